@@ -55,6 +55,9 @@ const CPU: f64 = 12.0;
 const PATCHES_RATIO: f64 = 2.0;
 /// Of `/proc/*/stat` on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// How much more 5,000 Nodes may cost that get their pod CIDRs here.
+const POD_CIDRS_RATIO: f64 = 1.1;
+const ALLOCATE: &[&str] = &["--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/8"];
 const LATENCY: Duration = Duration::from_millis(50);
 
 fn main() {
@@ -68,7 +71,8 @@ fn main() {
         Some("--test") => {}
         _ => {
             runtime.block_on(idle());
-            runtime.block_on(nodes());
+            let without = runtime.block_on(nodes());
+            runtime.block_on(pod_cidrs(without));
             runtime.block_on(services());
         }
     }
@@ -89,7 +93,7 @@ async fn idle() {
 }
 
 /// 5,000 uninitialised nodes at once, as large as those of AKS; and what as many bare patches take on the same server.
-async fn nodes() {
+async fn nodes() -> (u32, f64) {
     let mut place = Place::new("nodes", NODES);
     let started = Instant::now();
     let program = place.start();
@@ -117,6 +121,34 @@ async fn nodes() {
     assert!(memory <= MEMORY_MIB, "peak RSS {memory:.1} MiB, at most {MEMORY_MIB}");
     assert!(cpu <= CPU, "{cpu:.2} s of CPU, at most {CPU}");
     assert!(wall <= PATCHES_RATIO * bare, "{wall:.2} s, at most {PATCHES_RATIO} times the {bare:.2} s of bare patches");
+    (requests(&counts), memory)
+}
+
+/// The same Nodes without pod CIDRs, which the program gives them. `without`: requests and peak memory for those that have some.
+async fn pod_cidrs(without: (u32, f64)) {
+    let mut place = Place::new("bare-nodes", NODES);
+    let program = place.start_with(ALLOCATE);
+    let done = until(Duration::from_secs(600), async || place.server.count("patch nodes") >= NODES).await;
+    let counts = settled(&mut place.server).await;
+    let (requests, memory, cpu) = (requests(&counts), program.mib("VmHWM"), program.cpu());
+    let more = f64::from(requests) / f64::from(without.0);
+    println!(
+        "{NODES} nodes that get pod CIDRs: {requests} requests, {more:.3} times those without; peak RSS {memory:.1} MiB, {:.3} times; \
+         {cpu:.2} s of CPU ({})",
+        memory / without.1,
+        program.memory()
+    );
+    program.terminate();
+    let without_cidrs = place.server.count("nodes without pod CIDRs");
+    assert!(done && without_cidrs == 0, "{without_cidrs} nodes without pod CIDRs: {counts:?}\n{}", place.log());
+    assert!(more <= POD_CIDRS_RATIO, "{requests} requests, {} without: {counts:?}", without.0);
+    assert!(memory <= POD_CIDRS_RATIO * without.1, "peak RSS {memory:.1} MiB, {:.1} MiB without", without.1);
+}
+
+/// All but for the lease.
+fn requests(counts: &BTreeMap<String, u32>) -> u32 {
+    let of_nodes = |what: &str| what.contains("nodes") && !what.contains("without");
+    counts.iter().filter(|(what, _)| of_nodes(what)).map(|(_, number)| number).sum()
 }
 
 /// Seconds for the writes that initialise the Nodes, two for each, sent by a client of the program's kind as fast as it can.
@@ -263,6 +295,10 @@ impl Place {
 
     /// The built binary, or the one that `CCM_BINARY` names, with the flags of `manifests/deployment.yaml`.
     fn start(&self) -> Program {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, flags: &[&str]) -> Program {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
         let binary = std::env::var_os(SHIPPED).unwrap_or_else(|| env!("CARGO_BIN_EXE_cloud-controller-manager").into());
         let child = Command::new(binary)
@@ -272,6 +308,7 @@ impl Place {
             .arg(format!("--cloud-config={}", self.file("cloud.yaml").display()))
             .arg(format!("--secure-port={port}"))
             .args(["--cloud-provider=fake", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
+            .args(flags)
             .stdout(Stdio::null())
             .stderr(fs::File::create(self.file("log")).expect("a log"))
             .spawn()
@@ -390,6 +427,10 @@ async fn serve(what: &str, count: u32, folder: &Path) {
     for index in 0..count {
         if what == "nodes" {
             server.restore::<Node>(&aks_node(index));
+        } else if what == "bare-nodes" {
+            let mut node = aks_node(index);
+            node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
+            server.restore::<Node>(&node);
         } else {
             server.create::<Service>(&objects::load_balancer_service("default", &format!("service-{index}")));
         }
@@ -399,7 +440,7 @@ async fn serve(what: &str, count: u32, folder: &Path) {
     }
     server.clear_requests();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let certificates = (what == "nodes").then(|| Certificates::generate().expect("certificates"));
+    let certificates = what.ends_with("nodes").then(|| Certificates::generate().expect("certificates"));
     let scheme = if certificates.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
     if certificates.is_some() {
@@ -435,6 +476,9 @@ fn counts(server: &ApiServer) -> String {
         let part = if request.subresource.is_empty() { String::new() } else { format!("/{}", request.subresource) };
         *counts.entry(format!("{} {}{part}", request.verb, request.resource)).or_default() += 1;
     }
+    let is_bare = |node: &Node| node.spec.as_ref().is_none_or(|spec| spec.pod_cidrs.as_ref().is_none_or(Vec::is_empty));
+    let bare = server.list::<Node>().iter().filter(|node| is_bare(node)).count();
+    counts.insert("nodes without pod CIDRs".to_owned(), u32::try_from(bare).unwrap_or(u32::MAX));
     serde_json::to_string(&counts).expect("JSON")
 }
 

@@ -4,7 +4,7 @@
 //! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
 //! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
 //! existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]), batches ([`InstancesV2::instance_metadata_batch`],
-//! [`Routes::apply_routes`]) and printable plans ([`LoadBalancer::plan_load_balancer`], [`Routes::plan_routes`]).
+//! [`Routes::apply_routes`]), sizes of pod CIDRs ([`PodCidrMasks`]) and printable plans ([`LoadBalancer::plan_load_balancer`], [`Routes::plan_routes`]).
 //!
 //! Nothing here names a provider or a controller.
 
@@ -17,6 +17,7 @@ pub mod helpers;
 mod instances;
 mod load_balancer;
 pub mod metered;
+mod pod_cidr_masks;
 pub mod registry;
 mod routes;
 pub mod start;
@@ -29,6 +30,7 @@ use async_trait::async_trait;
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};
@@ -87,6 +89,10 @@ pub trait CloudProvider: Send + Sync {
     }
     /// Routes for pod CIDRs.
     fn routes(&self) -> Option<Arc<dyn Routes>> {
+        None
+    }
+    /// Sizes of pod CIDRs by Node, for `--cidr-allocator-type=CloudAllocator`.
+    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
         None
     }
 }

@@ -7,6 +7,7 @@
 pub mod leader_migration;
 pub mod names;
 pub mod node;
+pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod route;
 pub mod service;

@@ -148,6 +148,7 @@ const PROVIDER_CALL: &[f64] =
     &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
 const AUTH: &[f64] =
     &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
+const POWERS_OF_FIVE: &[f64] = &[1.0, 5.0, 25.0, 125.0, 625.0];
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 const BYTES: &[f64] =
     &[64.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
@@ -159,6 +160,14 @@ declare_metrics! {
             "[ALPHA] Seconds from the creation of a Node until its uninitialized taint was removed.";
         node_initial_sync_delay: histogram(POWERS_OF_FOUR) "node_controller_initial_node_sync_delay_seconds" []
             "[ALPHA] Seconds from the creation of a Node until its first complete synchronisation.";
+        cidrset_allocations_total: counter "node_ipam_controller_cidrset_cidrs_allocations_total" ["clusterCIDR"]
+            "[ALPHA] Blocks of the cluster CIDR that were taken; a pod CIDR of several of the smallest blocks counts as many.";
+        cidrset_releases_total: counter "node_ipam_controller_cidrset_cidrs_releases_total" ["clusterCIDR"]
+            "[ALPHA] Blocks of the cluster CIDR that were given back.";
+        cidrset_usage: gauge "node_ipam_controller_cidrset_usage_cidrs" ["clusterCIDR"]
+            "[ALPHA] Share of the cluster CIDR that is taken, from 0 to 1.";
+        cidrset_allocation_tries: histogram(POWERS_OF_FIVE) "node_ipam_controller_cidrset_allocation_tries_per_request" ["clusterCIDR"]
+            "[ALPHA] Taken blocks that were passed over to find a free one.";
         route_sync_total: counter "route_controller_route_sync_total" []
             "[ALPHA] Route reconciliations.";
         service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []

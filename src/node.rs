@@ -25,6 +25,11 @@ pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
+/// Pod CIDRs of `node`.
+pub fn pod_cidrs(node: &Node) -> &[String] {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
+}
+
 /// Name of `node`.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()

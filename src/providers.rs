@@ -21,6 +21,5 @@ fn with_azure(registry: Registry) -> Registry {
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
-        .with_flags(azure::flags::TITLE, azure::flags::FLAGS)
         .with_metrics::<azure::metrics::AzureMetrics>()
 }

@@ -39,6 +39,15 @@ const BUILD: &str = "major minor git_version git_commit git_tree_state build_dat
 const UPSTREAM: &[(&str, MetricKind, &str, &str)] = &[
     ("node_controller_cloud_provider_taint_removal_delay_seconds", h(TIMES_4), "ALPHA", ""),
     ("node_controller_initial_node_sync_delay_seconds", h(TIMES_4), "ALPHA", ""),
+    ("node_ipam_controller_cidrset_cidrs_allocations_total", C, "ALPHA", "clusterCIDR"),
+    ("node_ipam_controller_cidrset_cidrs_releases_total", C, "ALPHA", "clusterCIDR"),
+    ("node_ipam_controller_cidrset_usage_cidrs", G, "ALPHA", "clusterCIDR"),
+    (
+        "node_ipam_controller_cidrset_allocation_tries_per_request",
+        h(&[1.0, 5.0, 25.0, 125.0, 625.0]),
+        "ALPHA",
+        "clusterCIDR",
+    ),
     ("route_controller_route_sync_total", C, "ALPHA", ""),
     ("service_controller_loadbalancer_sync_total", C, "ALPHA", ""),
     ("service_controller_nodesync_error_total", C, "ALPHA", ""),

@@ -5,8 +5,8 @@
 
 use super::manager::COMPONENT;
 use crate::{
-    cli::controllers::{NODE, NODE_LIFECYCLE, ROUTE, SERVICE},
-    controllers::{node, node_lifecycle, route, service},
+    cli::controllers::{NODE, NODE_IPAM, NODE_LIFECYCLE, ROUTE, SERVICE},
+    controllers::{node, node_ipam, node_lifecycle, route, service},
     runtime::{
         events::{EventDescription, EventType},
         leader_election,
@@ -18,6 +18,7 @@ pub type EventTable = (&'static str, &'static str, &'static [EventDescription]);
 
 /// Those of this program whatever the provider.
 const TABLES: &[EventTable] = &[
+    (NODE_IPAM.canonical, NODE_IPAM.event_source, node_ipam::EVENTS),
     (NODE.canonical, NODE.event_source, node::EVENTS),
     (NODE_LIFECYCLE.canonical, NODE_LIFECYCLE.event_source, node_lifecycle::EVENTS),
     (SERVICE.canonical, SERVICE.event_source, service::events::EVENTS),

@@ -12,8 +12,10 @@ use crate::{
     controllers::{
         Controller, ControllerContext, Informers,
         leader_migration::{ControllerLease, LeaderMigration},
-        names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE},
-        node, node_lifecycle, route, service,
+        names::{ControllerNames, NODE, NODE_IPAM, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE},
+        node,
+        node_ipam::{self, PodCidrPool},
+        node_lifecycle, route, service,
     },
     metrics::Metrics,
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::ObjectWriter},
@@ -34,6 +36,8 @@ pub(super) struct WiringContext<'a> {
 pub(super) struct WiredControllers {
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+    /// Where the node controller takes pod CIDRs from, when they are given out here.
+    pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
 /// The leadership that each controller writes under.
@@ -80,6 +84,12 @@ pub(super) fn controllers(
             wired.skipped.push((names.canonical, "switched off by --controllers or --enable-node-controller".to_owned()));
             continue;
         }
+        if *names == NODE_IPAM && !context.config.node_ipam.enabled {
+            wired
+                .skipped
+                .push((names.canonical, "pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned()));
+            continue;
+        }
         let leadership = match context.leases.of(names) {
             Ok(leadership) => leadership,
             Err(component) => {
@@ -87,7 +97,7 @@ pub(super) fn controllers(
                 continue;
             }
         };
-        match build(*names, context, leadership, informers, provider)? {
+        match build(*names, context, leadership, informers, provider, &mut wired)? {
             Ok(controller) => wired.controllers.push((*names, controller)),
             Err(reason) => {
                 tracing::warn!(controller = names.canonical, reason, "not started");
@@ -104,6 +114,7 @@ fn build(
     leadership: &Leadership,
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
+    wired: &mut WiredControllers,
 ) -> Result<WiredController, ManagerStartError> {
     let config = context.config;
     let own = ControllerContext {
@@ -115,7 +126,15 @@ fn build(
     };
     let provider = Arc::clone(provider);
     Ok(match names {
-        NODE => into_dyn(node::NodeController::new(&own, informers, provider, config.node)),
+        NODE_IPAM => {
+            let controller = pod_cidrs(&own, informers, provider.as_ref(), config)?;
+            wired.pod_cidrs = Some(controller.pool());
+            Ok(controller as Arc<dyn Controller>)
+        }
+        NODE => {
+            let pod_cidrs = wired.pod_cidrs.clone();
+            into_dyn(node::NodeController::with_pod_cidrs(&own, informers, provider, config.node, pod_cidrs))
+        }
         NODE_LIFECYCLE => {
             into_dyn(node_lifecycle::NodeLifecycleController::new(&own, informers, provider, config.node_lifecycle))
         }
@@ -123,6 +142,19 @@ fn build(
         _ if !config.cloud.configure_cloud_routes => Err("switched off by --configure-cloud-routes=false".to_owned()),
         _ => routes(&own, informers, provider, config)?,
     })
+}
+
+/// Upstream: what cannot be allocated ends the process.
+fn pod_cidrs(
+    own: &ControllerContext,
+    informers: &mut Informers,
+    provider: &dyn CloudProvider,
+    config: &ManagerConfig,
+) -> Result<Arc<node_ipam::NodeIpamController>, ManagerStartError> {
+    let has_instances = provider.instances_v2().is_some() || provider.instances().is_some();
+    let merges = has_instances && config.controllers.contains(NODE.canonical);
+    let built = node_ipam::NodeIpamController::new(own, informers, provider, config.node_ipam.clone(), merges);
+    built.map_err(|reason| WiringError { controller: NODE_IPAM.canonical, reason: reason.to_string() }.into())
 }
 
 /// Upstream: missing or wrong CIDRs end the process, a provider without routes only the controller.

@@ -13,6 +13,7 @@ use super::{arguments::FlagArguments, feature_gates::FeatureGates, logging::Logg
 use crate::cloud_provider::config::ProviderConfig;
 use crate::controllers::leader_migration::LeaderMigration;
 use crate::controllers::node::config::NodeControllerConfig;
+use crate::controllers::node_ipam::config::NodeIpamConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::RouteControllerConfig;
 use crate::controllers::service::config::ServiceControllerConfig;
@@ -38,6 +39,8 @@ pub struct ManagerConfig {
     pub controllers: BTreeSet<&'static str>,
     /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.
     pub node_filter: Option<String>,
+    /// The node-ipam controller.
+    pub node_ipam: NodeIpamConfig,
     pub node: NodeControllerConfig,
     /// The node-lifecycle controller.
     pub node_lifecycle: NodeLifecycleControllerConfig,
@@ -79,8 +82,6 @@ pub struct KubeCloudSharedOptions {
     pub config: ProviderConfig,
     /// Whether a cloud without cluster id is accepted.
     pub allow_untagged_cloud: bool,
-    /// Recorded only: this program allocates none.
-    pub allocate_node_cidrs: bool,
     /// Whether the route controller works.
     pub configure_cloud_routes: bool,
 }

@@ -5,11 +5,7 @@
 
 use std::collections::BTreeSet;
 
-pub use crate::controllers::names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE};
-
-/// Names that other builds know and that have no controller here: accepted, with the reason why nothing runs.
-pub const ABSENT: &[(&str, &str)] =
-    &[("node-ipam", "this program allocates no pod CIDRs: kube-controller-manager's node-ipam controller does")];
+pub use crate::controllers::names::{ControllerNames, NODE, NODE_IPAM, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE};
 
 /// What `--controllers` selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,8 +14,6 @@ pub struct ControllerSelection {
     pub enabled: BTreeSet<&'static str>,
     /// Items that are no controller's name, without their dash.
     pub unknown: Vec<String>,
-    /// Items that name a controller this program does not have, and why.
-    pub absent: Vec<(String, &'static str)>,
 }
 
 /// Reads the list of `--controllers`. The first item that names a controller decides about it; without one, `*` does.
@@ -27,11 +21,8 @@ pub fn select(list: &[String]) -> ControllerSelection {
     let mut selection = ControllerSelection::default();
     for item in list.iter().filter(|item| *item != "*") {
         let name = item.strip_prefix('-').unwrap_or(item);
-        match ABSENT.iter().find(|(absent, _)| *absent == name) {
-            Some((_, reason)) if !item.starts_with('-') => selection.absent.push((name.to_owned(), reason)),
-            Some(_) => {}
-            None if canonical(name).is_none() => selection.unknown.push(name.to_owned()),
-            None => {}
+        if canonical(name).is_none() {
+            selection.unknown.push(name.to_owned());
         }
     }
     selection.enabled =
@@ -65,21 +56,22 @@ mod tests {
 
     #[test]
     fn the_grammar_of_the_list() {
-        const ALL: &str = "cloud-node cloud-node-lifecycle service route";
+        const ALL: &str = "node-ipam-controller cloud-node cloud-node-lifecycle service route";
         for (list, enabled) in [
             ("*", ALL),
             ("", ""),
-            ("*,-cloud-node", "cloud-node-lifecycle service route"),
-            ("-cloud-node,*", "cloud-node-lifecycle service route"),
-            ("*,-cloud-node-controller", "cloud-node-lifecycle service route"),
+            ("*,-cloud-node", "node-ipam-controller cloud-node-lifecycle service route"),
+            ("-cloud-node,*", "node-ipam-controller cloud-node-lifecycle service route"),
+            ("*,-cloud-node-controller", "node-ipam-controller cloud-node-lifecycle service route"),
             ("route", "route"),
             ("node-route-controller,service", "service route"),
             ("-route", ""),
             ("route,-route", "route"),
             ("-route,route", ""),
-            ("-route,node-route-controller,*", "cloud-node cloud-node-lifecycle service"),
+            ("-route,node-route-controller,*", "node-ipam-controller cloud-node cloud-node-lifecycle service"),
             ("*,*", ALL),
-            ("*,-node-ipam", ALL),
+            ("*,-node-ipam", "cloud-node cloud-node-lifecycle service route"),
+            ("node-ipam", "node-ipam-controller"),
             ("*,node-ipam", ALL),
         ] {
             assert_eq!(selected(list), enabled, "{list:?}");
@@ -87,12 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_lose_their_dash_and_absent_ones_have_a_reason() {
+    fn unknown_names_lose_their_dash() {
         let list = ["-x", "cloud-node", "*", "Route", "node-ipam", "-node-ipam", "-*"].map(str::to_owned);
-        let selection = select(&list);
-        assert_eq!(selection.unknown, ["x", "Route", "*"]);
-        assert_eq!(selection.absent.len(), 1);
-        assert_eq!(selection.absent[0].0, "node-ipam");
+        assert_eq!(select(&list).unknown, ["x", "Route", "*"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
     *,
 };
 use crate::{
+    controllers::node_ipam::CidrAllocatorType,
     providers::registry,
     serving::config::{RequestHeaderNames, TlsMinVersion},
 };
@@ -222,13 +223,13 @@ fn spellings_of_one_flag_mean_the_same() {
     for line in [
         "--controllers=route,service",
         "--controllers route --controllers=service",
-        "--controllers=*,-cloud-node,-cloud-node-lifecycle",
+        "--controllers=*,-cloud-node,-cloud-node-lifecycle,-node-ipam",
     ] {
         assert_eq!(config(line).controllers.len(), 2, "{line}");
     }
     assert!(!config("--leader-elect --leader-elect=f").leader_election.enabled);
     assert!(config("--leader-elect=0 --leader_elect").leader_election.enabled);
-    assert_eq!(config("--controllers -route,*").controllers.len(), 3);
+    assert_eq!(config("--controllers -route,*").controllers.len(), 4);
     assert_eq!(config("--controllers=").controllers.len(), 0);
     assert_eq!(config("--cluster-name=a_b").cloud.config.cluster_name, "a_b");
     assert_eq!(config("-v=-1").logging.verbosity, 0);
@@ -237,7 +238,7 @@ fn spellings_of_one_flag_mean_the_same() {
 #[test]
 fn the_node_controller_can_be_taken_out() {
     let controllers = config("--enable-node-controller=false").controllers;
-    assert_eq!(controllers.len(), 3);
+    assert_eq!(controllers.len(), 4);
     assert!(!controllers.contains(controllers::NODE.canonical));
     assert!(config("--enable-node-controller=false --controllers=cloud-node").controllers.is_empty());
 }
@@ -269,7 +270,7 @@ fn a_mistake_is_one_line() {
         ("--cloud-provider=", "--cloud-provider cannot be empty: want one of azure, fake, gce"),
         (
             "--controllers=*,-nope",
-            "\"nope\" in --controllers is not in the list of known controllers: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller",
+            "\"nope\" in --controllers is not in the list of known controllers: node-ipam, cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller",
         ),
         (
             "--feature-gates=Nope=true",
@@ -297,6 +298,30 @@ fn a_mistake_is_one_line() {
             "--node-filter-requirements=a--b=c,=d",
             "invalid value \"a--b=c,=d\" for --node-filter-requirements: want a label selector, as `kubectl get nodes -l` takes it: \"\" is no key of a label",
         ),
+        (
+            "--allocate-node-cidrs",
+            "invalid value \"\" for --cluster-cidr: want one CIDR, or one per IP family: --allocate-node-cidrs gives nodes their pod CIDRs out of it",
+        ),
+        (
+            "--allocate-node-cidrs --configure-cloud-routes=false --cluster-cidr=10.0.0.0/8,11.0.0.0/8",
+            "invalid value \"10.0.0.0/8,11.0.0.0/8\" for --cluster-cidr: want at most one CIDR per IP family",
+        ),
+        (
+            "--allocate-node-cidrs --cluster-cidr=10.0.0.0/8 --cidr-allocator-type=Range",
+            "invalid value \"Range\" for --cidr-allocator-type: want RangeAllocator or CloudAllocator",
+        ),
+        (
+            "--allocate-node-cidrs --cluster-cidr=10.0.0.0/8 --node-cidr-mask-size-ipv4=33",
+            "invalid value \"33\" for --node-cidr-mask-size-ipv4: want a whole number from 0 to 32",
+        ),
+        (
+            "--allocate-node-cidrs --cluster-cidr=10.0.0.0/8 --service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16",
+            "invalid value \"10.0.0.0/16,10.1.0.0/16\" for --service-cluster-ip-range: want at most one CIDR per IP family",
+        ),
+        (
+            "--service-cluster-ip-range=10.0.0.0/16,fd00::/108,10.1.0.0/16",
+            "invalid value \"10.0.0.0/16,fd00::/108,10.1.0.0/16\" for --service-cluster-ip-range: want at most two CIDRs, one per IP family",
+        ),
         ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
         (
             "--tls-min-version=1.2",
@@ -322,6 +347,25 @@ fn a_mistake_is_one_line() {
     ] {
         assert_eq!(complaints(line), [expected], "{line}");
     }
+}
+
+#[test]
+fn pod_cidrs_are_judged_when_they_are_allocated() {
+    let default = config("").node_ipam;
+    assert!(!default.enabled && (default.mask_ipv4, default.mask_ipv6) == (24, 64));
+    for off in [
+        "--cidr-allocator-type=x --service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16",
+        "--allocate-node-cidrs --controllers=*,-node-ipam --cidr-allocator-type=x",
+    ] {
+        assert!(!config(off).node_ipam.enabled, "{off}");
+    }
+    let ipam = config(
+        "--allocate-node-cidrs --cluster-cidr=10.0.0.0/8,fd00::/48 --cidr-allocator-type=CloudAllocator \
+         --service-cluster-ip-range=10.1.0.0/16 --node-cidr-mask-size-ipv4=25 --node-cidr-mask-size-ipv6=60",
+    )
+    .node_ipam;
+    assert!(ipam.enabled && ipam.allocator == CidrAllocatorType::CloudAllocator);
+    assert_eq!((ipam.cluster_cidrs.len(), ipam.service_cidrs.len(), ipam.mask_ipv4, ipam.mask_ipv6), (2, 1, 25, 60));
 }
 
 #[test]
@@ -376,14 +420,18 @@ fn flags_of_the_server_are_judged_only_when_it_serves() {
 
 #[test]
 fn what_means_nothing_here_is_told() {
-    let notices =
-        config("--webhooks=x --allow-untagged-cloud --feature-gates=WatchList=true --controllers=*,node-ipam").notices;
-    assert_eq!(notices.len(), 4, "{notices:?}");
+    let notices = config(
+        "--webhooks=x --allow-untagged-cloud --feature-gates=WatchList=true --node-cidr-mask-size=24 \
+         --service-cluster-ip-range=10.0.0.0/16,nonsense",
+    )
+    .notices;
+    assert_eq!(notices.len(), 5, "{notices:?}");
     for text in [
         "--webhooks has no effect",
         "--allow-untagged-cloud is deprecated",
         "WatchList has no effect",
-        "node-ipam does not run",
+        "--node-cidr-mask-size has no effect: upstream ignores it, too",
+        "\"nonsense\" in --service-cluster-ip-range is no CIDR and is ignored",
     ] {
         assert!(notices.iter().any(|notice| notice.contains(text)), "{text}: {notices:?}");
     }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer,
-    LoadBalancerStatus, NodeAddress, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes,
+    Routes, SecondLook, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -164,6 +165,17 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         let meter = CallMeter { leadership: self.meter.route_leadership.clone(), ..self.meter.clone() };
         Some(meter.wrap(self.inner.routes()?))
+    }
+
+    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
+        Some(self.meter.wrap(self.inner.pod_cidr_masks()?))
+    }
+}
+
+#[async_trait]
+impl PodCidrMasks for MeteredProvider<dyn PodCidrMasks> {
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+        self.meter.read("mask_sizes", self.inner.mask_sizes(node)).await
     }
 }
 

@@ -17,6 +17,15 @@ pub struct ControllerNames {
     pub event_source: &'static str,
 }
 
+/// The node-ipam controller. Upstream has no older name for it; kube-controller-manager calls its own one like the alias.
+pub const NODE_IPAM: ControllerNames = ControllerNames {
+    canonical: "node-ipam",
+    alias: "node-ipam-controller",
+    client: "node-controller",
+    metric: "node-ipam",
+    event_source: "cidrAllocator",
+};
+
 /// The node controller.
 pub const NODE: ControllerNames = ControllerNames {
     canonical: "cloud-node-controller",
@@ -53,5 +62,5 @@ pub const ROUTE: ControllerNames = ControllerNames {
     event_source: "route_controller",
 };
 
-/// All controllers.
-pub const TABLE: &[ControllerNames] = &[NODE, NODE_LIFECYCLE, SERVICE, ROUTE];
+/// All controllers, in the order in which they are built and started.
+pub const TABLE: &[ControllerNames] = &[NODE_IPAM, NODE, NODE_LIFECYCLE, SERVICE, ROUTE];

@@ -30,7 +30,7 @@ use self::{
     metadata::{MetadataScope, MetadataSource},
     metadata_batcher::MetadataBatcher,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult},
     node::taints,
@@ -77,6 +77,8 @@ pub struct NodeController {
     writes: Semaphore,
     /// What RBAC forbids, while it does.
     forbidden: Mutex<Option<String>>,
+    /// Where pod CIDRs come from, when this process gives them out.
+    pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
 impl fmt::Debug for NodeController {
@@ -87,12 +89,23 @@ impl fmt::Debug for NodeController {
 
 impl NodeController {
     /// Subscribes to Nodes; does nothing before it is run.
-    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
         provider: Arc<dyn CloudProvider>,
         config: NodeControllerConfig,
+    ) -> Result<Arc<Self>, NoInstances> {
+        Self::with_pod_cidrs(context, informers, provider, config, None)
+    }
+
+    /// The same, with patches that bring pod CIDRs along.
+    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
+    pub fn with_pod_cidrs(
+        context: &ControllerContext,
+        informers: &mut Informers,
+        provider: Arc<dyn CloudProvider>,
+        config: NodeControllerConfig,
+        pod_cidrs: Option<Arc<PodCidrPool>>,
     ) -> Result<Arc<Self>, NoInstances> {
         let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
         let source = Arc::new(MetadataSource::of(provider.as_ref()).ok_or_else(missing)?);
@@ -119,6 +132,7 @@ impl NodeController {
             replaced: Mutex::default(),
             writes: Semaphore::new(WRITES_AT_ONCE),
             forbidden: Mutex::default(),
+            pod_cidrs,
         }))
     }
 

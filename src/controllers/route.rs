@@ -18,7 +18,6 @@ pub(crate) mod config;
 mod events;
 mod outcomes;
 mod plan;
-mod pod_cidrs;
 mod reconcile;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -29,7 +28,6 @@ use k8s_openapi::api::core::v1::Node;
 
 pub use config::{RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
-use pod_cidrs::pod_cidrs;
 use reconcile::RouteReconciler;
 
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
@@ -37,6 +35,7 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::cloud_provider::CloudError;
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, Routes},
+    node::pod_cidrs,
     runtime::{informer::ObjectChange, shutdown::Shutdown, work_queue::ReconcilePriority, worker::ReconcileQueue},
 };
 

@@ -29,13 +29,13 @@ pub use calls::{CallBehaviour, CallName, FakeErrorClass};
 pub use cloud::FakeCloud;
 pub use config::{
     FakeConfig, FakeLoadBalancerConfig, FakeRouteConfig, GeneratedInstances, InstancePresence, InstanceSpec, PROVIDER_NAME,
-    PowerState,
+    PodCidrMaskSpec, PowerState,
 };
 pub use state::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::cloud_provider::{
-    CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig, ProviderContext, Routes, Zones,
-    registry::ProviderConfig,
+    CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig, PodCidrMasks, ProviderContext,
+    Routes, Zones, registry::ProviderConfig,
 };
 
 /// Builds the provider for [`crate::cloud_provider::Registry`].
@@ -96,6 +96,10 @@ impl CloudProvider for FakeCloud {
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         self.inner().config.routes.enabled.then(|| Arc::new(self.clone()) as Arc<dyn Routes>)
+    }
+
+    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
+        Some(Arc::new(self.clone()))
     }
 }
 

@@ -6,7 +6,10 @@
 mod elector;
 pub mod lease;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 pub use elector::{EVENTS, ElectionOutcome, ElectorConfig, LeaderElectionHealth, LeaderElector, identity};
 
@@ -39,19 +42,30 @@ pub struct Leadership {
     state: watch::Receiver<LeadershipState>,
     /// Keeps the channel open when there is no elector.
     _unopposed: Option<Arc<watch::Sender<LeadershipState>>>,
+    took_over_expired: Arc<AtomicBool>,
 }
 
 impl Leadership {
     /// Leadership without election (`--leader-elect=false`).
     pub fn unopposed() -> Self {
         let (sender, state) = watch::channel(LeadershipState::Unopposed);
-        Self { state, _unopposed: Some(Arc::new(sender)) }
+        Self { state, _unopposed: Some(Arc::new(sender)), took_over_expired: Arc::default() }
     }
 
     /// Leadership that whoever holds the sender decides: the elector, or a test.
     pub fn channel() -> (watch::Sender<LeadershipState>, Self) {
         let (sender, state) = watch::channel(LeadershipState::Standby);
-        (sender, Self { state, _unopposed: None })
+        (sender, Self { state, _unopposed: None, took_over_expired: Arc::default() })
+    }
+
+    /// Whether the lease was another holder's, who had not released it: what that one sent last may be under way to the API server.
+    pub fn took_over_expired(&self) -> bool {
+        self.took_over_expired.load(Ordering::Acquire)
+    }
+
+    /// Notes whose lease was taken, before anybody is told that this process leads.
+    pub fn note_take_over(&self, expired: bool) {
+        self.took_over_expired.store(expired, Ordering::Release);
     }
 
     /// Asked before every write.

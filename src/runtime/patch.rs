@@ -35,7 +35,10 @@ pub enum ApiError {
     /// This process may not write now.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// Anything else: retry with back-off.
+    /// The API server, or an admission webhook of it, refuses what is asked for: nothing was written.
+    #[error("{0}")]
+    Rejected(String),
+    /// Anything else, after which it may have been written or not: retry with back-off.
     #[error("{0}")]
     Failed(String),
 }
@@ -47,11 +50,19 @@ impl ApiError {
             kube::Error::Api(status) if status.code == 404 => ApiError::NotFound(about.to_string()),
             kube::Error::Api(status) if status.code == 409 => ApiError::Conflict(about.to_string()),
             kube::Error::Api(status) if status.code == 403 => ApiError::Forbidden(status.message.clone()),
-            kube::Error::Api(status) => ApiError::Failed(format!("{about}: {} ({})", status.message, status.code)),
+            kube::Error::Api(status) => {
+                let message = format!("{about}: {} ({})", status.message, status.code);
+                if is_refusal(status.code) { ApiError::Rejected(message) } else { ApiError::Failed(message) }
+            }
             kube::Error::Service(refused) if refused.is::<NotLeading>() => ApiError::NotLeading(NotLeading),
             other => ApiError::Failed(format!("{about}: {}", with_causes(other))),
         }
     }
+}
+
+/// Whether an answer proves that nothing was written: 408 and 499 are a time-out's.
+fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && code != 408 && code != 499
 }
 
 /// How a patch is applied by the server.

@@ -13,6 +13,7 @@ mod documents;
 mod kills;
 mod node_managers;
 mod objects;
+mod pod_cidrs;
 mod relay;
 mod replacement;
 mod scenarios;
@@ -46,6 +47,7 @@ enum On {
 
 const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("nodes_and_routes", On::Both, |plane| scenarios::nodes_and_routes(plane).boxed()),
+    ("pod_cidrs", On::Both, |plane| pod_cidrs::given_out(plane).boxed()),
     ("services", On::Both, |plane| scenarios::services(plane).boxed()),
     ("without_node_controller", On::Both, |plane| scenarios::without_node_controller(plane).boxed()),
     ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
@@ -54,6 +56,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("node_managers_confined", On::RealOnly, |plane| node_managers::confined(plane).boxed()),
     ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
+    ("azure_pod_cidrs", On::Both, |plane| pod_cidrs::of_azure(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),

@@ -80,6 +80,10 @@ impl Objects {
         self.nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.expect("node status");
     }
 
+    pub(crate) async fn delete_node(&self, name: &str) {
+        self.nodes.delete(name, &DeleteParams::default()).await.expect("delete a node");
+    }
+
     pub(crate) async fn node(&self, name: &str) -> Option<Node> {
         self.nodes.get_opt(name).await.ok().flatten()
     }

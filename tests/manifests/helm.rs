@@ -211,10 +211,9 @@ fn values_are_those_of_the_manifests() {
 fn arguments_of_the_chart_are_accepted() {
     let values = values();
     let config = manager(&values[MANAGER]);
-    assert_eq!(config.notices.len(), 1, "{:?}", config.notices);
-    assert!(config.notices[0].starts_with("--allocate-node-cidrs has no effect"), "{:?}", config.notices);
-    assert!(config.cloud.provider == "azure" && !config.cloud.allocate_node_cidrs && config.leader_election.enabled);
-    assert!(!config.controllers.contains("cloud-node-controller") && config.controllers.len() == 3);
+    assert!(config.notices.is_empty(), "{:?}", config.notices);
+    assert!(config.cloud.provider == "azure" && config.node_ipam.enabled && config.leader_election.enabled);
+    assert!(!config.controllers.contains("cloud-node-controller") && config.controllers.len() == 4);
 
     let config = node_manager(&values[NODES]);
     assert_eq!((config.node_name.as_deref(), config.notices), (Some("node-1"), Vec::new()));

@@ -1,6 +1,7 @@
 //! Builds a [`ManagerConfig`] and gathers every complaint and notice on the way. Rules are those of upstream's options
 //! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
 
+mod node_ipam;
 mod serving;
 
 use std::{path::PathBuf, time::Duration};
@@ -54,6 +55,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         leader_election: builder.leader_election(),
         leader_migration: None,
         serving: builder.serving_if_any(&feature_gates),
+        node_ipam: builder.node_ipam(),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),
         node: builder.node(),
@@ -191,7 +193,6 @@ impl OptionsBuilder {
                 flags: provider_flags,
             },
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
-            allocate_node_cidrs: self.read(&cloud::ALLOCATE_NODE_CIDRS),
             configure_cloud_routes: self.read(&cloud::CONFIGURE_CLOUD_ROUTES),
         };
         let known = providers.join(", ");
@@ -292,8 +293,6 @@ impl OptionsBuilder {
             let known = known.join(", ");
             self.errors.push(format!("{name:?} in --controllers is not in the list of known controllers: {known}"));
         }
-        self.notices
-            .extend(selection.absent.iter().map(|(name, reason)| format!("controller {name} does not run: {reason}")));
         if !self.read(&pace::ENABLE_NODE_CONTROLLER) {
             selection.enabled.remove(controllers::NODE.canonical);
         }

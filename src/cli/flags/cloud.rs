@@ -4,8 +4,6 @@ use ipnet::IpNet;
 
 use super::declare_flags;
 
-const NO_IPAM: &str = "this program allocates no pod CIDRs: kube-controller-manager's node-ipam controller does";
-
 declare_flags! {
     CLOUD_PROVIDER: String = "cloud-provider" "azure" "Name of the cloud provider.";
     CLOUD_CONFIG: String = "cloud-config" "" "File with the provider's own configuration.";
@@ -14,9 +12,19 @@ declare_flags! {
         "CIDRs of the cluster's pods. Only routes inside them are touched. At most one per IP family.";
     CONFIGURE_CLOUD_ROUTES: bool = "configure-cloud-routes" "true"
         "Whether the route controller configures routes to the pods of each node.";
-    ALLOCATE_NODE_CIDRS: bool = "allocate-node-cidrs" "false" "Whether pod CIDRs are allocated for nodes."
-        [ignored(NO_IPAM)];
-    CIDR_ALLOCATOR_TYPE: String = "cidr-allocator-type" "RangeAllocator" "How pod CIDRs are allocated." [ignored(NO_IPAM)];
+    ALLOCATE_NODE_CIDRS: bool = "allocate-node-cidrs" "false"
+        "Whether the node-ipam controller gives each node pod CIDRs out of --cluster-cidr. Only one program of a cluster may: set it to \
+         false for kube-controller-manager.";
+    CIDR_ALLOCATOR_TYPE: String = "cidr-allocator-type" "RangeAllocator"
+        "How large the pod CIDRs of a node are: RangeAllocator takes the sizes of --node-cidr-mask-size-ipv4 and -ipv6 for all nodes, \
+         CloudAllocator asks the cloud about each (on Azure, tags of its scale set or availability set).";
+    SERVICE_CLUSTER_IP_RANGE: String = "service-cluster-ip-range" ""
+        "CIDRs of the cluster's Services, at most two, which no node gets as pod CIDRs.";
+    NODE_CIDR_MASK_SIZE: i32 = "node-cidr-mask-size" "24" "Prefix length of a node's pod CIDR."
+        [ignored("upstream ignores it, too: set --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6")];
+    NODE_CIDR_MASK_SIZE_IPV4: i32 = "node-cidr-mask-size-ipv4" "0" "Prefix length of a node's IPv4 pod CIDR; 0: 24.";
+    NODE_CIDR_MASK_SIZE_IPV6: i32 = "node-cidr-mask-size-ipv6" "0"
+        "Prefix length of a node's IPv6 pod CIDR, at most 16 more than that of --cluster-cidr; 0: 64.";
     ALLOW_UNTAGGED_CLOUD: bool = "allow-untagged-cloud" "false" "Whether a cloud without a cluster id is accepted."
         [deprecated("a provider without a cluster id will be refused in a later version")];
     EXTERNAL_CLOUD_VOLUME_PLUGIN: String = "external-cloud-volume-plugin" "" "Volume plugin of the cloud."

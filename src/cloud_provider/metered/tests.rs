@@ -80,6 +80,16 @@ impl CloudProvider for Probe {
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(self.part("routes")?)
     }
+    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
+        Some(self.part("pod_cidr_masks")?)
+    }
+}
+
+#[async_trait]
+impl PodCidrMasks for Probe {
+    async fn mask_sizes(&self, _: &Node) -> CloudResult<PodCidrMaskSizes> {
+        self.answer("mask_sizes", PodCidrMaskSizes::default()).await
+    }
 }
 
 #[async_trait]
@@ -235,7 +245,7 @@ const WRITES: [&str; 8] = [
 ];
 
 /// Accessors that answer at once; all other methods are calls.
-const ACCESSORS: [&str; 14] = [
+const ACCESSORS: [&str; 15] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -245,6 +255,7 @@ const ACCESSORS: [&str; 14] = [
     "instances_v2",
     "load_balancer",
     "max_in_flight",
+    "pod_cidr_masks",
     "problem",
     "provider_name",
     "routes",
@@ -258,6 +269,7 @@ fn methods_of_the_contract() -> BTreeSet<&'static str> {
         include_str!("../../cloud_provider.rs"),
         include_str!("../instances.rs"),
         include_str!("../load_balancer.rs"),
+        include_str!("../pod_cidr_masks.rs"),
         include_str!("../routes.rs"),
         include_str!("../zones.rs"),
     ];
@@ -338,6 +350,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let outcomes = routes.apply_routes("", &changes()).await;
     assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
     calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));
+    calls.push(("mask_sizes", cloud.pod_cidr_masks().unwrap().mask_sizes(&node).await.map(drop)));
     let clusters = cloud.clusters().unwrap();
     calls.push(("list_clusters", clusters.list_clusters().await.map(drop)));
     calls.push(("master", clusters.master("").await.map(drop)));

@@ -74,7 +74,22 @@ impl NodeController {
     }
 
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
-        let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
+        let Some(node) = self.current(key) else { return ReconcileResult::Done };
+        let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
+        if outcome != ReconcileResult::Done {
+            self.give_pod_cidrs_apart(&node);
+        }
+        outcome
+    }
+
+    /// The Node is not initialised now: its pod CIDRs do not wait for that.
+    fn give_pod_cidrs_apart(&self, node: &Node) {
+        if let Some(pod_cidrs) = &self.pod_cidrs {
+            pod_cidrs.go_ahead(node);
+        }
+    }
+
+    async fn reconcile_node(&self, key: &ObjectKey, mut node: Arc<Node>) -> ReconcileResult {
         let mut shared = InitializationAttempts::default();
         for _ in 0..ATTEMPTS {
             match self.attempt(&mut node, &mut shared).await {
@@ -115,6 +130,9 @@ impl NodeController {
             None => self.describe(node).await?,
         };
         if shared.turn.is_none() {
+            if let Some(pod_cidrs) = &self.pod_cidrs {
+                pod_cidrs.decided().await;
+            }
             // Nobody closes it.
             shared.turn = self.writes.acquire().await.ok();
             self.renew(node);
@@ -149,6 +167,8 @@ impl NodeController {
                 Err(ReconcileResult::RequeueAfter(slowly, plan::NO_INSTANCE.to_owned()))
             }
             Err(error) => {
+                // Also when somebody else initialises the Node, so that there is nothing to come back for.
+                self.give_pod_cidrs_apart(node);
                 self.context.events.record(events::metadata_failed(node, &error));
                 Err(plan::after_cloud_error(&error, slowly))
             }
@@ -182,7 +202,19 @@ impl NodeController {
             return Ok(newest);
         }
         let body = at_newest(patch::node(node, &decided.changes), newest.as_deref());
-        self.write(node, PatchTarget::Object, body).await.map(Some)
+        self.write_with_pod_cidrs(node, body).await.map(Some)
+    }
+
+    /// `body`, with the pod CIDRs that the Node needs and that are given out here.
+    async fn write_with_pod_cidrs(&self, node: &Node, mut body: Value) -> Result<String, ApiError> {
+        let given = self.pod_cidrs.as_ref().and_then(|pod_cidrs| Some((pod_cidrs, pod_cidrs.spec_for(node)?)));
+        let Some((pod_cidrs, spec)) = given else { return self.write(node, PatchTarget::Object, body).await };
+        for (field, value) in spec {
+            body["spec"][field] = value;
+        }
+        let written = self.write(node, PatchTarget::Object, body).await;
+        pod_cidrs.settle(node, written.as_ref().err());
+        written
     }
 
     /// Everything, the taint last.

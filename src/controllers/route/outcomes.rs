@@ -72,7 +72,7 @@ impl RouteRetry {
     pub(super) fn from_api(what: &str, error: &ApiError) -> Option<Self> {
         match error {
             ApiError::NotFound(_) | ApiError::NotLeading(_) => None,
-            ApiError::Conflict(_) | ApiError::Forbidden(_) | ApiError::Failed(_) => {
+            ApiError::Conflict(_) | ApiError::Forbidden(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {
                 Some(RouteRetry::BackOff(format!("{what}: {error}")))
             }
         }

@@ -13,8 +13,10 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::pod_cidrs::pod_cidrs;
-use crate::cloud_provider::{AddressType, NodeAddress, Route, RouteChanges};
+use crate::{
+    cloud_provider::{AddressType, NodeAddress, Route, RouteChanges},
+    node::pod_cidrs,
+};
 
 /// What to do, and what it is good for.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -17,11 +17,11 @@ use super::{
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
     plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
-    pod_cidrs::pod_cidrs,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes},
     controllers::{ControllerContext, ControllerStatus},
+    node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
         store::{InformerStore, ObjectKey},

@@ -36,8 +36,8 @@ use super::{
     session_proxy,
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
-    registry::ProviderConfig,
+    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes,
+    Zones, registry::ProviderConfig,
 };
 
 /// What is said while `disableCloudProvider` holds.
@@ -397,6 +397,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
+    }
+
+    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
         Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 }

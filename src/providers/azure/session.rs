@@ -16,6 +16,7 @@ use super::{
     inventory::{Inventory, InventorySettings},
     load_balancer::engine::AzureLoadBalancers,
     planner::routes::settings::RouteSettings,
+    pod_cidr_masks::AzurePodCidrMasks,
     routes::AzureRoutes,
 };
 use crate::{
@@ -56,6 +57,8 @@ pub struct Session {
     pub load_balancers: Option<Arc<AzureLoadBalancers>>,
     /// Routes of the provider contract.
     pub routes: Arc<AzureRoutes>,
+    /// Sizes of pod CIDRs of the provider contract.
+    pub pod_cidr_masks: Arc<AzurePodCidrMasks>,
     budget: Budget,
 }
 
@@ -86,6 +89,7 @@ impl Session {
         let routes = RouteSettings::new(&config);
         let routes =
             AzureRoutes::new(routes, &network, Arc::clone(&inventory), nodes.clone(), Arc::clone(metrics), *clock).into();
+        let pod_cidr_masks = AzurePodCidrMasks::new(compute.clone(), Arc::clone(&inventory), *clock).into();
         Ok(Self {
             config,
             cloud,
@@ -94,6 +98,7 @@ impl Session {
             inventory,
             instances,
             routes,
+            pod_cidr_masks,
             load_balancers: None,
             budget: budget.clone(),
         })

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
 use crate::cloud_provider::{
     CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
-    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
 };
 
 /// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
@@ -101,6 +101,13 @@ impl InstancesV2 for SessionProxy {
             Ok(session) => session.instances.instance_metadata_batch(nodes).await,
             Err(error) => nodes.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+}
+
+#[async_trait]
+impl PodCidrMasks for SessionProxy {
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+        self.session()?.pod_cidr_masks.mask_sizes(node).await
     }
 }
 

@@ -45,6 +45,7 @@ calls! {
     InstanceShutdown "instanceShutdown" Read "Whether an instance is shut down.";
     InstanceMetadata "instanceMetadata" Read "What is known of an instance.";
     InstanceMetadataBatch "instanceMetadataBatch" Read "What is known of many instances.";
+    PodCidrMasks "podCIDRMasks" Read "How large the pod CIDRs of a node are.";
     NodeAddresses "nodeAddresses" Read "Addresses of an instance (`instancesV2: false`).";
     InstanceId "instanceID" Read "Id of an instance (`instancesV2: false`).";
     InstanceType "instanceType" Read "Machine type of an instance (`instancesV2: false`).";

@@ -106,6 +106,17 @@ pub struct InstanceSpec {
     pub managed: bool,
     /// Further node labels.
     pub labels: BTreeMap<String, String>,
+    /// Prefix lengths that its node's pod CIDRs should have.
+    #[serde(rename = "podCIDRMasks")]
+    pub pod_cidr_masks: PodCidrMaskSpec,
+}
+
+/// Prefix lengths of pod CIDRs. None: what the flags say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PodCidrMaskSpec {
+    pub ipv4: Option<u8>,
+    pub ipv6: Option<u8>,
 }
 
 impl Default for InstanceSpec {
@@ -120,6 +131,7 @@ impl Default for InstanceSpec {
             existence: InstancePresence::Exists,
             managed: true,
             labels: BTreeMap::new(),
+            pod_cidr_masks: PodCidrMaskSpec::default(),
         }
     }
 }

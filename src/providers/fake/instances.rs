@@ -12,10 +12,11 @@ use k8s_openapi::api::core::v1::Node;
 use super::{
     FakeCloud, PROVIDER_NAME,
     calls::CallName,
-    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState, provider_id_of},
+    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PodCidrMaskSpec, PowerState, provider_id_of},
 };
 use crate::cloud_provider::{
-    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
+    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, PodCidrMaskSizes,
+    PodCidrMasks, Zone, Zones,
 };
 
 /// The addresses a kubelet was told to use. Upstream: `cloud-provider/api/well_known_annotations.go`.
@@ -254,6 +255,17 @@ impl Instances for FakeCloud {
     async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
         let answer = |config: &FakeConfig| config.by_provider_id(provider_id).shutdown();
         self.read_call(CallName::InstanceShutdown, provider_id, answer).await
+    }
+}
+
+#[async_trait]
+impl PodCidrMasks for FakeCloud {
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+        let answer = |config: &FakeConfig| {
+            let PodCidrMaskSpec { ipv4, ipv6 } = config.by_node(node).into_instance()?.spec.pod_cidr_masks;
+            Ok(PodCidrMaskSizes { ipv4, ipv6 })
+        };
+        self.read_call(CallName::PodCidrMasks, name_of(node), answer).await
     }
 }
 

@@ -148,6 +148,7 @@ pub struct LeaderElector {
     events: EventRecorder,
     metrics: Arc<Metrics>,
     state: watch::Sender<LeadershipState>,
+    leadership: Leadership,
     /// Holder as the watch last reported it: a reason to look at once, never a fact to decide on.
     holder_hints: watch::Receiver<Option<String>>,
     hint_sender: Option<watch::Sender<Option<String>>>,
@@ -178,6 +179,7 @@ impl LeaderElector {
                 events,
                 metrics,
                 state,
+                leadership: leadership.clone(),
                 holder_hints: hints,
                 hint_sender,
                 observed: None,
@@ -302,7 +304,13 @@ impl LeaderElector {
         let written = match lease::decide(self.observed.as_ref(), started.running(), self.clock.wall(), &self.candidate) {
             LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
             LeaseAction::Create(lease) => self.with_request_timeout(self.api.create(&params, &lease)).await?,
-            LeaseAction::TakeOver(lease) | LeaseAction::Renew(lease) => {
+            LeaseAction::TakeOver(lease) => {
+                let expired = self.observed.as_ref().is_some_and(|seen| !seen.holder().is_empty());
+                // Before its answer, which may get lost.
+                self.leadership.note_take_over(expired);
+                self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
+            }
+            LeaseAction::Renew(lease) => {
                 self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
             }
         };

@@ -1,0 +1,22 @@
+//! How large the pod CIDRs of a Node are.
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+
+use super::CloudResult;
+
+/// Prefix lengths that a cloud wants for the pod CIDRs of a Node. `None`: as the flags say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PodCidrMaskSizes {
+    /// Of its IPv4 CIDR.
+    pub ipv4: Option<u8>,
+    /// Of its IPv6 CIDR.
+    pub ipv6: Option<u8>,
+}
+
+/// Sizes of pod CIDRs. Upstream has them as a method of Azure's provider (`GetNodeCIDRMasksByProviderID`).
+#[async_trait]
+pub trait PodCidrMasks: Send + Sync {
+    /// What the cloud wants for `node`, which has a provider id. An error keeps the Node waiting: nobody can change the size later.
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes>;
+}

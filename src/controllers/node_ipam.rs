@@ -1,0 +1,251 @@
+//! The node-ipam controller: gives each Node its pod CIDRs, out of `--cluster-cidr`. Upstream: `pkg/nodeipam` of cloud-provider-azure.
+//!
+//! In: Nodes, from a list of its own at the start and from the watch. Out: `spec.podCIDR` and `spec.podCIDRs`, events. What is taken is
+//! rebuilt from that list, so that nothing has to be remembered; which block is next is a pure function of what is taken
+//! ([`allocations`], [`cidr_set`]). Where a node controller runs in the same process, the patch that initialises a Node brings its pod
+//! CIDRs along ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
+//!
+//! No CIDR is given twice:
+//! - Nothing is given out before every Node has been read, and after a leader that did not release its lease not before its last
+//!   patches can do no more ([`PodCidrPool::quarantine`]).
+//! - A patch carries the version of the Node that it was decided on, so that one that comes late, or rests on an old view, is a conflict.
+//! - A block is the Node's until the API server says that it did not take the patch. Silence keeps it.
+//! - A Node is known by its UID. Its blocks come back when the watch shows that it is gone, or a read if the watch shows only some Nodes.
+
+mod allocations;
+mod cidr_set;
+pub(crate) mod config;
+mod events;
+mod listed;
+mod plan;
+mod pool;
+mod reconcile;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+pub use cidr_set::CidrSetError;
+pub use config::{CidrAllocatorType, NodeIpamConfig};
+pub use events::EVENTS;
+pub use pool::PodCidrPool;
+
+use self::{allocations::Allocations, listed::ListedNode, pool::PoolPhase, reconcile::PodCidrReconciler};
+use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use crate::{
+    cloud_provider::CloudProvider,
+    runtime::{
+        informer::ObjectChange,
+        shutdown::Shutdown,
+        store::{InformerStore, ObjectKey},
+        work_queue::KeyBackoff,
+        worker::ReconcileQueue,
+    },
+};
+
+/// Name in `--controllers`.
+pub const NAME: &str = super::names::NODE_IPAM.canonical;
+
+/// Patches under way at once. Upstream: `cidrUpdateWorkers`.
+const WRITERS: usize = 30;
+/// Between two tries to read all Nodes, and how long they go on. Upstream: `nodePollInterval`, which it waits before the first one, too.
+const READ_PERIOD: Duration = Duration::from_secs(10);
+const READ_LIMIT: Duration = Duration::from_secs(600);
+/// How long the API server may take to carry out what a leader has sent that is no more. kube-apiserver: `--request-timeout`.
+const LATE_WRITES: Duration = Duration::from_secs(60);
+
+/// Why the controller cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeIpamError {
+    #[error("--cluster-cidr is empty, but pod CIDRs are to be allocated: give one CIDR, or one per address family")]
+    NoClusterCidr,
+    #[error("--cluster-cidr has {0} and {1}, which are of the same address family: one IPv4 and one IPv6 CIDR are accepted")]
+    SameFamily(IpNet, IpNet),
+    #[error("--cluster-cidr has {0} CIDRs: at most two are accepted, one per address family")]
+    TooManyClusterCidrs(usize),
+    #[error("--node-cidr-mask-size-{family}={mask}: {error}", family = if cluster.addr().is_ipv4() { "ipv4" } else { "ipv6" })]
+    Mask { cluster: IpNet, mask: u8, error: CidrSetError },
+    #[error(
+        "cloud provider {0:?} does not say how large the pod CIDRs of a Node are, which --cidr-allocator-type=CloudAllocator needs: \
+         choose RangeAllocator"
+    )]
+    MasksUnsupported(String),
+}
+
+pub struct NodeIpamController {
+    queue: ReconcileQueue<ObjectKey>,
+    reconciler: Arc<PodCidrReconciler>,
+}
+
+impl NodeIpamController {
+    /// Subscribes to Nodes. `merges`: a node controller of this process takes pod CIDRs along.
+    pub fn new(
+        context: &ControllerContext,
+        informers: &mut Informers,
+        provider: &dyn CloudProvider,
+        config: NodeIpamConfig,
+        merges: bool,
+    ) -> Result<Arc<Self>, NodeIpamError> {
+        check(&config)?;
+        let masks = provider.pod_cidr_masks();
+        if config.allocator == CidrAllocatorType::CloudAllocator && masks.is_none() {
+            return Err(NodeIpamError::MasksUnsupported(provider.provider_name().to_owned()));
+        }
+        let backoff = KeyBackoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+        let queue = ReconcileQueue::new("NodeIpam", backoff, context.clock, Arc::clone(&context.metrics));
+        let pool = Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics)));
+        subscribe(informers, queue.clone(), Arc::clone(&pool));
+        let (context, nodes) = (context.clone(), informers.nodes.store());
+        let reconciler = PodCidrReconciler { context, config, nodes, pool, masks, merges, last_reclaim: Mutex::default() };
+        Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler) }))
+    }
+
+    /// What the node controller takes pod CIDRs from.
+    pub fn pool(&self) -> Arc<PodCidrPool> {
+        Arc::clone(&self.reconciler.pool)
+    }
+
+    fn nodes(&self) -> &InformerStore<Node> {
+        &self.reconciler.nodes
+    }
+
+    /// Reads what Nodes have until it can be taken in; `false` when that takes too long.
+    async fn open(&self) -> bool {
+        let pool = &self.reconciler.pool;
+        let started = Instant::now();
+        loop {
+            match self.read().await {
+                Ok(listed) => {
+                    if self.reconciler.context.writer.leadership().took_over_expired() {
+                        pool.quarantine(&listed, &self.nodes().list(), LATE_WRITES).await;
+                    }
+                    pool.decide(PoolPhase::Open);
+                    return true;
+                }
+                Err(ReadError::Refused(problem)) => {
+                    tracing::error!(problem, "no pod CIDRs are given out");
+                    pool.decide(PoolPhase::Refused(problem));
+                }
+                Err(ReadError::Failed(error)) => {
+                    tracing::warn!(error, "cannot list Nodes, trying again");
+                    pool.decide(PoolPhase::Refused(format!("Nodes cannot be listed: {error}")));
+                    if started.elapsed() >= READ_LIMIT {
+                        return false;
+                    }
+                }
+            }
+            tokio::time::sleep(READ_PERIOD).await;
+        }
+    }
+
+    async fn read(&self) -> Result<Vec<ListedNode>, ReadError> {
+        let reconciler = &self.reconciler;
+        let clusters = &reconciler.config.cluster_cidrs;
+        let clusters: Vec<_> = clusters.iter().map(|cluster| (*cluster, reconciler.config.mask(cluster))).collect();
+        let nothing = Allocations::new(&clusters, &reconciler.config.service_cidrs);
+        reconciler.pool.start_reading(nothing.map_err(|error| ReadError::Refused(error.to_string()))?);
+        let listed = listed::list(reconciler.context.writer.client()).await;
+        let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
+        reconciler.pool.finish_reading(&listed, &self.nodes().list()).map_err(ReadError::Refused)?;
+        Ok(listed)
+    }
+
+    async fn work(&self, shutdown: &Shutdown) {
+        tokio::select! {
+            is_open = self.open() => if !is_open { return },
+            () = shutdown.begun() => return,
+        }
+        let reconcile = |key| {
+            let reconciler = Arc::clone(&self.reconciler);
+            async move { reconciler.reconcile(&key).await }
+        };
+        self.queue.run(Some(WRITERS), shutdown, reconcile).await;
+    }
+}
+
+/// Why nothing can be given out.
+enum ReadError {
+    /// Nodes cannot be listed.
+    Failed(String),
+    /// What they have cannot be taken in.
+    Refused(String),
+}
+
+fn subscribe(informers: &mut Informers, queue: ReconcileQueue<ObjectKey>, pool: Arc<PodCidrPool>) {
+    informers.nodes.subscribe(move |change| {
+        let key = ObjectKey::of(change.object().as_ref());
+        match change {
+            ObjectChange::Deleted(node) => {
+                queue.forget(&key);
+                pool.vanished(node);
+            }
+            ObjectChange::Added(node) | ObjectChange::Updated { new: node, .. } => pool.observe(node),
+        }
+        match plan::priority(change) {
+            Some(priority) => queue.add(key, priority),
+            None if !matches!(change, ObjectChange::Deleted(_)) => queue.forget(&key),
+            None => {}
+        }
+    });
+}
+
+/// What the command line cannot know to be wrong without asking for the controller.
+fn check(config: &NodeIpamConfig) -> Result<(), NodeIpamError> {
+    match config.cluster_cidrs.as_slice() {
+        [] => return Err(NodeIpamError::NoClusterCidr),
+        [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => {}
+        [one, other] => return Err(NodeIpamError::SameFamily(*one, *other)),
+        more => return Err(NodeIpamError::TooManyClusterCidrs(more.len())),
+    }
+    for cluster in &config.cluster_cidrs {
+        let mask = config.mask(cluster);
+        let wrong = |error| NodeIpamError::Mask { cluster: *cluster, mask, error };
+        cidr_set::check(cluster.trunc(), mask).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+impl Controller for NodeIpamController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        async move { self.work(&shutdown).await }.boxed()
+    }
+
+    fn status(&self) -> ControllerStatus {
+        let phase = self.reconciler.pool.phase();
+        let problem = match &phase {
+            PoolPhase::Refused(problem) => Some(format!("no pod CIDRs are given out: {problem}")),
+            _ => None,
+        };
+        let mut facts = vec![("pod CIDRs".to_owned(), shown(&phase).to_owned())];
+        facts.extend(self.reconciler.pool.facts());
+        ControllerStatus { problem, unsettled: self.queue.unsettled(), facts }
+    }
+
+    fn observe(&self) {
+        self.queue.observe();
+        self.reconciler.pool.publish();
+    }
+}
+
+fn shown(phase: &PoolPhase) -> &'static str {
+    match phase {
+        PoolPhase::Closed => "given out by the leader",
+        PoolPhase::Reading => "those that Nodes have are being read",
+        PoolPhase::Quarantined => "not given out while writes of the former leader may be under way",
+        PoolPhase::Refused(_) => "not given out",
+        PoolPhase::Open => "given out",
+    }
+}
+
+#[cfg(test)]
+mod tests;

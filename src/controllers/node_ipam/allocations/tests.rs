@@ -1,0 +1,206 @@
+//! Who holds what: upstream's cases (`range_allocator_test.go`, `cloud_cidr_allocator_test.go`) and random histories.
+
+use std::collections::HashMap;
+
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+use super::*;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn cluster(cidrs: &[(&str, u8)], services: &[&str]) -> Allocations {
+    let cidrs: Vec<_> = cidrs.iter().map(|(cidr, prefix)| (net(cidr), *prefix)).collect();
+    Allocations::new(&cidrs, &services.iter().map(|cidr| net(cidr)).collect::<Vec<_>>()).unwrap()
+}
+
+fn texts(cidrs: &[&str]) -> Vec<String> {
+    cidrs.iter().map(|&cidr| cidr.to_owned()).collect()
+}
+
+fn reserve(allocations: &mut Allocations, uid: &str, prefixes: &[u8]) -> Result<String, AllocationError> {
+    let (cidrs, _) = allocations.reserve(uid, prefixes)?;
+    Ok(cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn what_services_and_nodes_have_is_not_given_out() {
+    for (clusters, services, taken, prefixes, expected) in [
+        (&[("127.123.234.0/24", 30)][..], &["127.123.234.0/26"][..], &[][..], &[30][..], "127.123.234.64/30"),
+        (
+            &[("127.123.234.0/24", 30), ("ace:cab:deca::/84", 98)],
+            &["127.123.234.0/26"],
+            &[],
+            &[30, 98],
+            "127.123.234.64/30,ace:cab:deca::/98",
+        ),
+        (
+            &[("ace:cab:deca::/84", 98), ("127.123.234.0/24", 30)],
+            &["127.123.234.0/26", "ace:cab:deca::/97"],
+            &[],
+            &[98, 30],
+            "ace:cab:deca:0:0:0:8000:0/98,127.123.234.64/30",
+        ),
+        (
+            &[("127.123.234.0/28", 30)],
+            &["127.123.234.0/30"],
+            &["127.123.234.4/30", "127.123.234.8/30"],
+            &[30],
+            "127.123.234.12/30",
+        ),
+        (&[("10.10.0.0/16", 24)], &["10.0.0.0/8"], &[], &[24], ""),
+    ] {
+        let mut allocations = cluster(clusters, services);
+        for (index, cidr) in taken.iter().enumerate() {
+            allocations.observe(&index.to_string(), &texts(&[cidr])).unwrap();
+        }
+        let expected = expected.split(',').filter(|cidr| !cidr.is_empty()).map(|cidr| net(cidr).to_string());
+        let expected = expected.collect::<Vec<_>>().join(",");
+        assert_eq!(reserve(&mut allocations, "new", prefixes).unwrap_or_default(), expected, "{clusters:?}");
+    }
+}
+
+#[test]
+fn who_is_left_without_one_family_gets_nothing_of_the_other() {
+    for clusters in
+        [&[("10.10.0.0/22", 24), ("127.123.234.0/30", 30)][..], &[("127.123.234.0/30", 30), ("10.10.0.0/22", 24)]]
+    {
+        let prefixes: Vec<u8> = clusters.iter().map(|(_, prefix)| *prefix).collect();
+        let mut allocations = cluster(clusters, &[]);
+        reserve(&mut allocations, "first", &prefixes).unwrap();
+        let taken = allocations.usage();
+        let Err(AllocationError::Exhausted { prefix: 30, .. }) = reserve(&mut allocations, "second", &prefixes) else {
+            panic!("there is one /30 only")
+        };
+        assert_eq!(allocations.usage(), taken);
+        assert!(allocations.release("first"));
+        assert!(allocations.usage().iter().all(|(_, taken, _)| *taken == 0));
+        assert!(reserve(&mut allocations, "second", &prefixes).is_ok());
+    }
+}
+
+#[test]
+fn a_node_keeps_its_blocks_until_they_are_refused_or_it_is_gone() {
+    let mut allocations = cluster(&[("10.0.0.0/23", 24)], &[]);
+    let first = reserve(&mut allocations, "a", &[24]).unwrap();
+    assert_eq!(reserve(&mut allocations, "a", &[24]).unwrap(), first, "asked again after silence");
+    assert!(allocations.withdraw("a") && !allocations.withdraw("a"));
+    let second = reserve(&mut allocations, "a", &[24]).unwrap();
+    assert_ne!(second, first);
+    allocations.confirm("a");
+    assert!(!allocations.withdraw("a"), "it is there");
+    assert!(allocations.release("a") && !allocations.release("a"));
+}
+
+#[test]
+fn a_node_that_others_gave_cidrs_gives_ours_back() {
+    let mut allocations = cluster(&[("10.0.0.0/22", 24)], &[]);
+    reserve(&mut allocations, "a", &[24]).unwrap();
+    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(ObservedCidrs::Foreign));
+    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(ObservedCidrs::Known));
+    assert_eq!(allocations.usage()[0].1, 1);
+    assert_eq!(reserve(&mut allocations, "b", &[24]).unwrap(), "10.0.1.0/24");
+    assert_eq!(allocations.observe("b", &texts(&["10.0.1.0/24"])), Ok(ObservedCidrs::Confirmed));
+    assert_eq!(reserve(&mut allocations, "c", &[24]).unwrap(), "10.0.3.0/24", "10.0.2.0/24 is a's");
+}
+
+#[test]
+fn what_cannot_be_taken_in_is_told() {
+    let mut allocations = cluster(&[("10.0.0.0/16", 24)], &[]);
+    for (cidrs, expected) in [
+        (&["nonsense"][..], ForeignCidrError::Garbage("nonsense".into())),
+        (&["10.0.1.0/24", "fd00::/64"], ForeignCidrError::TooMany(2, 1)),
+        (&["10.1.0.0/24"], ForeignCidrError::OutOfRange(net("10.1.0.0/24"))),
+    ] {
+        assert_eq!(allocations.observe("n", &texts(cidrs)), Err(expected));
+    }
+    assert_eq!(allocations.usage()[0].1, 0);
+}
+
+#[test]
+fn the_order_of_a_nodes_families_does_not_matter() {
+    let mut allocations = cluster(&[("10.0.0.0/16", 24), ("fd00::/48", 64)], &[]);
+    allocations.observe("n", &texts(&["fd00::/64", "10.0.0.0/24"])).unwrap();
+    assert_eq!(reserve(&mut allocations, "m", &[24, 64]).unwrap(), "10.0.1.0/24,fd00:0:0:1::/64");
+}
+
+#[test]
+fn finer_blocks_forget_neither_services_nor_other_nodes() {
+    let mut allocations = cluster(&[("10.0.0.0/20", 24)], &["10.0.1.0/24"]);
+    for (uid, prefix, expected) in [
+        ("a", 24, "10.0.0.0/24"),
+        ("b", 26, "10.0.2.0/26"),
+        ("c", 24, "10.0.3.0/24"),
+        ("d", 25, "10.0.4.0/25"),
+        ("e", 26, "10.0.4.128/26"),
+        ("f", 22, "10.0.8.0/22"),
+        ("g", 23, "10.0.12.0/23"),
+    ] {
+        assert_eq!(reserve(&mut allocations, uid, &[prefix]).unwrap(), expected, "{uid}");
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_the_cluster_are_refused() {
+    let mut allocations = cluster(&[("10.0.0.0/16", 24), ("fd00::/48", 64)], &[]);
+    assert!(matches!(reserve(&mut allocations, "a", &[15, 64]), Err(AllocationError::Prefix(_))));
+    assert!(matches!(reserve(&mut allocations, "a", &[24, 65]), Err(AllocationError::Prefix(_))));
+    assert_eq!(allocations.usage().iter().map(|(_, taken, _)| taken).sum::<usize>(), 0);
+}
+
+#[test]
+fn no_cidr_twice_whatever_happens() {
+    for seed in 0..300 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mixed = random.random_bool(0.5);
+        let mut allocations = cluster(&[("10.0.0.0/20", 24), ("fd00::/52", 64)], &["10.0.4.0/22", "fd00:0:0:0f00::/56"]);
+        // What is there in the end, whoever knows of it.
+        let mut nodes: HashMap<String, Vec<IpNet>> = HashMap::new();
+        for step in 0..200 {
+            let uid = random.random_range(0..30).to_string();
+            match random.random_range(0..10) {
+                0..=5 if !nodes.contains_key(&uid) => {
+                    let longer = if mixed { random.random_range(0..4) } else { 0 };
+                    let Ok((cidrs, _)) = allocations.reserve(&uid, &[24 + longer, 64 + longer]) else { continue };
+                    assert_free(&cidrs, &nodes, (seed, step));
+                    match random.random_range(0..4) {
+                        0 => drop(allocations.withdraw(&uid)),
+                        // Nobody tells that it was written.
+                        1 => drop(nodes.insert(uid, cidrs)),
+                        _ => {
+                            allocations.confirm(&uid);
+                            nodes.insert(uid, cidrs);
+                        }
+                    }
+                }
+                6 | 7 => {
+                    nodes.remove(&uid);
+                    allocations.release(&uid);
+                }
+                8 => {
+                    // A new leader starts from what Nodes have.
+                    allocations = cluster(&[("10.0.0.0/20", 24), ("fd00::/52", 64)], &["10.0.4.0/22", "fd00:0:0:0f00::/56"]);
+                    for (uid, cidrs) in &nodes {
+                        allocations.observe(uid, &cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>()).unwrap();
+                    }
+                }
+                _ => {
+                    if let Some(cidrs) = nodes.get(&uid) {
+                        allocations.observe(&uid, &cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>()).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn assert_free(cidrs: &[IpNet], nodes: &HashMap<String, Vec<IpNet>>, case: (u64, u32)) {
+    let services = [net("10.0.4.0/22"), net("fd00:0:0:0f00::/56")];
+    for cidr in cidrs {
+        let taken = nodes.values().flatten().chain(&services);
+        for other in taken {
+            assert!(!cidr.contains(other) && !other.contains(cidr), "{case:?}: {cidr} and {other}");
+        }
+    }
+}

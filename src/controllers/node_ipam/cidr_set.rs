@@ -1,0 +1,216 @@
+//! The blocks of one cluster CIDR, taken or free. Pure.
+//!
+//! In: CIDRs to occupy and to release, prefix lengths to allocate. Out: blocks. A bitmap has one bit for each block of the longest prefix
+//! in use, the unit; a shorter prefix takes an aligned run of units. The next block is the first free one behind the last that was
+//! given out, and from the start again at the end, so that a block that comes back rests for as long as it can.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
+
+use ipnet::IpNet;
+
+/// Longest distance between the prefixes of an IPv6 cluster CIDR and its blocks. Upstream: `clusterSubnetMaxDiff`.
+pub(super) const MAX_IPV6_BITS: u8 = 16;
+/// The same for IPv4, where upstream has no limit: 2 MiB of bitmap.
+pub(super) const MAX_IPV4_BITS: u8 = 24;
+
+/// Why there is no such set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrSetError {
+    #[error("blocks of /{unit} are larger than the cluster CIDR {cluster}")]
+    LargerThanCluster { cluster: IpNet, unit: u8 },
+    #[error("blocks of /{unit} do not exist in the cluster CIDR {cluster}")]
+    NoSuchPrefix { cluster: IpNet, unit: u8 },
+    #[error("blocks of /{unit} are too many for the cluster CIDR {cluster}: at most /{longest} can be kept track of")]
+    TooMany { cluster: IpNet, unit: u8, longest: u8 },
+}
+
+/// A block that was given out, and how many taken ones were passed over to find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AllocatedBlock {
+    pub(super) cidr: IpNet,
+    pub(super) passed: usize,
+}
+
+/// Units that were taken and given back since somebody asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct UnitCounts {
+    pub(super) taken: u64,
+    pub(super) returned: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct CidrSet {
+    cluster: IpNet,
+    unit: u8,
+    bits: Vec<u64>,
+    taken: usize,
+    /// Units that more than one holds, and by how many more: a unit is free when the last of them is gone.
+    shared: HashMap<usize, u32>,
+    next: usize,
+    counts: UnitCounts,
+}
+
+impl CidrSet {
+    /// All of `cluster` free, in blocks with the prefix `unit`.
+    pub(super) fn new(cluster: IpNet, unit: u8) -> Result<Self, CidrSetError> {
+        let cluster = cluster.trunc();
+        check(cluster, unit)?;
+        let units = 1_usize << (unit - cluster.prefix_len());
+        let bits = vec![0; units.div_ceil(64)];
+        Ok(Self { cluster, unit, bits, taken: 0, shared: HashMap::new(), next: 0, counts: UnitCounts::default() })
+    }
+
+    pub(super) fn cluster(&self) -> IpNet {
+        self.cluster
+    }
+
+    pub(super) fn unit(&self) -> u8 {
+        self.unit
+    }
+
+    pub(super) fn units(&self) -> usize {
+        1 << (self.unit - self.cluster.prefix_len())
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub(super) fn take_counts(&mut self) -> UnitCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Whether `cidr` has an address in common with the cluster CIDR.
+    pub(super) fn overlaps(&self, cidr: &IpNet) -> bool {
+        self.cluster.contains(&cidr.trunc()) || cidr.trunc().contains(&self.cluster)
+    }
+
+    /// Takes all units that `cidr` touches, for one more holder.
+    pub(super) fn occupy(&mut self, cidr: &IpNet) {
+        for unit in self.range(cidr).unwrap_or_default() {
+            if self.is_taken(unit) {
+                *self.shared.entry(unit).or_default() += 1;
+            } else {
+                self.set(unit);
+            }
+        }
+    }
+
+    /// One holder of `cidr` less.
+    pub(super) fn release(&mut self, cidr: &IpNet) {
+        for unit in self.range(cidr).unwrap_or_default() {
+            match self.shared.get_mut(&unit) {
+                Some(1) => drop(self.shared.remove(&unit)),
+                Some(others) => *others -= 1,
+                None => self.clear(unit),
+            }
+        }
+    }
+
+    /// The next free block with this prefix, which is no longer than the unit. `None`: there is none.
+    pub(super) fn allocate(&mut self, prefix: u8) -> Option<AllocatedBlock> {
+        let run = 1_usize << self.unit.checked_sub(prefix.max(self.cluster.prefix_len()))?;
+        if prefix < self.cluster.prefix_len() || self.units() - self.taken < run {
+            return None;
+        }
+        let blocks = self.units() / run;
+        let first = self.next.div_ceil(run) % blocks;
+        let candidates = (0..blocks).map(|passed| (passed, (first + passed) % blocks * run));
+        let (passed, start) = candidates.into_iter().find(|(_, start)| self.is_free(*start..start + run))?;
+        (start..start + run).for_each(|unit| self.set(unit));
+        self.next = (start + run) % self.units();
+        Some(AllocatedBlock { cidr: self.block(start, prefix)?, passed })
+    }
+
+    /// The same blocks in finer units. `held`: everything that is taken. The search goes on where it was.
+    pub(super) fn in_units_of<'a>(&self, unit: u8, held: impl IntoIterator<Item = &'a IpNet>) -> Result<Self, CidrSetError> {
+        let mut finer = Self::new(self.cluster, unit)?;
+        for cidr in held {
+            finer.occupy(cidr);
+        }
+        finer.next = self.next << unit.saturating_sub(self.unit);
+        finer.counts = self.counts;
+        Ok(finer)
+    }
+
+    /// The units that `cidr` touches, if any.
+    fn range(&self, cidr: &IpNet) -> Option<Range<usize>> {
+        if !self.overlaps(cidr) {
+            return None;
+        }
+        if cidr.prefix_len() <= self.cluster.prefix_len() {
+            return Some(0..self.units());
+        }
+        let width = self.cluster.max_prefix_len() - self.unit;
+        let index = |address: IpAddr| usize::try_from((bits_of(address) - bits_of(self.cluster.network())) >> width).ok();
+        Some(index(cidr.network())?..index(cidr.broadcast())? + 1)
+    }
+
+    fn block(&self, unit: usize, prefix: u8) -> Option<IpNet> {
+        let offset = (unit as u128).checked_shl(u32::from(self.cluster.max_prefix_len() - self.unit))?;
+        let address = bits_of(self.cluster.network()) + offset;
+        let address = match self.cluster {
+            IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(address).ok()?)),
+            IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(address)),
+        };
+        IpNet::new(address, prefix).ok()
+    }
+
+    fn is_free(&self, mut units: Range<usize>) -> bool {
+        !units.any(|unit| self.is_taken(unit))
+    }
+
+    fn is_taken(&self, unit: usize) -> bool {
+        self.bits.get(unit / 64).is_some_and(|word| word & mask(unit) != 0)
+    }
+
+    fn set(&mut self, unit: usize) {
+        if let Some(word) = self.bits.get_mut(unit / 64) {
+            *word |= mask(unit);
+            self.taken += 1;
+            self.counts.taken += 1;
+        }
+    }
+
+    fn clear(&mut self, unit: usize) {
+        if !self.is_taken(unit) {
+            return;
+        }
+        if let Some(word) = self.bits.get_mut(unit / 64) {
+            *word &= !mask(unit);
+            self.taken -= 1;
+            self.counts.returned += 1;
+        }
+    }
+}
+
+/// Whether a set of blocks with the prefix `unit` can be kept track of.
+pub(super) fn check(cluster: IpNet, unit: u8) -> Result<(), CidrSetError> {
+    let Some(bits) = unit.checked_sub(cluster.prefix_len()) else {
+        return Err(CidrSetError::LargerThanCluster { cluster, unit });
+    };
+    if unit > cluster.max_prefix_len() {
+        return Err(CidrSetError::NoSuchPrefix { cluster, unit });
+    }
+    let most = if cluster.addr().is_ipv4() { MAX_IPV4_BITS } else { MAX_IPV6_BITS };
+    let longest = cluster.prefix_len() + most;
+    if bits > most { Err(CidrSetError::TooMany { cluster, unit, longest }) } else { Ok(()) }
+}
+
+fn mask(unit: usize) -> u64 {
+    1 << (unit % 64)
+}
+
+fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Every event of the node-ipam controller as a named function. Upstream's words and types.
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+
+const NOT_AVAILABLE: EventDescription = EventDescription {
+    reason: "CIDRNotAvailable",
+    type_: EventType::Normal,
+    when: "No block of a cluster CIDR is left for the Node, which gets none until one comes back.",
+};
+const ASSIGNMENT_FAILED: EventDescription = EventDescription {
+    reason: "CIDRAssignmentFailed",
+    type_: EventType::Normal,
+    when: "The API server did not take the Node's pod CIDRs, three times in a row. Retries with back-off.",
+};
+
+/// For the reference page.
+pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED];
+
+/// The cluster CIDR is used up.
+pub(super) fn not_available(node: &Node) -> RecordedEvent {
+    status_is_now(node, &NOT_AVAILABLE)
+}
+
+pub(super) fn assignment_failed(node: &Node) -> RecordedEvent {
+    status_is_now(node, &ASSIGNMENT_FAILED)
+}
+
+fn status_is_now(node: &Node, event: &EventDescription) -> RecordedEvent {
+    let message = format!("Node {} status is now: {}", crate::node::name(node), event.reason);
+    RecordedEvent { about: object_reference(node), type_: event.type_, reason: event.reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::node;
+
+    #[test]
+    fn events_have_upstreams_words() {
+        let all = [not_available(&node("n")), assignment_failed(&node("n"))];
+        assert_eq!(all.each_ref().map(|event| event.reason), ["CIDRNotAvailable", "CIDRAssignmentFailed"]);
+        assert_eq!(all[0].message, "Node n status is now: CIDRNotAvailable");
+        assert!(all.iter().all(|event| event.type_ == EventType::Normal));
+    }
+}

@@ -1,0 +1,107 @@
+//! All Nodes, read from the API server itself: what they have decides what may be given out.
+//!
+//! In: a client. Out: identity, version and pod CIDRs of each Node; nothing else of them is kept. The list is a consistent read, in pages,
+//! and shows what the informer's selector hides.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Resource, api::ListParams, core::Request};
+use serde::Deserialize;
+
+use crate::runtime::patch::ApiError;
+
+/// Nodes of one page: whole Nodes come over the wire, of which a page is in memory at a time.
+const PAGE: u32 = 250;
+
+/// What matters of a Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct ListedNode {
+    metadata: ListedMetadata,
+    #[serde(default)]
+    spec: ListedSpec,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListedMetadata {
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListedSpec {
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ListedPage {
+    metadata: PageMetadata,
+    items: Vec<ListedNode>,
+}
+
+#[derive(Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue", default)]
+    rest: String,
+}
+
+impl ListedNode {
+    pub(super) fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// As [`super::plan::identity`] of the Node.
+    pub(super) fn identity(&self) -> &str {
+        if self.metadata.uid.is_empty() { &self.metadata.name } else { &self.metadata.uid }
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+
+    pub(super) fn pod_cidrs(&self) -> &[String] {
+        &self.spec.pod_cidrs
+    }
+}
+
+/// All Nodes there are.
+pub(super) async fn list(client: &kube::Client) -> Result<Vec<ListedNode>, ApiError> {
+    let (mut nodes, mut rest) = (Vec::new(), None);
+    loop {
+        let mut params = ListParams::default().limit(PAGE);
+        params.continue_token = rest;
+        let page = read_page(client, &params).await.map_err(|error| ApiError::from_kube("all Nodes", &error))?;
+        nodes.extend(page.items);
+        if page.metadata.rest.is_empty() {
+            return Ok(nodes);
+        }
+        rest = Some(page.metadata.rest);
+    }
+}
+
+async fn read_page(client: &kube::Client, params: &ListParams) -> kube::Result<ListedPage> {
+    let request = Request::new(Node::url_path(&(), None)).list(params).map_err(kube::Error::BuildRequest)?;
+    Box::pin(client.request(request)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_without_spec_has_no_pod_cidrs() {
+        let read = |node| serde_json::from_value::<ListedNode>(node).unwrap();
+        assert!(read(json!({"metadata": {"name": "n"}})).pod_cidrs().is_empty());
+        let whole = read(json!({
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+            "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "x"},
+            "status": {},
+        }));
+        assert_eq!((whole.identity(), whole.name(), whole.version()), ("u", "n", "7"));
+        assert_eq!(whole.pod_cidrs(), ["10.0.0.0/24"]);
+    }
+}

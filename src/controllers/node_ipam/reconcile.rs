@@ -1,0 +1,201 @@
+//! The shell of the node-ipam controller: reads Nodes, asks the cloud, lets the pool decide, writes.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use tokio::time::Instant;
+
+use super::{
+    allocations::AllocationError,
+    config::{CidrAllocatorType, NodeIpamConfig},
+    events, listed,
+    plan::{self, FailedWrite, PodCidrAction, identity},
+    pool::PodCidrPool,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, PodCidrMasks},
+    controllers::ControllerContext,
+    runtime::{
+        patch::{ApiError, PatchKind, PatchTarget},
+        store::{InformerStore, ObjectKey},
+        work_queue::ReconcileResult,
+    },
+};
+
+/// Patches of one Node before its key backs off. Upstream: `cidrUpdateRetries`.
+const TRIES: usize = 3;
+/// How long to wait for a block or for another prefix, unless something happens before.
+const SLOWLY: Duration = Duration::from_secs(60);
+/// Time between two looks for blocks whose Nodes went unnoticed.
+const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
+
+pub(super) struct PodCidrReconciler {
+    pub(super) context: ControllerContext,
+    pub(super) config: NodeIpamConfig,
+    pub(super) nodes: InformerStore<Node>,
+    pub(super) pool: Arc<PodCidrPool>,
+    /// Asked for the sizes of blocks; with the cloud allocator only.
+    pub(super) masks: Option<Arc<dyn PodCidrMasks>>,
+    /// Whether a node controller of this process takes pod CIDRs along.
+    pub(super) merges: bool,
+    pub(super) last_reclaim: Mutex<Option<Instant>>,
+}
+
+impl PodCidrReconciler {
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+        if let Err(again) = self.settle_unseen(key).await {
+            return again;
+        }
+        let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
+        self.pool.observe(&node);
+        if self.pool.has(&node) {
+            return ReconcileResult::Done;
+        }
+        match plan::next_action(&node, self.pool.rules(&node, self.merges)) {
+            PodCidrAction::Nothing | PodCidrAction::Wait => ReconcileResult::Done,
+            PodCidrAction::Allocate => self.allocate(key, node).await,
+        }
+    }
+
+    /// Looks for Nodes that the informer shows no longer: those that are gone need no blocks any more.
+    async fn settle_unseen(&self, key: &ObjectKey) -> Result<(), ReconcileResult> {
+        let unseen = self.pool.take_unseen(key);
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let there = match self.read_live(key).await {
+            Ok(live) => Some(identity(&live).to_owned()),
+            Err(ApiError::NotFound(_)) => None,
+            Err(error) => {
+                self.pool.put_back_unseen(key, unseen);
+                return Err(plan::after_api_error(&error));
+            }
+        };
+        unseen.iter().filter(|id| there.as_deref() != Some(id)).for_each(|id| self.pool.gone(id));
+        Ok(())
+    }
+
+    async fn allocate(&self, key: &ObjectKey, node: Arc<Node>) -> ReconcileResult {
+        let prefixes = match self.prefixes(&node).await {
+            Ok(prefixes) => prefixes,
+            Err(error) => return after_cloud_error(&error),
+        };
+        match self.reserve(&node, &prefixes).await {
+            Ok(cidrs) if cidrs.is_empty() => ReconcileResult::RequeueAfter(SLOWLY, "pod CIDRs are being read".to_owned()),
+            Ok(cidrs) => self.assign(key, node, &cidrs).await,
+            Err(error) => {
+                self.context.events.record(events::not_available(&node));
+                ReconcileResult::RequeueAfter(SLOWLY, error.to_string())
+            }
+        }
+    }
+
+    /// One prefix for each cluster CIDR: the flags', or what the cloud says of the Node's machine.
+    async fn prefixes(&self, node: &Node) -> CloudResult<Vec<u8>> {
+        let flags = self.pool.prefixes();
+        let (CidrAllocatorType::CloudAllocator, Some(masks)) = (self.config.allocator, &self.masks) else {
+            return Ok(flags);
+        };
+        let told = masks.mask_sizes(node).await?;
+        let of_family = |cluster: &IpNet| if cluster.addr().is_ipv4() { told.ipv4 } else { told.ipv6 };
+        let prefixes = self.config.cluster_cidrs.iter().zip(flags);
+        Ok(prefixes.map(|(cluster, flag)| of_family(cluster).unwrap_or(flag)).collect())
+    }
+
+    async fn reserve(&self, node: &Node, prefixes: &[u8]) -> Result<Vec<IpNet>, AllocationError> {
+        match self.pool.reserve(node, prefixes) {
+            Err(AllocationError::Exhausted { .. }) if self.reclaim().await => self.pool.reserve(node, prefixes),
+            reserved => reserved,
+        }
+    }
+
+    /// Gives back the blocks of Nodes whose end nobody has told of. Answers whether somebody has looked just now.
+    async fn reclaim(&self) -> bool {
+        {
+            let mut last = self.last_reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|last| last.elapsed() < RECLAIM_PERIOD) {
+                return false;
+            }
+            *last = Some(Instant::now());
+        }
+        // Those that are known to have pod CIDRs before the list begins and are not on it are gone.
+        let holders = self.pool.holders();
+        let Ok(listed) = listed::list(self.context.writer.client()).await else { return false };
+        let there: HashSet<&str> = listed.iter().map(listed::ListedNode::identity).collect();
+        holders.iter().filter(|id| !there.contains(&***id)).for_each(|id| self.pool.gone(id));
+        true
+    }
+
+    /// Gives the Node its CIDRs, or finds that it has others.
+    async fn assign(&self, key: &ObjectKey, mut node: Arc<Node>, cidrs: &[IpNet]) -> ReconcileResult {
+        let mut last = ApiError::Conflict(key.to_string());
+        for _ in 0..TRIES {
+            last = match self.write(key, &node, cidrs).await {
+                Ok(()) => return ReconcileResult::Done,
+                Err(error) if plan::failed_write(&error) == FailedWrite::Refused => {
+                    self.pool.withdraw(&node);
+                    last = error;
+                    break;
+                }
+                Err(error) => error,
+            };
+            match self.read_live(key).await {
+                Ok(live) if identity(&live) == identity(&node) && self.is_bare(&live) => node = live,
+                // It has pod CIDRs, or is another Node, of which the watch tells.
+                Ok(_) | Err(ApiError::NotFound(_)) => {
+                    self.pool.withdraw(&node);
+                    return ReconcileResult::Done;
+                }
+                Err(error) => last = error,
+            }
+        }
+        self.give_up(&node, &last)
+    }
+
+    /// Whether the Node, read just now, has no pod CIDRs. Those that it has are taken in.
+    fn is_bare(&self, live: &Node) -> bool {
+        self.pool.observe(live);
+        crate::node::pod_cidrs(live).is_empty()
+    }
+
+    async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
+        let body = plan::patch(node, cidrs);
+        let written = self.context.writer.patch_briefly(&self.api(), key, PatchTarget::Object, PatchKind::Merge, body).await;
+        written.map(|_| self.pool.confirm(node))
+    }
+
+    /// Three tries have failed. What a conflict stopped has not happened; of anything else nobody knows, so that the Node keeps its blocks.
+    fn give_up(&self, node: &Node, error: &ApiError) -> ReconcileResult {
+        if plan::failed_write(error) == FailedWrite::Conflict {
+            self.pool.withdraw(node);
+        }
+        if !matches!(error, ApiError::NotFound(_) | ApiError::NotLeading(_)) {
+            self.context.events.record(events::assignment_failed(node));
+        }
+        plan::after_api_error(error)
+    }
+
+    async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ApiError> {
+        self.context.writer.get(&self.api(), key).await.map(Arc::new)
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.context.writer.client().clone())
+    }
+}
+
+fn after_cloud_error(error: &CloudError) -> ReconcileResult {
+    match error {
+        CloudError::RetryAfter { after, .. } => ReconcileResult::RequeueAfter(*after, error.to_string()),
+        CloudError::Invalid(_) | CloudError::Refused(_) | CloudError::InstanceNotFound => {
+            ReconcileResult::RequeueAfter(SLOWLY, error.to_string())
+        }
+        _ => ReconcileResult::Failed(error.to_string()),
+    }
+}

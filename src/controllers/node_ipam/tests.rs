@@ -1,0 +1,172 @@
+//! What is refused at the start, and what the pool makes of what it reads and hears.
+
+use serde_json::json;
+
+use super::{plan::identity, *};
+use crate::{
+    metrics::Metrics,
+    node::{fixtures::*, well_known::TAINT_UNINITIALIZED},
+    runtime::{clock::Clock, patch::ApiError},
+};
+
+fn config(cluster: &str, allocator: CidrAllocatorType) -> NodeIpamConfig {
+    let cluster_cidrs = cluster.split(',').filter(|cidr| !cidr.is_empty()).map(|cidr| cidr.parse().unwrap()).collect();
+    NodeIpamConfig { enabled: true, allocator, cluster_cidrs, ..NodeIpamConfig::default() }
+}
+
+fn pool(cluster: &str, allocator: CidrAllocatorType) -> PodCidrPool {
+    measured_pool(cluster, allocator, Arc::new(Metrics::new().unwrap()))
+}
+
+fn measured_pool(cluster: &str, allocator: CidrAllocatorType, metrics: Arc<Metrics>) -> PodCidrPool {
+    let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
+    let config = config(cluster, allocator);
+    let clusters: Vec<_> = config.cluster_cidrs.iter().map(|cluster| (*cluster, config.mask(cluster))).collect();
+    let pool = PodCidrPool::new(config, queue, metrics);
+    pool.start_reading(Allocations::new(&clusters, &[]).unwrap());
+    pool
+}
+
+fn open_pool(cluster: &str) -> PodCidrPool {
+    let pool = pool(cluster, CidrAllocatorType::RangeAllocator);
+    pool.finish_reading(&[], &[]).unwrap();
+    pool.decide(PoolPhase::Open);
+    pool
+}
+
+fn listed(name: &str, cidrs: &[&str]) -> ListedNode {
+    let node = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "5"}, "spec": {"podCIDRs": cidrs}});
+    serde_json::from_value(node).unwrap()
+}
+
+fn with_cidrs(name: &str, cidrs: &[&str]) -> Node {
+    node(name).with(|n| {
+        n.metadata.uid = Some(name.to_owned());
+        spec(n).pod_cidrs = Some(cidrs.iter().map(|&cidr| cidr.to_owned()).collect());
+    })
+}
+
+fn tainted(name: &str) -> Node {
+    with_cidrs(name, &[]).with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]))
+}
+
+#[test]
+fn what_is_refused_at_the_start() {
+    let check = |cluster: &str, ipv4: u8, ipv6: u8| {
+        let config = config(cluster, CidrAllocatorType::RangeAllocator);
+        check(&NodeIpamConfig { mask_ipv4: ipv4, mask_ipv6: ipv6, ..config }).map_err(|error| error.to_string())
+    };
+    for (cluster, ipv4, ipv6, expected) in [
+        ("10.0.0.0/16", 24, 64, ""),
+        ("10.0.0.0/16,fd00::/48", 24, 64, ""),
+        ("fd00::/48,10.0.0.0/16", 16, 48, ""),
+        ("", 24, 64, "--cluster-cidr is empty"),
+        ("10.0.0.0/16,11.0.0.0/16", 24, 64, "of the same address family"),
+        ("10.0.0.0/16,fd00::/48,11.0.0.0/16", 24, 64, "--cluster-cidr has 3 CIDRs"),
+        ("10.0.0.0/25", 24, 64, "--node-cidr-mask-size-ipv4=24: blocks of /24 are larger than the cluster CIDR 10.0.0.0/25"),
+        (
+            "fd00::/47",
+            24,
+            64,
+            "--node-cidr-mask-size-ipv6=64: blocks of /64 are too many for the cluster CIDR fd00::/47: at most /63",
+        ),
+    ] {
+        let told = check(cluster, ipv4, ipv6).err().unwrap_or_default();
+        assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{cluster}: {told}");
+    }
+}
+
+#[test]
+fn nodes_that_do_not_fit_stop_everything_or_are_told() {
+    for (cidrs, range, cloud) in [
+        (&["10.0.1.0/24"][..], true, true),
+        (&["11.0.1.0/24"], true, false),
+        (&["nonsense"], false, false),
+        (&["10.0.1.0/24", "fd00::/64"], false, false),
+    ] {
+        let reads = |allocator| pool("10.0.0.0/16", allocator).finish_reading(&[listed("n", cidrs)], &[]);
+        assert_eq!(reads(CidrAllocatorType::RangeAllocator).is_ok(), range, "{cidrs:?}");
+        let told = reads(CidrAllocatorType::CloudAllocator);
+        assert_eq!(told.is_ok(), cloud, "{cidrs:?}");
+        assert!(told.is_ok() || told.unwrap_err().starts_with("Node n: "));
+    }
+}
+
+#[test]
+fn what_happens_while_nodes_are_read_counts() {
+    let pool = pool("10.0.0.0/22", CidrAllocatorType::RangeAllocator);
+    pool.observe(&with_cidrs("given-meanwhile", &["10.0.0.0/24"]));
+    pool.vanished(&with_cidrs("gone-meanwhile", &["10.0.1.0/24"]));
+    let seen = [Arc::new(with_cidrs("seen-before", &["10.0.2.0/24"]))];
+    pool.finish_reading(&[listed("gone-meanwhile", &["10.0.1.0/24"]), listed("given-meanwhile", &[])], &seen).unwrap();
+    pool.decide(PoolPhase::Open);
+    let given: Vec<_> = ["a", "b"].iter().map(|name| pool.reserve(&node(name), &[24]).unwrap()[0].to_string()).collect();
+    assert_eq!(given, ["10.0.1.0/24", "10.0.3.0/24"]);
+    assert!(pool.reserve(&node("c"), &[24]).is_err());
+}
+
+#[test]
+fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
+    let pool = open_pool("10.0.0.0/16");
+    let node = tainted("n");
+    let first = pool.spec_for(&node).unwrap();
+    for error in [ApiError::Conflict("n".into()), ApiError::Failed("silence".into())] {
+        pool.settle(&node, Some(&error));
+        assert_eq!(pool.spec_for(&node).as_ref(), Some(&first), "{error:?}");
+    }
+    pool.settle(&node, Some(&ApiError::Rejected("no".into())));
+    assert_eq!(pool.spec_for(&node), None, "it goes on without");
+    assert!(!pool.rules(&node, true).comes_with_initialization);
+    assert_eq!(pool.reserve(&node, &[24]).unwrap()[0].to_string(), "10.0.1.0/24");
+    pool.confirm(&node);
+    assert!(pool.has(&node));
+}
+
+#[test]
+fn metrics_tell_what_is_taken_and_given_back() {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let pool = measured_pool("10.0.0.0/22", CidrAllocatorType::RangeAllocator, Arc::clone(&metrics));
+    pool.finish_reading(&[listed("a", &["10.0.0.0/24"])], &[]).unwrap();
+    pool.decide(PoolPhase::Open);
+    pool.reserve(&node("b"), &[24]).unwrap();
+    pool.gone("a");
+    pool.publish();
+    let label = &["10.0.0.0/22"];
+    assert_eq!(metrics.cidrset_allocations_total.with_label_values(label).get().to_string(), "2");
+    assert_eq!(metrics.cidrset_releases_total.with_label_values(label).get().to_string(), "1");
+    assert_eq!(metrics.cidrset_usage.with_label_values(label).get().to_string(), "0.25");
+    let tries = metrics.cidrset_allocation_tries.with_label_values(label);
+    assert_eq!((tries.get_sample_count(), tries.get_sample_sum().to_string()), (1, "1".to_owned()));
+}
+
+#[test]
+fn nothing_is_brought_along_where_it_is_not_open_or_needed() {
+    let closed = pool("10.0.0.0/16", CidrAllocatorType::RangeAllocator);
+    assert_eq!(closed.spec_for(&tainted("n")), None);
+    let open = open_pool("10.0.0.0/16");
+    assert_eq!(open.spec_for(&with_cidrs("n", &["10.0.0.0/24"])), None);
+    let cloud = pool("10.0.0.0/16", CidrAllocatorType::CloudAllocator);
+    cloud.finish_reading(&[], &[]).unwrap();
+    cloud.decide(PoolPhase::Open);
+    assert_eq!(cloud.spec_for(&tainted("n")), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn quarantine_ends_when_every_node_has_changed_or_its_time_is_over() {
+    let at_version = |version: &str| with_cidrs("a", &[]).with(|n| n.metadata.resource_version = Some(version.into()));
+    let nodes = [listed("a", &[]), listed("b", &["10.0.0.0/24"])];
+    for (change, expected) in [(None, 60), (Some(at_version("5")), 60), (Some(at_version("6")), 0)] {
+        let pool = pool("10.0.0.0/16", CidrAllocatorType::RangeAllocator);
+        pool.finish_reading(&nodes, &[]).unwrap();
+        let started = Instant::now();
+        let waiting = pool.quarantine(&nodes, &[], LATE_WRITES);
+        let changing = async {
+            assert_eq!(pool.phase(), PoolPhase::Quarantined);
+            assert_eq!(pool.spec_for(&tainted("c")), None);
+            change.iter().for_each(|node| pool.observe(node));
+        };
+        tokio::join!(waiting, changing);
+        assert_eq!((started.elapsed().as_secs(), pool.phase()), (expected, PoolPhase::Open), "{change:?}");
+    }
+    assert_eq!(identity(&at_version("5")), "a");
+}

@@ -1,0 +1,131 @@
+//! Pod CIDRs on a cluster: Nodes get them from the built binary under the shipped rights, and then their routes.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topology};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use crate::{
+    azure::Azure,
+    cloud::Cloud,
+    control_plane::ControlPlane,
+    objects::{Objects, condition},
+    support::{Manager, SOON, eventually},
+};
+
+/// Old API servers keep one family of a Node's CIDRs only.
+fn flags(plane: &ControlPlane) -> (usize, [&'static str; 3]) {
+    let (families, clusters) = match plane.is_real() {
+        true => (1, "--cluster-cidr=10.244.0.0/22"),
+        false => (2, "--cluster-cidr=10.244.0.0/22,fd00:10::/48"),
+    };
+    (families, ["--allocate-node-cidrs=true", clusters, "--leader-elect=false"])
+}
+
+/// A Node as kubelet registers it where nobody has given it pod CIDRs.
+fn bare(name: &str) -> Node {
+    let node = json!({
+        "metadata": {"name": name},
+        "spec": {"taints": [
+            {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+        ]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    serde_json::from_value(node).expect("a Node")
+}
+
+async fn cidrs(objects: &Objects, name: &str) -> Vec<String> {
+    let spec = objects.node(name).await.and_then(|node| node.spec).unwrap_or_default();
+    let listed = spec.pod_cidrs.unwrap_or_default();
+    assert_eq!(listed.first(), spec.pod_cidr.as_ref(), "{name}");
+    listed
+}
+
+/// Blocks of both families for each Node, then routes to them; a killed manager's successor goes on; the block of a Node that goes is
+/// given again.
+pub(crate) async fn given_out(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let names = ["pod-a", "pod-b", "pod-c", "pod-d", "pod-e"];
+    let cloud = Cloud::new(plane.folder(), "pod-cidrs").with_instances(&names);
+    let (families, flags) = flags(plane);
+    let manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
+    for name in &names[..3] {
+        objects.register(&bare(name)).await;
+    }
+    let mut taken = BTreeSet::new();
+    for name in &names[..3] {
+        has_route(&objects, name).await;
+        taken.extend(cidrs(&objects, name).await);
+    }
+    assert_eq!(taken.len(), 3 * families, "{taken:?}");
+    eventually("there is a route to each", SOON, async || cloud.made("routes").len() == 3 * families).await;
+    manager.kill();
+
+    let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
+    objects.register(&bare(names[3])).await;
+    has_route(&objects, names[3]).await;
+    let last = cidrs(&objects, names[3]).await;
+    assert!(last.len() == families && last.iter().all(|cidr| !taken.contains(cidr)), "{last:?} {taken:?}");
+
+    // Four /24 are all that a /22 has.
+    objects.register(&bare(names[4])).await;
+    let events: Api<Event> = Api::all(plane.admin().await);
+    eventually("the Node says that nothing is left", SOON, async || {
+        let told = events.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        told.iter().any(|event| {
+            event.reason.as_deref() == Some("CIDRNotAvailable") && event.involved_object.name.as_deref() == Some(names[4])
+        })
+    })
+    .await;
+    assert!(cidrs(&objects, names[4]).await.is_empty());
+    let gone = cidrs(&objects, names[0]).await;
+    objects.delete_node(names[0]).await;
+    has_route(&objects, names[4]).await;
+    assert_eq!(cidrs(&objects, names[4]).await[0], gone[0]);
+}
+
+async fn has_route(objects: &Objects, name: &str) {
+    eventually(&format!("{name} has pod CIDRs and routes"), SOON, async || {
+        !cidrs(objects, name).await.is_empty()
+            && objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
+    })
+    .await;
+}
+
+/// Tags of scale sets and availability sets say how large the blocks of their Nodes are.
+pub(crate) async fn of_azure(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let sized = |mut pool: Pool, size: &str| {
+        pool.tags.insert("kubernetesNodeCIDRMaskIPV4".to_owned(), size.to_owned());
+        pool
+    };
+    let topology = Topology::new()
+        .pool(sized(Pool::new(PoolKind::Uniform, "pool1", 2), "26"))
+        .pool(sized(Pool::new(PoolKind::Flexible, "flex1", 1), "23"))
+        .pool(sized(Pool::new(PoolKind::AvailabilitySet, "as1", 1), "25"))
+        .pool(Pool::new(PoolKind::Standalone, "lone", 1));
+    let azure = Azure::of(plane, "azure-pod-cidrs", topology).await;
+    let flags = [
+        "--allocate-node-cidrs=true",
+        "--cidr-allocator-type=CloudAllocator",
+        "--cluster-cidr=100.64.0.0/16",
+        "--configure-cloud-routes=true",
+    ];
+    let _manager = azure.manager_with(plane, "azure-pod-cidrs", &flags).await;
+    let mut sizes = Vec::new();
+    for mut node in azure.world.uninitialized_nodes() {
+        node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
+        objects.register(&node).await;
+        let name = node.metadata.name.unwrap_or_default();
+        eventually(&format!("{name} has a pod CIDR"), Duration::from_secs(60), async || {
+            !cidrs(&objects, &name).await.is_empty()
+        })
+        .await;
+        has_route(&objects, &name).await;
+        sizes.extend(cidrs(&objects, &name).await.iter().map(|cidr| cidr.split_once('/').expect("a size").1.to_owned()));
+    }
+    sizes.sort_unstable();
+    assert_eq!(sizes, ["23", "24", "25", "26", "26"]);
+}

@@ -1,0 +1,175 @@
+//! Pod CIDRs: the whole manager over the in-memory API server and the fake cloud. Paused clock.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+#[path = "node_ipam/double_allocation.rs"]
+mod double_allocation;
+#[path = "node_ipam/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+
+use cloud_controller_manager::{
+    providers::fake::PodCidrMaskSpec,
+    sandbox::{api_server::RequestRecord, http::Verb},
+};
+use k8s_openapi::api::core::v1::Event;
+use world::*;
+
+fn patches(request: &RequestRecord) -> bool {
+    request.resource == "nodes" && request.verb == Verb::Patch
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_patch_that_initialises_a_node_brings_its_pod_cidrs() {
+    let cluster = Cluster::new();
+    (0..20).for_each(|index| cluster.join(&format!("n{index}"), Taint::Uninitialized));
+    cluster.start(&["--cluster-cidr=10.244.0.0/16,fd00:10::/48"]);
+    cluster.until_all_have_cidrs(2).await;
+    cluster.until(|cluster| cluster.cloud.routes().len() == 40, "routed").await;
+    let writes = cluster.server.requests().into_iter().filter(|request| patches(request) && request.subresource.is_empty());
+    assert_eq!(writes.count(), 20, "one for each Node: taint, provider id, labels and pod CIDRs");
+    let expected: BTreeSet<_> = (0..20).map(|block| format!("10.244.{block}.0/24")).collect();
+    assert_eq!(cluster.cidrs().iter().map(|cidrs| cidrs[0].clone()).collect::<BTreeSet<_>>(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_nobody_here_initialises_get_them_by_themselves() {
+    let cluster = Cluster::new();
+    cluster.start(&["--cluster-cidr=10.244.0.0/16", "--controllers=*,-cloud-node"]);
+    for (name, taint) in [("new", Taint::Uninitialized), ("old", Taint::None)] {
+        cluster.join(name, taint);
+    }
+    cluster.until_all_have_cidrs(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_machine_gets_them_too() {
+    let cluster = Cluster::new();
+    cluster.cloud.configure(|config| config.any_instance = None);
+    cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
+    cluster.join("foreign", Taint::Uninitialized);
+    cluster.until_all_have_cidrs(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_flag_nobody_gets_any() {
+    let cluster = Cluster::new();
+    cluster.start_without(&["--cluster-cidr=10.244.0.0/16"]);
+    cluster.join("n", Taint::Uninitialized);
+    pass(300).await;
+    assert_eq!(cluster.cidrs(), vec![Vec::<String>::new()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exhausted_range_is_told_and_a_block_that_comes_back_is_used() {
+    let cluster = Cluster::new();
+    cluster.start(&["--cluster-cidr=10.244.0.0/22", "--service-cluster-ip-range=10.244.1.0/24"]);
+    for name in ["a", "b", "c"] {
+        cluster.join(name, Taint::Uninitialized);
+        cluster.until(|cluster| cluster.cidr(name).is_some(), "given a CIDR").await;
+    }
+    assert_eq!(cluster.taken(), ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]);
+    cluster.join("d", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.events("d").contains(&"CIDRNotAvailable".to_owned()), "told").await;
+    assert_eq!(cluster.cidr("d"), None);
+    let free = cluster.cidr("b").unwrap();
+    cluster.server.delete::<k8s_openapi::api::core::v1::Node>("", "b");
+    cluster.until(|cluster| cluster.cidr("d").as_ref() == Some(&free), "given the block of b").await;
+    let events: Vec<Event> = cluster.server.list();
+    let told = events.iter().find(|event| event.reason.as_deref() == Some("CIDRNotAvailable")).unwrap();
+    assert_eq!(told.message.as_deref(), Some("Node d status is now: CIDRNotAvailable"));
+    assert_eq!(told.source.as_ref().unwrap().component.as_deref(), Some("cidrAllocator"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_with_what_nodes_have() {
+    let cluster = Cluster::new();
+    let first = cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
+    (0..5).for_each(|index| cluster.join(&format!("a{index}"), Taint::Uninitialized));
+    cluster.until_all_have_cidrs(1).await;
+    let before = cluster.taken();
+    first.kill();
+    (0..5).for_each(|index| cluster.join(&format!("b{index}"), Taint::Uninitialized));
+    cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
+    cluster.until_all_have_cidrs(1).await;
+    assert_eq!(cluster.taken().len(), 10);
+    assert!(before.iter().all(|cidr| cluster.taken().contains(cidr)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_takes_no_pod_cidrs_does_not_keep_nodes_from_being_initialised() {
+    let cluster = Cluster::new();
+    // Of each patch of the object that has pod CIDRs; the body is seen by nobody, so that the first one stands for it.
+    cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
+    pass(5).await;
+    let is_object = |request: &RequestRecord| patches(request) && request.subresource.is_empty();
+    cluster.server.faults().fail_next(1, 422, is_object);
+    cluster.server.faults().fail_every(422, move |request| is_object(request) && request.user_agent.contains("ipam"));
+    cluster.join("n", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.is_initialised("n"), "initialised").await;
+    cluster.until(|cluster| cluster.cidr("n").is_some(), "given a CIDR by itself").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cloud_says_how_large_blocks_are() {
+    let cluster = Cluster::new();
+    for (name, ipv4, ipv6) in [("big", Some(22), None), ("small", Some(26), Some(68)), ("plain", None, None)] {
+        cluster.cloud.change_instance(name, |spec| spec.pod_cidr_masks = PodCidrMaskSpec { ipv4, ipv6 });
+    }
+    let flags = ["--cluster-cidr=10.244.0.0/16,fd00:10::/56", "--cidr-allocator-type=CloudAllocator"];
+    cluster.start(&flags);
+    for name in ["big", "small", "plain", "big2"] {
+        cluster.join(name, Taint::Uninitialized);
+        cluster.until(|cluster| cluster.cidr(name).is_some(), "given a CIDR").await;
+    }
+    let lengths = |name: &str| -> Vec<String> {
+        cluster.cidrs_of(name).iter().map(|cidr| cidr.split_once('/').unwrap().1.to_owned()).collect()
+    };
+    assert_eq!(
+        ["big", "small", "plain", "big2"].map(lengths),
+        [["22", "64"], ["26", "68"], ["24", "64"], ["24", "64"]].map(|lengths| lengths.map(str::to_owned).to_vec())
+    );
+    cluster.assert_disjoint();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_hidden_keeps_its_block() {
+    let cluster = Cluster::new();
+    cluster.start(&["--cluster-cidr=10.244.0.0/23", "--node-filter-requirements=!on-prem"]);
+    for name in ["a", "b"] {
+        cluster.join(name, Taint::Uninitialized);
+        cluster.until(|cluster| cluster.cidr(name).is_some(), "given a CIDR").await;
+    }
+    cluster.label("a", "on-prem");
+    cluster.join("c", Taint::Uninitialized);
+    pass(300).await;
+    assert_eq!(cluster.cidr("c"), None, "a is there, though nobody sees it");
+    let block = cluster.cidr("a").unwrap();
+    cluster.server.delete::<k8s_openapi::api::core::v1::Node>("", "a");
+    cluster.until(|cluster| cluster.cidr("c").as_ref() == Some(&block), "given the block of a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_thousand_nodes_cost_no_more_requests_than_without() {
+    let mut requests = Vec::new();
+    for allocates in [false, true] {
+        let cluster = Cluster::new();
+        (0..5_000).for_each(|index| cluster.join(&format!("node-{index}"), Taint::Uninitialized));
+        let flags = ["--cluster-cidr=10.0.0.0/8", "--configure-cloud-routes=false"];
+        if allocates {
+            drop(cluster.start(&flags))
+        } else {
+            cluster.start_without(&flags)
+        }
+        cluster.until(|cluster| cluster.all_initialised(), "initialised").await;
+        pass(60).await;
+        if allocates {
+            cluster.until_all_have_cidrs(1).await;
+        }
+        let counts = |request: &&RequestRecord| request.resource == "nodes";
+        requests.push(cluster.server.requests().iter().filter(counts).count());
+    }
+    println!("requests for Nodes without and with pod CIDRs: {requests:?}");
+    assert!(requests[1] * 100 <= requests[0] * 105, "{requests:?}");
+}

@@ -1,0 +1,161 @@
+//! No CIDR twice: leaders that are killed between any two requests, patches that come late, watches that stall, API servers that fail.
+
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::{api_server::RequestRecord, faults::Crash, http::Verb};
+use k8s_openapi::api::core::v1::Node;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+use super::world::*;
+
+fn node_patches(request: &RequestRecord) -> bool {
+    request.resource == "nodes" && request.verb == Verb::Patch
+}
+
+const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false"];
+
+#[tokio::test(start_paused = true)]
+async fn leaders_in_turn_give_no_cidr_twice() {
+    for seed in 0..12 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let cluster = Cluster::new();
+        let (mut leader, mut joined) = (cluster.campaign(FLAGS), 0);
+        for _ in 0..8 {
+            for _ in 0..random.random_range(0..5) {
+                let taint = if random.random_bool(0.7) { Taint::Uninitialized } else { Taint::None };
+                cluster.join(&format!("n{joined}"), taint);
+                joined += 1;
+            }
+            disturb(&cluster, &mut random);
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..3_000))).await;
+            if let Some(name) = some_node(&cluster, &mut random).filter(|_| random.random_bool(0.4)) {
+                cluster.server.delete::<Node>("", &name);
+                if random.random_bool(0.5) {
+                    cluster.join(&name, Taint::Uninitialized);
+                }
+            }
+            cluster.assert_disjoint();
+            if random.random_bool(0.4) {
+                if random.random_bool(0.5) {
+                    leader.kill()
+                } else {
+                    leader.stop()
+                }
+                leader = cluster.campaign(FLAGS);
+                pass(random.random_range(0..40)).await;
+            }
+            cluster.server.faults().clear();
+        }
+        cluster.until_all_have_cidrs(1).await;
+    }
+}
+
+fn some_node(cluster: &Cluster, random: &mut SmallRng) -> Option<String> {
+    let names: Vec<_> = cluster.nodes().into_keys().collect();
+    (!names.is_empty()).then(|| names[random.random_range(0..names.len())].clone())
+}
+
+fn disturb(cluster: &Cluster, random: &mut SmallRng) {
+    let faults = cluster.server.faults();
+    let times = random.random_range(1..6);
+    match random.random_range(0..6) {
+        0 => faults.fail_next(times, 500, node_patches),
+        1 => faults.fail_next(times, 409, node_patches),
+        2 => faults.fail_next(times, 504, node_patches),
+        3 => faults.delay_every(Duration::from_secs(random.random_range(1..20)), node_patches),
+        4 => faults.stall_watches(),
+        _ => faults.hang_next(times, node_patches),
+    }
+}
+
+/// Every place at which a leader can die between its first patch and its last one.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_at_any_patch_leaves_nothing_to_be_given_twice() {
+    for crash in [Crash::BeforeEffect, Crash::AfterEffect] {
+        for nth in 0..16 {
+            let cluster = Cluster::new();
+            (0..6).for_each(|index| cluster.join(&format!("n{index}"), Taint::Uninitialized));
+            cluster.server.faults().crash_after_matching(nth, crash, node_patches);
+            let first = cluster.campaign(FLAGS);
+            tokio::time::timeout(Duration::from_secs(30), cluster.server.wait_until(|server| server.faults().has_crashed()))
+                .await
+                .ok();
+            first.kill();
+            cluster.server.faults().recover();
+            cluster.join("late", Taint::Uninitialized);
+            cluster.campaign(FLAGS);
+            cluster.until_all_have_cidrs(1).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_patch_of_the_former_leader_is_waited_for() {
+    let cluster = Cluster::new();
+    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.join("before", Taint::None);
+    cluster.until_all_have_cidrs(1).await;
+    first.kill();
+    cluster.join("a", Taint::None);
+    let version = cluster.server.get::<Node>("", "a").unwrap().metadata.resource_version.unwrap();
+    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    // It leads after 15 s or so.
+    pass(30).await;
+    cluster.join("b", Taint::None);
+    pass(15).await;
+    assert!(cluster.cidr("a").is_none() && cluster.cidr("b").is_none(), "the first leader's patches may be under way");
+    let late = serde_json::json!({
+        "metadata": {"resourceVersion": version},
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
+    });
+    let nodes: kube::Api<Node> = kube::Api::all(cluster.server.client());
+    nodes.patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(late)).await.unwrap();
+    cluster.until_all_have_cidrs(1).await;
+    assert_eq!(cluster.cidr("a").as_deref(), Some("10.244.1.0/24"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_released_its_lease_is_not_waited_for() {
+    let cluster = Cluster::new();
+    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.join("before", Taint::None);
+    cluster.until_all_have_cidrs(1).await;
+    first.stop();
+    pass(5).await;
+    cluster.join("a", Taint::None);
+    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    pass(10).await;
+    assert!(cluster.cidr("a").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_changes_is_waited_for_no_longer() {
+    let cluster = Cluster::new();
+    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    pass(5).await;
+    first.kill();
+    cluster.join("a", Taint::None);
+    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    pass(30).await;
+    assert!(cluster.cidr("a").is_none());
+    cluster.label("a", "changed");
+    pass(5).await;
+    assert!(cluster.cidr("a").is_some(), "a patch on its former version is a conflict");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cidrs_that_others_give_are_respected() {
+    let cluster = Cluster::new();
+    cluster.start(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.join("a", Taint::None);
+    cluster.until_all_have_cidrs(1).await;
+    cluster.server.faults().stall_watches();
+    let foreign = serde_json::json!({
+        "metadata": {"name": "foreign"},
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
+    });
+    cluster.server.create::<Node>(&serde_json::from_value(foreign).unwrap());
+    pass(200).await;
+    cluster.join("b", Taint::None);
+    cluster.until_all_have_cidrs(1).await;
+}

@@ -1,0 +1,224 @@
+//! A cluster whose manager gives out pod CIDRs, and replicas that can be killed.
+
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, ManagerDeps},
+    cli,
+    metrics::Metrics,
+    node::taints,
+    providers::fake::{FakeCloud, FakeConfig},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::api_server::ApiServer,
+};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Event, Node};
+use serde_json::json;
+
+/// Clients that reach the API server in-process until the replica is killed.
+struct Mortal {
+    server: ApiServer,
+    dead: Arc<AtomicBool>,
+}
+
+impl ClientSource for Mortal {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        let (client, dead) = (self.server.client_with_deadlines_as(component), Arc::clone(&self.dead));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (client, dead) = (client.clone(), Arc::clone(&dead));
+            async move {
+                if dead.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                client.send(request).await.map_err(std::io::Error::other)
+            }
+        });
+        Ok(kube::Client::new(service, "default"))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+/// A manager that runs.
+pub(crate) struct Replica {
+    dead: Arc<AtomicBool>,
+    stop: Shutdown,
+}
+
+impl Replica {
+    /// None of its requests reach the server from here on; those that are there go on.
+    pub(crate) fn kill(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.stop.begin();
+    }
+
+    /// As on SIGTERM.
+    pub(crate) fn stop(&self) {
+        self.stop.begin();
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Taint {
+    Uninitialized,
+    None,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) cloud: FakeCloud,
+    stop: Shutdown,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
+        Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), stop: Shutdown::new() }
+    }
+
+    /// A manager that allocates and is alone.
+    pub(crate) fn start(&self, flags: &[&str]) -> Replica {
+        self.run(&[&["--allocate-node-cidrs=true", "--leader-elect=false"], flags].concat())
+    }
+
+    pub(crate) fn start_without(&self, flags: &[&str]) {
+        self.run(&[&["--leader-elect=false"], flags].concat());
+    }
+
+    /// A manager that allocates while it leads.
+    pub(crate) fn campaign(&self, flags: &[&str]) -> Replica {
+        self.run(&[&["--allocate-node-cidrs=true"], flags].concat())
+    }
+
+    fn run(&self, flags: &[&str]) -> Replica {
+        let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0"];
+        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
+        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
+            panic!("no help asked for")
+        };
+        let dead = Arc::new(AtomicBool::new(false));
+        let parts = ManagerDeps {
+            config: *config,
+            clients: Arc::new(Mortal { server: self.server.clone(), dead: Arc::clone(&dead) }),
+            provider: Arc::new(self.cloud.replica()),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: Clock::System,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        let stop = self.stop.child();
+        let until = stop.clone();
+        tokio::spawn(async move { manager::run(parts, &until).await });
+        Replica { dead, stop }
+    }
+
+    pub(crate) fn join(&self, name: &str, taint: Taint) {
+        let taints = match taint {
+            Taint::Uninitialized => json!([
+                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+            ]),
+            Taint::None => json!([]),
+        };
+        let node = json!({
+            "metadata": {"name": name},
+            "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+    }
+
+    pub(crate) fn label(&self, name: &str, label: &str) {
+        self.server.update_with::<Node>("", name, |node| {
+            node.metadata.labels.get_or_insert_default().insert(label.into(), String::new());
+        });
+    }
+
+    pub(crate) fn nodes(&self) -> BTreeMap<String, Vec<String>> {
+        let nodes: Vec<Node> = self.server.list();
+        let cidrs = |node: Node| (node.metadata.name.unwrap(), node.spec.unwrap_or_default().pod_cidrs.unwrap_or_default());
+        nodes.into_iter().map(cidrs).collect()
+    }
+
+    pub(crate) fn cidrs(&self) -> Vec<Vec<String>> {
+        self.nodes().into_values().collect()
+    }
+
+    pub(crate) fn cidrs_of(&self, name: &str) -> Vec<String> {
+        self.nodes().remove(name).unwrap_or_default()
+    }
+
+    pub(crate) fn cidr(&self, name: &str) -> Option<String> {
+        self.cidrs_of(name).into_iter().next()
+    }
+
+    /// All CIDRs, in order.
+    pub(crate) fn taken(&self) -> Vec<String> {
+        let mut all = self.cidrs().concat();
+        all.sort_unstable();
+        all
+    }
+
+    pub(crate) fn is_initialised(&self, name: &str) -> bool {
+        self.server.get::<Node>("", name).is_some_and(|node| !taints::is_uninitialized(&node))
+    }
+
+    pub(crate) fn all_initialised(&self) -> bool {
+        self.server.list::<Node>().iter().all(|node| !taints::is_uninitialized(node))
+    }
+
+    /// Reasons of the events about a Node.
+    pub(crate) fn events(&self, name: &str) -> Vec<String> {
+        let events: Vec<Event> = self.server.list();
+        let about = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
+        about.filter_map(|event| event.reason).collect()
+    }
+
+    /// No two Nodes share an address.
+    pub(crate) fn assert_disjoint(&self) {
+        let all: Vec<IpNet> = self.taken().iter().map(|cidr| cidr.parse().unwrap()).collect();
+        for (index, one) in all.iter().enumerate() {
+            for other in &all[index + 1..] {
+                assert!(!one.contains(other) && !other.contains(one), "{one} and {other}: {:?}", self.nodes());
+            }
+        }
+    }
+
+    pub(crate) async fn until_all_have_cidrs(&self, families: usize) {
+        self.until(|cluster| cluster.cidrs().iter().all(|cidrs| cidrs.len() == families), "given all CIDRs").await;
+        self.assert_disjoint();
+    }
+
+    /// Waits for at most half an hour of the paused clock.
+    pub(crate) async fn until(&self, condition: impl Fn(&Self) -> bool, what: &str) {
+        let deadline = Duration::from_secs(1_800);
+        let reached = async {
+            while !condition(self) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let waited = tokio::time::timeout(deadline, reached).await;
+        assert!(waited.is_ok(), "never {what}: {:?}", self.nodes());
+        ready(()).await;
+    }
+}
+
+pub(crate) async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
