@@ -81,8 +81,9 @@ deny: ## Licences, sources and banned crates
 advisories: ## Known holes of the dependencies, from RustSec's database; needs the network
 	"$$(.ci/cargo-deny)" --all-features check advisories
 
-docs: ## Regenerate the reference pages under docs/reference, and the recording of the demo when it is out of date
-	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
+docs: ## Regenerate the reference pages under docs/reference, what the chart renders to, and the recording of the demo when it is out of date
+	HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
+	  UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
 
 bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox
