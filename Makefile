@@ -47,11 +47,11 @@ fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for l
 	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test --locked --features sandbox --test fuzz
 
 e2e: ## Only the end-to-end suite
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --test e2e
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && export KUBEBUILDER_ASSETS HELM_PYTHON && $(CARGO) test --locked --features sandbox --test e2e
 
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
 	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test health_probe_proxy
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && \
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && export KUBEBUILDER_ASSETS HELM_PYTHON && \
 	  CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
