@@ -4,6 +4,8 @@
 //! Names, labels and buckets are upstream's where upstream has the metric; help texts carry the stability
 //! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
 
+mod first_values;
+
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
@@ -237,6 +239,14 @@ declare_metrics! {
             "[ALPHA] Connections of the secure port closed at a limit: of the `peer`'s network, of `all` networks, or `replaced` by a newer connection.";
         serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]
             "[ALPHA] Requests of the secure port refused early: `malformed`, or too many were waiting for `reviews` or for `answers`.";
+        serving_certificate_expiration: gauge "cloud_controller_manager_serving_certificate_expiration_timestamp_seconds" []
+            "[ALPHA] Unix time at which the first certificate of the secure port expires.";
+        services: gauge "cloud_controller_manager_services" ["stage", "reason"]
+            "[ALPHA] Services that have or want a load balancer, on the leader. Stages: new, working, settled, blocked. Reasons: those of the condition cloud-controller-manager.io/LoadBalancer, Pending before the first.";
+        oldest_unsettled_service: gauge "cloud_controller_manager_oldest_unsettled_service_seconds" []
+            "[ALPHA] Seconds for which the longest waiting Service has not been settled, on the leader; 0 if all are. Services with the reason Invalid wait for their user and do not count.";
+        uninitialized_nodes: gauge "cloud_controller_manager_uninitialized_nodes" []
+            "[ALPHA] Nodes that wait for initialisation.";
         healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
             "[STABLE] 1 when the named check passes.";
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]

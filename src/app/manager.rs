@@ -106,6 +106,7 @@ impl ControllerManager {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
+        metrics.make_first_values(provider.provider_name());
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.with_discard_metric(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);

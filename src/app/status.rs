@@ -23,8 +23,9 @@ pub(super) fn value(watched: &ManagerState) -> Value {
     })
 }
 
-/// Brings the controllers' gauges up to date.
+/// Brings the gauges of controllers and provider up to date.
 pub(super) fn observe(watched: &ManagerState) {
+    watched.provider.observe();
     watched.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 

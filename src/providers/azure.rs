@@ -9,6 +9,7 @@ pub mod auth;
 pub mod check;
 pub mod config;
 pub mod flags;
+mod gauges;
 pub mod instances;
 pub mod inventory;
 pub mod load_balancer;

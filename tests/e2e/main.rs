@@ -12,10 +12,14 @@ mod control_plane;
 mod documents;
 mod helm_release;
 mod kills;
+mod live_metrics;
 mod node_managers;
 mod objects;
+#[path = "../support/promtool.rs"]
+mod promtool;
 mod relay;
 mod replacement;
+mod runbooks;
 mod scenarios;
 #[path = "../azure_services/services.rs"]
 #[allow(dead_code, reason = "other suites make more of them")]
@@ -61,6 +65,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
+    ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

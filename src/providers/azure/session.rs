@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     arm::{ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, CredentialTokens},
-    auth::{self, ArmConnection, AuthError, CloudEndpoints},
+    auth::{self, ArmConnection, ArmCredentials, AuthError, CloudEndpoints},
     config::AzureConfig,
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
@@ -56,6 +56,8 @@ pub struct Session {
     pub load_balancers: Option<Arc<AzureLoadBalancers>>,
     /// Routes of the provider contract.
     pub routes: Arc<AzureRoutes>,
+    /// Asked when they end.
+    pub credentials: ArmCredentials,
     budget: Budget,
 }
 
@@ -64,6 +66,7 @@ impl Session {
         let SessionDeps { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let ArmConnection { cloud, credentials } = connection.map_err(|error| auth_to_cloud_error(&error))?;
+        let held = credentials.clone();
         let settings =
             ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
         let client = |tokens: CredentialTokens| {
@@ -95,6 +98,7 @@ impl Session {
             instances,
             routes,
             load_balancers: None,
+            credentials: held,
             budget: budget.clone(),
         })
     }

@@ -64,6 +64,11 @@ impl CertificateSigner {
         Ok(Self { key, chain })
     }
 
+    /// Unix time at which the key's own certificate expires.
+    pub(super) fn expires(&self) -> Option<i64> {
+        self.chain().first().and_then(|leaf| not_after(leaf))
+    }
+
     /// The certificates, DER, the key's own first.
     pub(super) fn chain(&self) -> &[Vec<u8>] {
         &self.chain
@@ -122,6 +127,11 @@ fn rsa(key: &PrivateKeyDer<'_>) -> Result<KeyPair, String> {
         _ => return Err("its private key is not an RSA key".to_owned()),
     };
     parsed.map_err(|_| "its private key is not an RSA key of 2048 bits or more".to_owned())
+}
+
+fn not_after(certificate: &[u8]) -> Option<i64> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
 }
 
 fn public_key(certificate: &[u8]) -> Option<Vec<u8>> {
