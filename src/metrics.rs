@@ -126,11 +126,15 @@ pub use declare_metrics;
 /// The tables of providers by their types; `None` for one whose names exist already.
 type ProviderTables = HashMap<TypeId, Option<Arc<dyn Any + Send + Sync>>>;
 
+/// Brings gauges up to date.
+type MetricObserver = Box<dyn Fn() + Send + Sync>;
+
 /// All metrics of a process: the program's own, which are its fields, and those of its providers.
 pub struct Metrics {
     registry: Registry,
     core: CoreMetrics,
     tables: Mutex<ProviderTables>,
+    observers: Mutex<Vec<MetricObserver>>,
 }
 
 impl Deref for Metrics {
@@ -267,7 +271,18 @@ impl Metrics {
     /// Registers every metric of the program itself.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        Ok(Self { core: CoreMetrics::register(&registry)?, registry, tables: Mutex::default() })
+        let core = CoreMetrics::register(&registry)?;
+        Ok(Self { core, registry, tables: Mutex::default(), observers: Mutex::default() })
+    }
+
+    /// Has `observe` called before metrics are read. It must not hold whoever holds these metrics.
+    pub fn observe_with(&self, observe: impl Fn() + Send + Sync + 'static) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(observe));
+    }
+
+    /// Brings all gauges up to date.
+    pub fn observe(&self) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|observe| observe());
     }
 
     /// The metrics of a provider, registered when they are asked for first; `None` when another metric has one of their names.
