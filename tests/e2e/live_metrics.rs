@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use cloud_controller_manager::runtime::clock::Clock;
+
 use crate::{control_plane::ADMIN_TOKEN, promtool::promtool, support::Manager};
 
 /// What metrics that Go does not have begin with.
@@ -43,7 +45,7 @@ pub(crate) async fn check_settled(manager: &Manager, services: f64) {
     assert_eq!(of("cloud_controller_manager_uninitialized_nodes"), 0.0);
     assert_eq!(of("cloud_controller_manager_azure_configuration_refused"), 0.0);
     assert!(of("cloud_controller_manager_azure_inventory_age_seconds") < 600.0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs_f64();
+    let now = Clock::System.wall().as_duration().as_secs_f64();
     assert!(of("cloud_controller_manager_azure_token_expiration_timestamp_seconds{use=\"compute\"}") > now);
     assert!(of("cloud_controller_manager_serving_certificate_expiration_timestamp_seconds") > now + 300.0 * 86400.0);
     assert_eq!(of("cloud_controller_manager_node_deletions_refused_total{reason=\"mass_deletion\"}"), 0.0);

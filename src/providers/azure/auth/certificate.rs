@@ -166,6 +166,7 @@ mod tests {
             let signer = CertificateSigner::read(file, password).unwrap();
             assert_eq!(signer.chain().len(), 2, "the chain comes along");
             assert_eq!(signer.chain()[0], leaf, "the key's own certificate is first, though the file has it last");
+            assert!(signer.expires().is_some_and(|end| end > 4_000_000_000), "rcgen's default is far ahead");
         }
         let unprotected = make("").pfx;
         assert!(CertificateSigner::read(&unprotected, "").is_ok(), "a PFX file may have an empty password");
