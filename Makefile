@@ -14,6 +14,10 @@ STATIC_FEATURES ?=
 STATIC_BYTES ?= 17000000
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
+# What the tests call besides cargo, each provided once by its script.
+TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PROMTOOL="$$(.ci/promtool)" && KUBECTL="$$(.ci/kubectl)" && \
+	export KUBEBUILDER_ASSETS HELM_PYTHON PROMTOOL KUBECTL
+
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
@@ -38,7 +42,7 @@ demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--e
 	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --no-fail-fast
+	$(TOOLS) && $(CARGO) test --locked --features sandbox --no-fail-fast
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test --locked --features sandbox --lib --bins
@@ -47,12 +51,11 @@ fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for l
 	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test --locked --features sandbox --test fuzz
 
 e2e: ## Only the end-to-end suite
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --test e2e
+	$(TOOLS) && $(CARGO) test --locked --features sandbox --test e2e
 
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
 	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test health_probe_proxy
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && \
-	  CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
 soak: ## The sweeps of the tests for longer: storms and kills with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, 10⁶ fuzz inputs
@@ -82,8 +85,9 @@ deny: ## Licences, sources and banned crates
 advisories: ## Known holes of the dependencies, from RustSec's database; needs the network
 	"$$(.ci/cargo-deny)" --all-features check advisories
 
-docs: ## Regenerate the reference pages under docs/reference, and the recording of the demo when it is out of date
-	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
+docs: ## Regenerate the reference pages under docs/reference, what the chart renders to, and the recording of the demo when it is out of date
+	HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
+	  UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
 
 bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox

@@ -67,6 +67,9 @@ pub trait CloudProvider: Send + Sync {
         serde_json::Value::Null
     }
 
+    /// Brings gauges up to date before metrics are read. It must not wait.
+    fn observe(&self) {}
+
     /// Load balancers for Services of type `LoadBalancer`.
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         None

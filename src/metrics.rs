@@ -4,6 +4,8 @@
 //! Names, labels and buckets are upstream's where upstream has the metric; help texts carry the stability
 //! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
 
+mod first_values;
+
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
@@ -124,11 +126,15 @@ pub use declare_metrics;
 /// The tables of providers by their types; `None` for one whose names exist already.
 type ProviderTables = HashMap<TypeId, Option<Arc<dyn Any + Send + Sync>>>;
 
+/// Brings gauges up to date.
+type MetricObserver = Box<dyn Fn() + Send + Sync>;
+
 /// All metrics of a process: the program's own, which are its fields, and those of its providers.
 pub struct Metrics {
     registry: Registry,
     core: CoreMetrics,
     tables: Mutex<ProviderTables>,
+    observers: Mutex<Vec<MetricObserver>>,
 }
 
 impl Deref for Metrics {
@@ -246,6 +252,14 @@ declare_metrics! {
             "[ALPHA] Connections of the secure port closed at a limit: of the `peer`'s network, of `all` networks, or `replaced` by a newer connection.";
         serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]
             "[ALPHA] Requests of the secure port refused early: `malformed`, or too many were waiting for `reviews` or for `answers`.";
+        serving_certificate_expiration: gauge "cloud_controller_manager_serving_certificate_expiration_timestamp_seconds" []
+            "[ALPHA] Unix time at which the first certificate of the secure port expires.";
+        services: gauge "cloud_controller_manager_services" ["stage", "reason"]
+            "[ALPHA] Services that have or want a load balancer, on the leader. Stages: new, working, settled, blocked. Reasons: those of the condition cloud-controller-manager.io/LoadBalancer, Pending before the first.";
+        oldest_unsettled_service: gauge "cloud_controller_manager_oldest_unsettled_service_seconds" []
+            "[ALPHA] Seconds for which the longest waiting Service has not been settled, on the leader; 0 if all are. Services with the reason Invalid wait for their user and do not count.";
+        uninitialized_nodes: gauge "cloud_controller_manager_uninitialized_nodes" []
+            "[ALPHA] Nodes that wait for initialisation.";
         healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
             "[STABLE] 1 when the named check passes.";
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
@@ -266,7 +280,18 @@ impl Metrics {
     /// Registers every metric of the program itself.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        Ok(Self { core: CoreMetrics::register(&registry)?, registry, tables: Mutex::default() })
+        let core = CoreMetrics::register(&registry)?;
+        Ok(Self { core, registry, tables: Mutex::default(), observers: Mutex::default() })
+    }
+
+    /// Has `observe` called before metrics are read. It must not hold whoever holds these metrics.
+    pub fn observe_with(&self, observe: impl Fn() + Send + Sync + 'static) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(observe));
+    }
+
+    /// Brings all gauges up to date.
+    pub fn observe(&self) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|observe| observe());
     }
 
     /// The metrics of a provider, registered when they are asked for first; `None` when another metric has one of their names.

@@ -64,7 +64,8 @@ pub async fn serve(config: SecureServingConfig, parts: ServingDeps, shutdown: Sh
     let authenticator = authentication::RequestAuthenticator::start(&config, &parts, &familiar, &shutdown).await?;
     let authorizer =
         authorization::RequestAuthorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
-    shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
+    let expiration = parts.metrics.serving_certificate_expiration.clone();
+    shutdown.spawn(certificates.reload(config.reload_interval, expiration, shutdown.clone()));
     let connections = connections::ConnectionTracker::new(&parts.metrics);
     let router = pages::router(&config, parts, authenticator, authorizer, familiar);
     let address = socket.local;

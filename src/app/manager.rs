@@ -109,6 +109,7 @@ impl ControllerManager {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
+        metrics.make_first_values(provider.provider_name());
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.with_discard_metric(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
@@ -174,6 +175,8 @@ impl ControllerManager {
             controllers: wired.controllers,
             skipped: wired.skipped,
         });
+        let seen = Arc::downgrade(&watched);
+        metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
         serve(&config, &watched, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
@@ -265,7 +268,7 @@ async fn serve(
     if config.serving.port == 0 {
         return Ok(());
     }
-    let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(watched));
+    let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(metrics));
     let parts = ServingParts {
         metrics: Arc::clone(metrics),
         health: health::checks(watched),
@@ -274,7 +277,7 @@ async fn serve(
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
         planner: Some(dry_run::planner(watched, config.cloud.config.cluster_name.clone())),
-        before_metrics: Arc::new(move || status::observe(&for_metrics)),
+        before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity,
         clock,
     };

@@ -30,8 +30,9 @@ fn migration(own: &MigrationState, watched: &ManagerState) -> Value {
     json!({"lease": own.migration.lease_name, "leading": own.leadership.is_leading(), "controllers": controllers})
 }
 
-/// Brings the controllers' gauges up to date.
+/// Brings the gauges of controllers and provider up to date.
 pub(super) fn observe(watched: &ManagerState) {
+    watched.provider.observe();
     watched.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 

@@ -136,6 +136,10 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
         self.inner.status()
     }
 
+    fn observe(&self) {
+        self.inner.observe();
+    }
+
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let limit = self.meter.deadlines.writes;
         let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);

@@ -190,6 +190,9 @@ impl Controller for NodeController {
     }
 
     fn observe(&self) {
+        let waiting = self.nodes.list().iter().filter(|node| taints::is_uninitialized(node)).count();
+        #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
+        self.context.metrics.uninitialized_nodes.with_label_values::<&str>(&[]).set(waiting as f64);
         self.queue.observe();
         self.address_queue.observe();
     }

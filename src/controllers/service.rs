@@ -16,6 +16,7 @@ mod cache;
 pub mod conditions;
 pub(crate) mod config;
 pub mod events;
+mod gauges;
 mod hosts;
 mod keys;
 pub mod needs_update;
@@ -224,6 +225,8 @@ impl Controller for ServiceController {
     }
 
     fn observe(&self) {
+        let ControllerContext { metrics, clock, writer, .. } = &self.reconciler.context;
+        self.reconciler.cache().publish(metrics, writer.leadership().is_leading(), clock.now());
         self.reconciler.queue.observe();
         self.reconciler.node_queue.observe();
         self.reconciler.host_queue.observe();

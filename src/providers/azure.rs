@@ -8,6 +8,7 @@ pub mod arm;
 pub mod auth;
 pub mod check;
 pub mod config;
+mod gauges;
 pub mod instances;
 pub mod inventory;
 pub mod load_balancer;

@@ -50,6 +50,9 @@ where
 {
     /// An empty queue; `name` is its label in the `workqueue_*` metrics.
     pub fn new(name: &'static str, backoff: KeyBackoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        // There from the start, so that the first one is a change.
+        metrics.reconcile_panics_total.with_label_values(&[name]);
+        metrics.workqueue_retries_total.with_label_values(&[name]);
         let state = Mutex::new(WorkQueue::new(backoff));
         Self { shared: Arc::new(ReconcileQueueShared { name, state, wake: Notify::new(), clock, metrics }) }
     }

@@ -18,10 +18,13 @@
 
 mod cluster;
 mod documents;
+#[path = "../support/promtool.rs"]
+mod promtool;
 mod services;
 mod wire;
 
 mod absence;
+mod alerts;
 mod bodies;
 mod crash;
 mod forbidden;

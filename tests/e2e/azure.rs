@@ -16,6 +16,7 @@ use kube::Api;
 
 use crate::{
     control_plane::{ADMIN_TOKEN, ControlPlane},
+    live_metrics,
     objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition, condition_reason, label, provider_id},
     support::{Manager, SOON, eventually},
 };
@@ -338,6 +339,12 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
         azure.documents(PUBLIC_IPS).len() == made_before + 2
     })
     .await;
+
+    eventually("the Services say that they are served", SOON, async || {
+        live_metrics::scrape(&manager).await.1.get("cloud_controller_manager_oldest_unsettled_service_seconds") == Some(&0.0)
+    })
+    .await;
+    live_metrics::check_settled(&manager, 3.0).await;
 
     manager.kill();
     let mut manager = azure.manager_with(plane, "azure-services-again", ALL).await;

@@ -85,6 +85,13 @@ pub(crate) const ADMIN_TOKEN: &str = "admin-token";
 impl ControlPlane {
     /// Starts etcd and kube-apiserver and applies the shipped RBAC.
     pub(crate) async fn real() -> Self {
+        let this = Self::real_and_empty().await;
+        this.apply_shipped_rbac().await;
+        this
+    }
+
+    /// The same without the RBAC.
+    pub(crate) async fn real_and_empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let assets = assets();
         let ca = write_certificates(folder.path());
@@ -97,7 +104,6 @@ impl ControlPlane {
         let url = format!("https://127.0.0.1:{port}");
         let this = Self { kind: Kind::Real(Box::new(real)), folder, url, ca: Some(ca) };
         this.ready().await;
-        this.apply_shipped_rbac().await;
         this
     }
 

@@ -10,12 +10,17 @@ mod control_plane;
 #[path = "../support/documents.rs"]
 #[allow(dead_code, reason = "other suites compare more")]
 mod documents;
+mod helm_release;
 mod kills;
+mod live_metrics;
 mod node_managers;
 mod objects;
 mod pod_cidrs;
+#[path = "../support/promtool.rs"]
+mod promtool;
 mod relay;
 mod replacement;
+mod runbooks;
 mod scenarios;
 #[path = "../azure_services/services.rs"]
 #[allow(dead_code, reason = "other suites make more of them")]
@@ -62,6 +67,8 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
+    ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
+    ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

@@ -24,7 +24,22 @@ const AZURE: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("provider", &["arm", "auth", "config", "load_balancer", "out_of_service", "session", "session_proxy", "transport"]),
+    (
+        "provider",
+        &[
+            "arm",
+            "auth",
+            "config",
+            "gauges",
+            "load_balancer",
+            "metrics",
+            "out_of_service",
+            "session",
+            "session_proxy",
+            "transport",
+        ],
+    ),
+    ("gauges", &["auth", "metrics", "session"]),
     ("session_proxy", &["load_balancer", "session"]),
     (
         "session",

@@ -13,17 +13,22 @@ use tokio::time::Instant;
 
 use super::{
     conditions::LoadBalancerPhase,
+    gauges::{self, STAGES, UnsettledServices},
     needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, wants_load_balancer},
     plan::{AppliedService, ServiceStatusUpdate},
     predicates::{LoadBalancerHosts, NodeSet},
 };
-use crate::runtime::{informer::ObjectChange, store::ObjectKey};
+use crate::{
+    metrics::Metrics,
+    runtime::{informer::ObjectChange, store::ObjectKey},
+};
 
 /// All that is remembered.
 #[derive(Debug, Default)]
 pub(super) struct ServiceCache {
     /// Every Service that has, or may have, a load balancer of ours.
     applied: HashMap<ObjectKey, AppliedService>,
+    unsettled: UnsettledServices,
     /// The hosts, until a Node changes.
     hosts: Option<Arc<LoadBalancerHosts>>,
     /// The last set of hosts, shared by all load balancers that have it.
@@ -49,7 +54,7 @@ impl ServiceCache {
         let key = ObjectKey::of(change.object().as_ref());
         match change {
             ObjectChange::Deleted(_) if leading => return self.applied.contains_key(&key),
-            ObjectChange::Deleted(_) => drop(self.applied.remove(&key)),
+            ObjectChange::Deleted(_) => self.forget(&key),
             ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(new) => {
                 let fresh = || AppliedService::unknown(Arc::clone(new));
                 if leading {
@@ -70,6 +75,7 @@ impl ServiceCache {
         applied.service = Arc::clone(service);
         applied.synced = false;
         applied.phase = Some(stage);
+        self.unsettled.begin(key, Instant::now());
     }
 
     /// The call succeeded for these hosts.
@@ -90,15 +96,20 @@ impl ServiceCache {
 
     pub(super) fn mark_published(&mut self, key: &ObjectKey) {
         self.applied.entry(key.clone()).and_modify(|applied| applied.unpublished = None);
+        self.unsettled.end(key);
     }
 
     pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {
-        self.applied.entry(key.clone()).and_modify(|applied| applied.phase = Some(stage));
+        if let Some(applied) = self.applied.get_mut(key) {
+            applied.phase = Some(stage);
+            self.unsettled.begin(key, Instant::now());
+        }
     }
 
     /// Nothing is left of the load balancer.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.applied.remove(key);
+        self.unsettled.end(key);
     }
 
     /// Asks for every load balancer to be checked; answers their keys.
@@ -152,9 +163,22 @@ impl ServiceCache {
     pub(super) fn phases(&self) -> BTreeMap<&'static str, usize> {
         let mut stages = BTreeMap::new();
         for applied in self.applied.values() {
-            *stages.entry(applied.phase.as_ref().map_or("Pending", LoadBalancerPhase::reason)).or_default() += 1;
+            *stages.entry(gauges::reason(applied)).or_default() += 1;
         }
         stages
+    }
+
+    /// Brings the gauges up to date. Only a leader works on Services; of the others all are 0.
+    #[expect(clippy::cast_precision_loss, reason = "a number of Services is far below 2⁵³")]
+    pub(super) fn publish(&self, metrics: &Metrics, leading: bool, now: Instant) {
+        let phases = if leading { self.phases() } else { BTreeMap::new() };
+        for (stage, reason) in STAGES {
+            let count = phases.get(reason).copied().unwrap_or_default();
+            metrics.services.with_label_values(&[stage, reason]).set(count as f64);
+        }
+        let reason_of = |key: &ObjectKey| self.applied.get(key).filter(|_| leading).map(gauges::reason);
+        let oldest = self.unsettled.oldest(reason_of, now);
+        metrics.oldest_unsettled_service.with_label_values::<&str>(&[]).set(oldest.as_secs_f64());
     }
 }
 

@@ -33,4 +33,4 @@ pub use connect::{ArmConnection, ArmCredentials, connect};
 pub use credential_config::{CredentialConfig, EntraApplication, ManagedIdentityId, choose_credential};
 pub use error::AuthError;
 pub use reqwest_transport::ReqwestTransport;
-pub use token::{BearerToken, TokenSource};
+pub use token::{BearerToken, CredentialExpiry, TokenSource};

@@ -201,6 +201,11 @@ impl Inventory {
         report::health(&state.snapshot, &self.settings, state.unfound_nodes)
     }
 
+    /// Age of the oldest list; `None` before the first.
+    pub fn age(&self) -> Option<Duration> {
+        report::age(&self.lock().snapshot, self.clock.now())
+    }
+
     /// Ages, counts, errors and reads, for the status page.
     pub fn status(&self) -> serde_json::Value {
         let state = self.lock();

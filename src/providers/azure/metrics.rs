@@ -60,6 +60,14 @@ declare_metrics! {
             "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
         azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
             "[ALPHA] Seconds of pauses of a quota after ARM answered 429. Only in this program.";
+        configuration_refused: gauge "cloud_controller_manager_azure_configuration_refused" []
+            "[ALPHA] 1 while the newest configuration is not in use because it does not work.";
+        inventory_age: gauge "cloud_controller_manager_azure_inventory_age_seconds" []
+            "[ALPHA] Age of the oldest list of machines in the inventory; absent before the first.";
+        token_expiration: gauge "cloud_controller_manager_azure_token_expiration_timestamp_seconds" ["use"]
+            "[ALPHA] Unix time at which the token for ARM expires, by what it is for: compute, network, auxiliary. Tokens are renewed ahead of that.";
+        client_certificate_expiration: gauge "cloud_controller_manager_azure_client_certificate_expiration_timestamp_seconds" []
+            "[ALPHA] Unix time at which the certificate of the application (aadClientCertPath) expires; absent without one.";
     }
 }
 

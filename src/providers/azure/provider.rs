@@ -27,17 +27,23 @@ use super::{
         self, AzureConfig, ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource, ConfigTexts, EnvironmentOverrides,
         LoadedConfig,
     },
+    gauges::ProviderGauges,
     load_balancer::{
         engine::{self, AzureLoadBalancers},
         lease::ResourceLocker,
     },
+    metrics::AzureMetrics,
     out_of_service,
     session::{Session, SessionDeps},
     session_proxy,
 };
-use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes,
-    Zones, registry::ProviderConfig,
+use crate::{
+    cloud_provider::{
+        CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes,
+        Zones, registry::ProviderConfig,
+    },
+    metrics::Metrics,
+    runtime::clock::Clock,
 };
 
 /// What is said while `disableCloudProvider` holds.
@@ -72,6 +78,8 @@ struct AzureCloudState {
     started: AtomicBool,
     /// One for the process: sessions come and go.
     locker: OnceLock<ResourceLocker>,
+    /// Where gauges are kept, once the provider is initialised.
+    observed: OnceLock<(Arc<Metrics>, Clock)>,
     scope: ProviderScope,
 }
 
@@ -150,6 +158,7 @@ impl AzureCloud {
             load_error: watch::Sender::default(),
             started: AtomicBool::default(),
             locker: OnceLock::new(),
+            observed: OnceLock::new(),
             scope,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -344,7 +353,16 @@ impl CloudProvider for AzureCloud {
         NAME
     }
 
+    fn observe(&self) {
+        let Some((metrics, clock)) = self.inner.observed.get() else { return };
+        let Some(metrics) = metrics.table::<AzureMetrics>() else { return };
+        let gauges = ProviderGauges { metrics: &metrics, clock: *clock };
+        gauges.publish(self.session().ok().as_deref(), self.problem().is_some());
+    }
+
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
+        // A further try has the same.
+        let _ = self.inner.observed.set((Arc::clone(&context.metrics), context.clock));
         let config = Arc::new(self.inner.scope.limit(self.first_config(context.client.clone()).await?));
         if self.is_disabled(&config) {
             return Err(CloudError::invalid(DISABLED));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     arm::{ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, CredentialTokens},
-    auth::{self, ArmConnection, AuthError, CloudEndpoints},
+    auth::{self, ArmConnection, ArmCredentials, AuthError, CloudEndpoints},
     config::AzureConfig,
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
@@ -59,6 +59,8 @@ pub struct Session {
     pub routes: Arc<AzureRoutes>,
     /// Sizes of pod CIDRs of the provider contract.
     pub pod_cidr_masks: Arc<AzurePodCidrMasks>,
+    /// Asked when they end.
+    pub credentials: ArmCredentials,
     budget: Budget,
 }
 
@@ -67,6 +69,7 @@ impl Session {
         let SessionDeps { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let ArmConnection { cloud, credentials } = connection.map_err(|error| auth_to_cloud_error(&error))?;
+        let held = credentials.clone();
         let settings =
             ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
         let client = |tokens: CredentialTokens| {
@@ -100,6 +103,7 @@ impl Session {
             routes,
             pod_cidr_masks,
             load_balancers: None,
+            credentials: held,
             budget: budget.clone(),
         })
     }

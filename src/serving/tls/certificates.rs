@@ -21,6 +21,7 @@ use rustls::{
 
 use super::key_pair::{self, CertificateKeyPair, PemKeyPair};
 use crate::{
+    metrics::GaugeVec,
     runtime::{clock::Clock, shutdown::Shutdown},
     serving::{config::SecureServingConfig, error::ServingError},
 };
@@ -63,9 +64,16 @@ impl ServingCertificates {
         Ok(Arc::new(Self { slots, clock }))
     }
 
-    /// Looks at everything again at every interval, until the shutdown begins.
-    pub(crate) async fn reload(self: Arc<Self>, interval: Duration, shutdown: Shutdown) {
+    /// Unix time at which the first of them expires.
+    pub(crate) fn expire(&self) -> i64 {
+        self.slots.iter().map(|slot| slot.pair.load().expires).min().unwrap_or_default()
+    }
+
+    /// Looks at everything again at every interval, until the shutdown begins, and keeps `gauge` at the first end of a certificate.
+    pub(crate) async fn reload(self: Arc<Self>, interval: Duration, gauge: GaugeVec, shutdown: Shutdown) {
         loop {
+            #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
+            gauge.with_label_values::<&str>(&[]).set(self.expire() as f64);
             tokio::select! {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(interval) => {}

@@ -27,6 +27,8 @@ pub(super) struct PemKeyPair {
 pub(super) struct CertificateKeyPair {
     pub(super) key: Arc<CertifiedKey>,
     pub(super) names: Vec<String>,
+    /// Unix time at which the leaf expires.
+    pub(super) expires: i64,
     pub(super) pem: PemKeyPair,
 }
 
@@ -37,10 +39,16 @@ pub(super) fn parse(pem: PemKeyPair) -> Result<CertificateKeyPair, String> {
         .map_err(|error| format!("the certificate is not PEM: {error}"))?;
     let leaf = chain.first().ok_or("the certificate file has no CERTIFICATE block")?;
     let names = names(leaf)?;
+    let expires = expires(leaf)?;
     let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| format!("the private key is not PEM: {error}"))?;
     let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
         .map_err(|error| format!("certificate and private key cannot be used together: {error}"))?;
-    Ok(CertificateKeyPair { key: Arc::new(key), names, pem })
+    Ok(CertificateKeyPair { key: Arc::new(key), names, expires, pem })
+}
+
+fn expires(der: &[u8]) -> Result<i64, String> {
+    let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
+    Ok(cert.validity().not_after.timestamp())
 }
 
 /// The DNS names of a certificate, or its common name if it has none.

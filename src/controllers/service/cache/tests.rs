@@ -73,3 +73,39 @@ async fn a_node_change_is_as_old_as_its_first_node_until_the_last_service_has_it
     assert_eq!(state.end_node_sync(&key(), start), None);
     assert_eq!(state.begin_node_sync(&[], start), Some(Duration::ZERO));
 }
+
+#[tokio::test(start_paused = true)]
+async fn gauges_follow_a_service_from_its_first_attempt_until_it_is_published() {
+    let metrics = Metrics::new().unwrap();
+    let mut state = ServiceCache::default();
+    let web = service("u1", "LoadBalancer");
+    state.observe(&ObjectChange::Added(Arc::clone(&web)), true);
+    let count = |reason: &str, stage: &str| metrics.services.with_label_values(&[stage, reason]).get();
+    let oldest = || metrics.oldest_unsettled_service.with_label_values::<&str>(&[]).get();
+    let publish = |state: &ServiceCache, leading| state.publish(&metrics, leading, Instant::now());
+    publish(&state, true);
+    assert_eq!((count("Pending", "new"), count("Ready", "settled"), oldest()), (1.0, 0.0, 0.0));
+
+    state.mark_pending(&key(), &web, LoadBalancerPhase::Ensuring);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    state.set_phase(&key(), LoadBalancerPhase::Failed("no".into()));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    publish(&state, true);
+    assert_eq!((count("Pending", "new"), count("Failed", "blocked"), oldest()), (0.0, 1.0, 120.0));
+    publish(&state, false);
+    assert_eq!((count("Failed", "blocked"), oldest()), (0.0, 0.0), "whoever stands by works on none");
+
+    let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
+    state.mark_synced(&key(), &NodeSet::of([]), answer);
+    publish(&state, true);
+    assert_eq!(oldest(), 120.0, "the Service does not say so yet");
+    state.mark_published(&key());
+    publish(&state, true);
+    assert_eq!((count("Ready", "settled"), oldest()), (1.0, 0.0));
+
+    state.mark_pending(&key(), &web, LoadBalancerPhase::Updating);
+    state.forget(&key());
+    tokio::time::advance(Duration::from_secs(60)).await;
+    publish(&state, true);
+    assert_eq!(oldest(), 0.0);
+}

@@ -64,6 +64,11 @@ impl CertificateSigner {
         Ok(Self { key, chain })
     }
 
+    /// Unix time at which the key's own certificate expires.
+    pub(super) fn expires(&self) -> Option<i64> {
+        self.chain().first().and_then(|leaf| not_after(leaf))
+    }
+
     /// The certificates, DER, the key's own first.
     pub(super) fn chain(&self) -> &[Vec<u8>] {
         &self.chain
@@ -124,6 +129,11 @@ fn rsa(key: &PrivateKeyDer<'_>) -> Result<KeyPair, String> {
     parsed.map_err(|_| "its private key is not an RSA key of 2048 bits or more".to_owned())
 }
 
+fn not_after(certificate: &[u8]) -> Option<i64> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 fn public_key(certificate: &[u8]) -> Option<Vec<u8>> {
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
     Some(parsed.public_key().subject_public_key.data.to_vec())
@@ -156,6 +166,7 @@ mod tests {
             let signer = CertificateSigner::read(file, password).unwrap();
             assert_eq!(signer.chain().len(), 2, "the chain comes along");
             assert_eq!(signer.chain()[0], leaf, "the key's own certificate is first, though the file has it last");
+            assert!(signer.expires().is_some_and(|end| end > 4_000_000_000), "rcgen's default is far ahead");
         }
         let unprotected = make("").pfx;
         assert!(CertificateSigner::read(&unprotected, "").is_ok(), "a PFX file may have an empty password");

@@ -235,4 +235,8 @@ impl TokenFetcher for CertificateFilePrincipal {
             ServicePrincipal { authority: self.authority.clone(), application: self.application.clone(), credential };
         principal.fetch(scope).await
     }
+
+    fn certificate_expires(&self) -> Option<i64> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).expires()
+    }
 }

@@ -63,6 +63,15 @@ impl fmt::Debug for BearerToken {
     }
 }
 
+/// When a credential stops being good, as far as is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CredentialExpiry {
+    /// The token that is held now, on the clock of `tokio::time`.
+    pub token: Option<Instant>,
+    /// The certificate that tokens are asked for with, as Unix time.
+    pub certificate: Option<i64>,
+}
+
 /// Where tokens for one audience come from.
 #[async_trait]
 pub trait TokenSource: Send + Sync {
@@ -72,6 +81,11 @@ pub trait TokenSource: Send + Sync {
     /// Gives up a token that was answered with 401, so that the next call fetches another. Does nothing when there is another
     /// already, and at most once a minute: a service that refuses every token does not make us hammer the identity service.
     fn invalidate(&self, rejected: &BearerToken);
+
+    /// When what is held ends.
+    fn expiry(&self) -> CredentialExpiry {
+        CredentialExpiry::default()
+    }
 }
 
 /// Fetches a token, each time anew.
@@ -79,6 +93,11 @@ pub trait TokenSource: Send + Sync {
 pub(super) trait TokenFetcher: Send + Sync {
     /// A token for `scope` (`<audience>/.default`).
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError>;
+
+    /// Unix time at which the certificate that it asks with expires, if it has one.
+    fn certificate_expires(&self) -> Option<i64> {
+        None
+    }
 }
 
 type SharedFetch = SharedTask<Result<BearerToken, AuthError>>;
@@ -128,6 +147,11 @@ impl TokenSource for CachedTokenSource {
             state.token = None;
             state.invalidated = Some(now);
         }
+    }
+
+    fn expiry(&self) -> CredentialExpiry {
+        let token = self.inner.state().token.as_ref().map(BearerToken::expires);
+        CredentialExpiry { token, certificate: self.inner.fetch.certificate_expires() }
     }
 }
 

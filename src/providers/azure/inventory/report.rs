@@ -44,6 +44,11 @@ pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings,
     Ok(())
 }
 
+/// Age of the oldest list.
+pub(super) fn age(snapshot: &InventorySnapshot, now: Instant) -> Option<Duration> {
+    snapshot.lists().map(|(_, stamp)| now.saturating_duration_since(stamp.read_at)).max()
+}
+
 /// Counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
 pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
     let count = |kind: fn(&MachineKind) -> bool| snapshot.entries().filter(|entry| kind(&entry.machine.kind)).count();

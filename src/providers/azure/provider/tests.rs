@@ -195,6 +195,14 @@ async fn a_changed_secret_brings_new_credentials() {
     assert_eq!(cloud.health(), Ok(()));
 }
 
+/// The metric, as it is read.
+fn refused_configuration(cloud: &AzureCloud) -> f64 {
+    cloud.observe();
+    let (metrics, _) = cloud.inner.observed.get().unwrap();
+    let azure = metrics.table::<AzureMetrics>().unwrap();
+    azure.rows.configuration_refused.with_label_values::<&str>(&[]).get()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bad_change_keeps_the_old_one_and_is_told() {
     let setting = Setting::new();
@@ -205,9 +213,11 @@ async fn a_bad_change_keeps_the_old_one_and_is_told() {
         setting.write(&bad);
         until(why, || unhealthy(&cloud, why)).await;
         assert!(cloud.status()["refusedConfiguration"].as_str().unwrap().contains(why));
+        assert_eq!(refused_configuration(&cloud), 1.0);
         assert!(Arc::ptr_eq(&old, &cloud.session().unwrap()));
         setting.write(&setting.world.config());
         until("health", || cloud.health().is_ok()).await;
+        assert_eq!(refused_configuration(&cloud), 0.0);
         assert!(Arc::ptr_eq(&old, &cloud.session().unwrap()), "what was taken back costs nothing");
     }
 }

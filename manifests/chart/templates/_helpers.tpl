@@ -1,0 +1,113 @@
+{{/* Go's chart takes booleans as strings too; "false" is no empty string. */}}
+{{- define "ccm.isTrue" -}}
+{{- if eq (toString .) "true" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Labels of every object, without what selects pods. */}}
+{{- define "ccm.labels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- end -}}
+
+{{/*
+The image of one program. In: root, own (the values of that program). A name that begins with azure- is that of the Go program and
+stands for `image`, as does one that is not set.
+*/}}
+{{- define "ccm.image" -}}
+{{- $own := .own.imageName | default "" -}}
+{{- $image := .root.Values.image -}}
+{{- if or (not $own) (hasPrefix "azure-" $own) -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default (printf "v%s" .root.Chart.AppVersion)) -}}
+{{- end -}}
+{{- else -}}
+{{- printf "%s/%s:%s" .own.imageRepository $own (.own.imageTag | default .root.Values.image.tag | default (printf "v%s" .root.Chart.AppVersion)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ccm.pullPolicy" -}}
+{{- .own.imagePullPolicy | default .root.Values.image.pullPolicy -}}
+{{- end -}}
+
+{{/* Rules of the role `name` in a file with several objects, so that rights stand in one place. In: root, file, kind, name. */}}
+{{- define "ccm.rules" -}}
+{{- $found := dict -}}
+{{- range splitList "\n---\n" (.root.Files.Get .file) -}}
+{{- $object := fromYaml . -}}
+{{- if and (eq $object.kind $.kind) (eq $object.metadata.name $.name) -}}
+{{- $_ := set $found "rules" $object.rules -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (required (printf "%s has no %s %s" .file .kind .name) $found.rules) -}}
+{{- end -}}
+
+{{/* A value as a flag takes it: a large whole number without an exponent. */}}
+{{- define "ccm.text" -}}
+{{- if kindIs "float64" . -}}
+{{- eq (floor .) . | ternary (printf "%.0f" .) (toString .) -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* `- "--flag=value"` for each key that is set. In: values, flags (a list of flag and key). */}}
+{{- define "ccm.optionalArgs" -}}
+{{- $values := .values -}}
+{{- range .flags -}}
+{{- if hasKey $values (last .) }}
+- {{ printf "--%s=%s" (first .) (include "ccm.text" (get $values (last .))) | quote }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Requests and limits; an empty value is none. */}}
+{{- define "ccm.resources" -}}
+{{- $requests := dict -}}
+{{- $limits := dict -}}
+{{- if .requestsCPU -}}{{- $_ := set $requests "cpu" .requestsCPU -}}{{- end -}}
+{{- if .requestsMem -}}{{- $_ := set $requests "memory" .requestsMem -}}{{- end -}}
+{{- if .limitsCPU -}}{{- $_ := set $limits "cpu" .limitsCPU -}}{{- end -}}
+{{- if .limitsMem -}}{{- $_ := set $limits "memory" .limitsMem -}}{{- end -}}
+{{- toYaml (dict "requests" $requests "limits" $limits) -}}
+{{- end -}}
+
+{{/* An update strategy; a map of defaults that another type does not know is left out. */}}
+{{- define "ccm.strategy" -}}
+{{- if eq .type "RollingUpdate" -}}
+{{- toYaml . -}}
+{{- else -}}
+{{- toYaml (omit . "rollingUpdate") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether azure.json is mounted from a Secret. */}}
+{{- define "ccm.mountsConfig" -}}
+{{- if or .Values.azureConfig.value .Values.azureConfig.secretName -}}true{{- end -}}
+{{- end -}}
+
+{{- define "ccm.configSecret" -}}
+{{- .Values.azureConfig.secretName | default "cloud-controller-manager-azure-config" -}}
+{{- end -}}
+
+{{/* Where a Secret with azure.json is mounted. */}}
+{{- define "ccm.configFolder" -}}/etc/azure-config{{- end -}}
+
+{{/* --cloud-config of the Deployment. */}}
+{{- define "ccm.cloudConfig" -}}
+{{- if include "ccm.mountsConfig" . -}}
+{{- include "ccm.configFolder" . }}/azure.json
+{{- else -}}
+{{- .Values.cloudControllerManager.cloudConfig -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether one of the files is below /etc/kubernetes of the host. */}}
+{{- define "ccm.needsEtcKubernetes" -}}
+{{- range . -}}
+{{- if hasPrefix "/etc/kubernetes" (toString .) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}

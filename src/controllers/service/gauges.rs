@@ -1,0 +1,96 @@
+//! How many Services are in which stage, and for how long the oldest has not been settled. Pure.
+//!
+//! In: what is remembered of each Service, and since when it is not settled. Out: the values of two metrics.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{conditions::LoadBalancerPhase, plan::AppliedService};
+use crate::runtime::store::ObjectKey;
+
+/// Every stage with every reason it can have, so that all series are there from the start.
+pub(super) const STAGES: [(&str, &str); 9] = [
+    ("new", PENDING),
+    ("working", "Ensuring"),
+    ("working", "Updating"),
+    ("working", "Deleting"),
+    ("settled", "Ready"),
+    ("settled", "ImplementedElsewhere"),
+    ("blocked", "Waiting"),
+    ("blocked", "Failed"),
+    ("blocked", INVALID),
+];
+
+/// Before the first reconcile.
+const PENDING: &str = "Pending";
+/// The user has to change something: nobody else can settle it.
+const INVALID: &str = "Invalid";
+
+pub(super) fn reason(applied: &AppliedService) -> &'static str {
+    applied.phase.as_ref().map_or(PENDING, LoadBalancerPhase::reason)
+}
+
+/// Since when Services are not settled.
+#[derive(Debug, Default)]
+pub(super) struct UnsettledServices(HashMap<ObjectKey, Instant>);
+
+impl UnsettledServices {
+    /// There is something to do for it; that may be so for long.
+    pub(super) fn begin(&mut self, key: &ObjectKey, now: Instant) {
+        self.0.entry(key.clone()).or_insert(now);
+    }
+
+    /// All is done, or it is gone.
+    pub(super) fn end(&mut self, key: &ObjectKey) {
+        self.0.remove(key);
+    }
+
+    /// For how long the oldest has not been settled; those that wait for their user do not count.
+    pub(super) fn oldest<'a>(&self, reason_of: impl Fn(&ObjectKey) -> Option<&'a str>, now: Instant) -> Duration {
+        let counts = self.0.iter().filter(|(key, _)| reason_of(key).is_some_and(|reason| reason != INVALID));
+        counts.map(|(_, since)| now.saturating_duration_since(*since)).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn age_counts_from_the_first_attempt_and_users_faults_do_not_count() {
+        let key = |name: &str| ObjectKey { namespace: "default".into(), name: name.into() };
+        let (start, mut unsettled) = (Instant::now(), UnsettledServices::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        unsettled.begin(&key("a"), start);
+        unsettled.begin(&key("b"), at(10));
+        unsettled.begin(&key("a"), at(20));
+        let failed = |_: &ObjectKey| Some("Failed");
+        assert_eq!(unsettled.oldest(failed, at(60)), Duration::from_secs(60));
+        let a_is_invalid = |one: &ObjectKey| Some(if one.name == "a" { "Invalid" } else { "Waiting" });
+        assert_eq!(unsettled.oldest(a_is_invalid, at(60)), Duration::from_secs(50));
+        unsettled.end(&key("b"));
+        assert_eq!(unsettled.oldest(a_is_invalid, at(60)), Duration::ZERO);
+        assert_eq!(unsettled.oldest(|_| None, at(60)), Duration::ZERO, "one that is not known any more");
+    }
+
+    #[test]
+    fn every_reason_has_one_stage() {
+        let of = |phase: Option<LoadBalancerPhase>| phase.as_ref().map_or(PENDING, LoadBalancerPhase::reason);
+        use LoadBalancerPhase as Phase;
+        let text = String::new;
+        for phase in [
+            None,
+            Some(Phase::Ensuring),
+            Some(Phase::Updating),
+            Some(Phase::Deleting),
+            Some(Phase::Ready),
+            Some(Phase::ImplementedElsewhere),
+            Some(Phase::Waiting(text())),
+            Some(Phase::Failed(text())),
+            Some(Phase::Invalid(text())),
+        ] {
+            assert_eq!(STAGES.iter().filter(|(_, reason)| *reason == of(phase.clone())).count(), 1, "{phase:?}");
+        }
+    }
+}

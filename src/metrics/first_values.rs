@@ -1,0 +1,77 @@
+//! Series that are there from the start with the value 0.
+//!
+//! A counter that appears with its first event has no change from 0 to 1: `increase()` sees nothing, and an alert on it stays silent.
+//! In: the name of the provider. Out: a series for each set of labels that is known before anything happens. Queues make their own
+//! when they are built.
+
+use super::{CounterVec, Metrics};
+
+/// Calls that change load balancers, and classes of errors, as `cloud_provider::metered` counts them.
+const CHANGING_CALLS: [&str; 3] = ["ensure_load_balancer", "update_load_balancer", "ensure_load_balancer_deleted"];
+const ERROR_CLASSES: [&str; 7] =
+    ["retry_after", "invalid", "refused", "not_leader", "deadline", "failed", "implemented_elsewhere"];
+const INFORMERS: [&str; 2] = ["nodes", "services"];
+const INFORMER_OPERATIONS: [&str; 4] = ["list", "watch", "stream", "silence"];
+const DELETIONS_REFUSED: [&str; 4] = ["mass_deletion", "ready_again", "relabelled", "recreated"];
+const EVENTS_DISCARDED: [&str; 4] = ["spam", "queue_full", "refused", "unreachable"];
+const CONNECTIONS_REFUSED: [&str; 3] = ["peer", "all", "replaced"];
+const REQUESTS_REFUSED: [&str; 3] = ["malformed", "reviews", "answers"];
+
+impl Metrics {
+    /// Makes the series; what has been counted already stays.
+    pub fn make_first_values(&self, provider: &str) {
+        for call in CHANGING_CALLS {
+            each(&ERROR_CLASSES, |class| touch(&self.provider_call_errors_total, &[provider, call, class]));
+        }
+        for resource in INFORMERS {
+            each(&INFORMER_OPERATIONS, |operation| touch(&self.informer_restarts_total, &[resource, operation]));
+            touch(&self.informer_malformed_total, &[resource]);
+        }
+        each(&DELETIONS_REFUSED, |reason| touch(&self.node_deletions_refused_total, &[reason]));
+        each(&EVENTS_DISCARDED, |reason| touch(&self.events_discarded_total, &[reason]));
+        each(&CONNECTIONS_REFUSED, |reason| touch(&self.serving_connections_refused_total, &[reason]));
+        each(&REQUESTS_REFUSED, |reason| touch(&self.serving_requests_refused_total, &[reason]));
+        self.make_unlabelled();
+    }
+
+    fn make_unlabelled(&self) {
+        let counters = [&self.route_sync_total, &self.service_loadbalancer_sync_total, &self.service_nodesync_error_total];
+        counters.into_iter().for_each(|counter| touch(counter, &[]));
+        let histograms = [
+            &self.node_taint_removal_delay,
+            &self.node_initial_sync_delay,
+            &self.service_nodesync_latency,
+            &self.service_update_host_latency,
+        ];
+        histograms.into_iter().for_each(|histogram| drop(histogram.with_label_values::<&str>(&[])));
+    }
+}
+
+fn each(labels: &[&str], make: impl Fn(&str)) {
+    labels.iter().for_each(|label| make(label));
+}
+
+fn touch(counter: &CounterVec, labels: &[&str]) {
+    drop(counter.with_label_values(labels));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_stays() {
+        let metrics = Metrics::new().unwrap();
+        let refused = metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]);
+        refused.inc();
+        metrics.make_first_values("azure");
+        assert_eq!(refused.get(), 1.0);
+        let text = metrics.render().unwrap();
+        for series in [
+            "cloud_controller_manager_provider_call_errors_total{call=\"ensure_load_balancer\",provider=\"azure\",reason=\"failed\"} 0",
+            "node_controller_initial_node_sync_delay_seconds_count 0",
+        ] {
+            assert!(text.contains(series), "{series}\n{text}");
+        }
+    }
+}

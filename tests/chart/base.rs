@@ -1,0 +1,139 @@
+//! The chart and the kustomize base install the same: rights, pods, budgets, settings. What differs is named here.
+
+use cloud_controller_manager::runtime::yaml;
+use serde_json::{Value, json};
+
+use crate::{
+    objects::{find, folder, read, rendered},
+    programs::{manager, node_manager, start},
+    shipped,
+};
+
+const CASE: &str = "kustomize";
+const NAME: &str = "cloud-controller-manager";
+const NODES: &str = "cloud-node-manager";
+
+/// Where the pods of the manager differ: the selector of Go's chart is immutable, arguments have another order and the file another
+/// folder, which are compared as what they mean.
+const POD_DIFFERS: [&str; 4] = ["affinity", "topologySpreadConstraints", "volumes", "containers"];
+const CONTAINER_DIFFERS: [&str; 4] = ["args", "volumeMounts", "image", "imagePullPolicy"];
+
+fn documents(file: &str) -> Vec<Value> {
+    yaml::documents(&read(&folder("../../manifests").join(file))).unwrap()
+}
+
+fn without(value: &Value, fields: &[&str]) -> Value {
+    let mut value = value.clone();
+    fields.iter().for_each(|field| {
+        value.as_object_mut().unwrap().remove(*field);
+    });
+    value
+}
+
+/// The pod, its one container apart, as Kubernetes compares them: lists of tolerations have no order.
+fn parts(pod: &Value) -> (Value, Value) {
+    let mut rest = without(pod, &POD_DIFFERS);
+    if let Some(tolerations) = rest["tolerations"].as_array_mut() {
+        tolerations.sort_by_key(Value::to_string);
+    }
+    let mut container = without(&pod["containers"][0], &CONTAINER_DIFFERS);
+    for port in container["ports"].as_array_mut().into_iter().flatten() {
+        port["protocol"] = "TCP".into();
+    }
+    (rest, container)
+}
+
+#[test]
+fn deployments_are_the_same() {
+    let (chart, base) = (rendered(CASE), shipped::deployment(&["azure", NODES]));
+    let deployment = find(&chart, "Deployment", NAME);
+    for field in ["replicas", "strategy"] {
+        assert_eq!(deployment["spec"][field], base["spec"][field], "{field}");
+    }
+    let pod = |deployment: &Value| deployment["spec"]["template"]["spec"].clone();
+    assert_eq!(parts(&pod(deployment)), parts(&pod(&base)));
+    let secret = |pod: &Value| pod["volumes"][0]["secret"].clone();
+    assert_eq!(secret(&pod(deployment)), secret(&pod(&base)));
+
+    let (ours, theirs) = (manager(&chart), manager(std::slice::from_ref(&base)));
+    let mut cloud = ours.cloud.clone();
+    cloud.config.cloud_config.clone_from(&theirs.cloud.config.cloud_config);
+    assert_eq!((cloud, &ours.controllers), (theirs.cloud.clone(), &theirs.controllers));
+    assert_eq!((&ours.leader_election, &ours.kube_api), (&theirs.leader_election, &theirs.kube_api));
+    assert_eq!((&ours.serving, &ours.logging), (&theirs.serving, &theirs.logging));
+    assert_eq!((&ours.node, &ours.node_lifecycle, &ours.service), (&theirs.node, &theirs.node_lifecycle, &theirs.service));
+}
+
+#[test]
+fn daemon_sets_are_the_same() {
+    let chart = rendered(CASE);
+    let base = documents("cloud-node-manager/daemonset.yaml").remove(0);
+    let set = find(&chart, "DaemonSet", NODES);
+    assert_eq!(set["spec"]["updateStrategy"], base["spec"]["updateStrategy"]);
+    let pod = |set: &Value| set["spec"]["template"]["spec"].clone();
+    assert_eq!(parts(&pod(set)), parts(&pod(&base)));
+    assert_eq!(node_manager(&chart), node_manager(&[base]));
+
+    let proxy = &documents("health-probe-proxy/container.yaml").remove(0)[0]["value"];
+    let own = &pod(set)["containers"][1];
+    assert_eq!(without(own, &CONTAINER_DIFFERS), without(proxy, &CONTAINER_DIFFERS));
+    let container = |value: &Value| start(&serde_json::from_value(value.clone()).unwrap());
+    assert_eq!(format!("{:?}", container(own)), format!("{:?}", container(proxy)));
+}
+
+/// Rules of all roles in a file, without their names: Go's chart has its own.
+fn rules(objects: &[Value], is_wanted: impl Fn(&Value) -> bool) -> Vec<(Value, Value)> {
+    let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
+    let wanted = roles.filter(|role| is_wanted(&role["metadata"]["name"]));
+    let mut rules: Vec<(Value, Value)> = wanted.map(|role| (role["kind"].clone(), role["rules"].clone())).collect();
+    rules.sort_by_key(|(kind, _)| kind.to_string());
+    rules
+}
+
+#[test]
+fn rights_are_the_same() {
+    let chart = rendered(CASE);
+    let is_of = |program: &'static str| move |name: &Value| name.as_str().unwrap().contains(program);
+    assert_eq!(rules(&chart, is_of(NAME)), rules(&documents("rbac.yaml"), is_of(NAME)));
+    assert_eq!(rules(&chart, is_of(NODES)), rules(&documents("cloud-node-manager/rbac.yaml"), is_of(NODES)));
+    let policy = documents("cloud-node-manager/admission/policy.yaml");
+    for object in &policy {
+        assert_eq!(find(&chart, object["kind"].as_str().unwrap(), NODES), object);
+    }
+    let bindings = chart.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("RoleBinding"));
+    for binding in bindings {
+        assert_eq!(binding["subjects"].as_array().unwrap().len(), 1, "{binding}");
+    }
+}
+
+#[test]
+fn options_bring_their_rights_and_others_do_not() {
+    let chart = rendered("every-option");
+    let reader = find(&chart, "Role", "system:cloud-controller-manager:cloud-config");
+    let expected = &documents("azure/secret-reader.yaml")[0]["rules"];
+    assert_eq!(reader["rules"][0]["resourceNames"], json!(["my-azure-config"]));
+    assert_eq!(without(&reader["rules"][0], &["resourceNames"]), without(&expected[0], &["resourceNames"]));
+    for object in documents("azure/service-accounts.yaml") {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        assert_eq!(find(&chart, kind, name), &object);
+    }
+    let minimal = rendered("minimal");
+    let names = |objects: &[Value]| objects.iter().filter(|object| object["kind"] == "Role").count();
+    assert_eq!((names(&minimal), names(&chart)), (1, 4));
+    let subjects =
+        |objects: &[Value]| find(objects, "ClusterRoleBinding", "system:cloud-controller-manager")["subjects"].clone();
+    assert_eq!(subjects(&minimal).as_array().unwrap().len(), 1);
+    assert_eq!(subjects(&chart)[1]["kind"], "User", "whom the kubeconfig may be");
+}
+
+#[test]
+fn the_budget_keeps_one_replica_of_several() {
+    let base = documents("deployment.yaml").remove(1);
+    let chart = rendered("minimal");
+    let budget = find(&chart, "PodDisruptionBudget", NAME);
+    assert_eq!(without(&budget["spec"], &["selector"]), without(&base["spec"], &["selector"]));
+    assert_eq!(budget["spec"]["selector"], find(&chart, "Deployment", NAME)["spec"]["selector"]);
+    for case in ["go-defaults", "additions"] {
+        assert!(rendered(case).iter().all(|object| object["kind"] != "PodDisruptionBudget"), "{case}");
+    }
+}

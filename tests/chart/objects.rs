@@ -1,0 +1,124 @@
+//! Rendered objects: where they are kept, and that Kubernetes knows every field of them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use cloud_controller_manager::runtime::yaml;
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::{ConfigMap, PodSpec, Secret, Service, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// Kinds of Prometheus Operator, which are no part of Kubernetes.
+const FOREIGN: [&str; 3] = ["ServiceMonitor", "PodMonitor", "PrometheusRule"];
+
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chart").join(name)
+}
+
+pub(crate) fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names (without the ending) and texts of the YAML files in a folder of this test.
+pub(crate) fn files(name: &str) -> Vec<(String, String)> {
+    let paths = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|ending| ending == "yaml")).collect();
+    paths.sort();
+    paths.iter().map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), read(path))).collect()
+}
+
+/// The objects that a case renders to.
+pub(crate) fn rendered(case: &str) -> Vec<Value> {
+    parse(&read(&folder("rendered").join(format!("{case}.yaml"))))
+}
+
+pub(crate) fn parse(text: &str) -> Vec<Value> {
+    yaml::documents::<Value>(text).unwrap().into_iter().filter(|object| !object.is_null()).collect()
+}
+
+/// The one object of this kind and name.
+pub(crate) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let mut found = objects.iter().filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    let first = found.next().unwrap_or_else(|| panic!("no {kind} {name}"));
+    assert!(found.next().is_none(), "{kind} {name} twice");
+    first
+}
+
+/// The pod of the Deployment or the DaemonSet.
+pub(crate) fn pod(object: &Value) -> PodSpec {
+    serde_json::from_value(object["spec"]["template"]["spec"].clone()).unwrap()
+}
+
+/// Reads and writes again. What the type does not know is lost on the way.
+fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
+    serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}")))
+        .unwrap()
+}
+
+/// Fails when the object has a field that Kubernetes does not know, or no name.
+pub(crate) fn check(case: &str, object: &Value) {
+    let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+    let known = match (version, kind) {
+        ("v1", "ServiceAccount") => round_trip::<ServiceAccount>(object),
+        ("v1", "ConfigMap") => round_trip::<ConfigMap>(object),
+        ("v1", "Secret") => round_trip::<Secret>(object),
+        ("v1", "Service") => round_trip::<Service>(object),
+        ("apps/v1", "Deployment") => round_trip::<Deployment>(object),
+        ("apps/v1", "DaemonSet") => round_trip::<DaemonSet>(object),
+        ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole") => round_trip::<ClusterRole>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => round_trip::<ClusterRoleBinding>(object),
+        ("rbac.authorization.k8s.io/v1", "Role") => round_trip::<Role>(object),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding") => round_trip::<RoleBinding>(object),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => round_trip::<ValidatingAdmissionPolicy>(object),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            round_trip::<ValidatingAdmissionPolicyBinding>(object)
+        }
+        ("monitoring.coreos.com/v1", kind) if FOREIGN.contains(&kind) => object.clone(),
+        other => panic!("{case}: {other:?} is not known to this test"),
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    assert_eq!(
+        without_nulls(known),
+        without_nulls(object.clone()),
+        "{case}: {kind} {name} has fields that Kubernetes does not know"
+    );
+    let is_cluster_wide = kind.starts_with("Cluster") || kind.starts_with("ValidatingAdmission");
+    let namespace = if is_cluster_wide { Value::Null } else { "kube-system".into() };
+    assert_eq!(object["metadata"]["namespace"], namespace, "{case}: {kind} {name}");
+}
+
+/// An empty map and none are the same to Kubernetes.
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(fields) = &mut value {
+        let taken = std::mem::take(fields);
+        let kept = taken.into_iter().map(|(key, value)| (key, without_nulls(value)));
+        fields.extend(kept.filter(|(_, value)| !value.is_null() && value != &serde_json::json!({})));
+    } else if let Value::Array(items) = &mut value {
+        items.iter_mut().for_each(|item| *item = without_nulls(item.take()));
+    }
+    value
+}
+
+#[test]
+fn kubernetes_knows_every_field_of_every_case() {
+    let cases = files("rendered");
+    assert!(cases.len() >= 8, "{} cases", cases.len());
+    for (case, text) in cases {
+        let objects = parse(&text);
+        objects.iter().for_each(|object| check(&case, object));
+        let mut names: Vec<_> = objects.iter().map(|object| format!("{} {}", object["kind"], object["metadata"])).collect();
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{case}: an object twice");
+    }
+}

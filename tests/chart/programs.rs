@@ -1,0 +1,161 @@
+//! The containers start: their arguments are accepted by the program's own parser, name files that are mounted, and mean what the
+//! values say.
+
+use std::{ffi::OsString, time::Duration};
+
+use cloud_controller_manager::cli::{self, CliCommand, NodeManagerConfig, config::ManagerConfig};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use serde_json::Value;
+
+use crate::objects::{files, find, pod, rendered};
+
+const NAME: &str = "cloud-controller-manager";
+const NODES: &str = "cloud-node-manager";
+/// Flags of Go that mean nothing here; a release may have them.
+const HARMLESS: [&str; 4] =
+    ["--allocate-node-cidrs", "--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
+
+pub(crate) fn start(container: &Container) -> CliCommand {
+    assert!(container.command.is_none(), "the image has an entry point");
+    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "node-1")));
+    cli::parse(std::iter::once(OsString::from(NAME)).chain(given), &["azure", "fake"], &[])
+        .unwrap_or_else(|error| panic!("{:?}: {error}", container.args))
+}
+
+pub(crate) fn manager(objects: &[Value]) -> ManagerConfig {
+    match start(&pod(find(objects, "Deployment", NAME)).containers[0]) {
+        CliCommand::Run(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn node_manager(objects: &[Value]) -> NodeManagerConfig {
+    match start(&pod(find(objects, "DaemonSet", NODES)).containers[0]) {
+        CliCommand::ManageNode(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pods(objects: &[Value]) -> Vec<PodSpec> {
+    objects.iter().filter(|object| !object["spec"]["template"].is_null()).map(pod).collect()
+}
+
+fn notices(command: &CliCommand) -> &[String] {
+    match command {
+        CliCommand::Run(config) => &config.notices,
+        CliCommand::ManageNode(config) => &config.notices,
+        _ => &[],
+    }
+}
+
+#[test]
+fn every_container_of_every_case_starts() {
+    let mut started = 0;
+    for (case, _) in files("rendered") {
+        for container in pods(&rendered(&case)).into_iter().flat_map(|pod| pod.containers) {
+            let command = start(&container);
+            for notice in notices(&command) {
+                assert!(HARMLESS.iter().any(|flag| notice.starts_with(flag)), "{case}: {notice}");
+            }
+            started += 1;
+        }
+    }
+    assert!(started >= 14, "{started} containers");
+}
+
+#[test]
+fn files_that_flags_name_are_mounted_from_volumes_that_exist() {
+    for (case, _) in files("rendered") {
+        let objects = rendered(&case);
+        for pod in pods(&objects) {
+            let container = &pod.containers[0];
+            let mounts: Vec<_> = container.volume_mounts.iter().flatten().collect();
+            for flag in container.args.iter().flatten() {
+                let file = ["--cloud-config=", "--kubeconfig="].iter().find_map(|name| flag.strip_prefix(name));
+                let file = file.filter(|file| !file.is_empty());
+                let is_mounted =
+                    |file: &str| mounts.iter().any(|mount| std::path::Path::new(file).starts_with(&mount.mount_path));
+                assert!(file.is_none_or(is_mounted), "{case}: {flag} is in no volume");
+            }
+            let mut mounted: Vec<_> = mounts.iter().map(|mount| mount.name.as_str()).collect();
+            let mut volumes: Vec<_> = pod.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+            mounted.sort_unstable();
+            volumes.sort_unstable();
+            assert_eq!(mounted, volumes, "{case}");
+        }
+    }
+}
+
+#[test]
+fn images_are_those_that_were_asked_for_and_never_gos() {
+    let image = |case: &str| {
+        let objects = rendered(case);
+        let images: Vec<String> =
+            pods(&objects).into_iter().flat_map(|pod| pod.containers).map(|container| container.image.unwrap()).collect();
+        assert!(images.windows(2).all(|pair| pair[0] == pair[1]), "{case}: {images:?}");
+        images[0].clone()
+    };
+    let own = "registry.example.com/cloud-controller-manager";
+    let version = format!("{own}:v{}", env!("CARGO_PKG_VERSION"));
+    // Go's chart rendered empty tags under one version of Helm.
+    for case in ["minimal", "go-defaults", "azure-cni", "nodes-only", "additions"] {
+        assert_eq!(image(case), version, "{case}");
+    }
+    assert!(image("every-option").starts_with(&format!("{own}@sha256:")));
+    assert_eq!(image("manager-only"), "registry.example.com/team/my-cloud-controller-manager:v7");
+}
+
+#[test]
+fn values_mean_the_same_as_in_gos_chart() {
+    let config = manager(&rendered("every-option"));
+    assert_eq!(config.leader_election.lease_duration, Duration::from_secs(30));
+    assert!(config.use_service_account_credentials && config.leader_election.enabled);
+    assert_eq!(config.cloud.config.cloud_config_secret.unwrap().name, "my-azure-config");
+    assert_eq!((config.kube_api.qps, config.kube_api.burst), (50.0, 100));
+
+    let config = manager(&rendered("azure-cni"));
+    assert!(!config.cloud.configure_cloud_routes && config.cloud.provider == "azure");
+    assert_eq!((config.serving.port, config.kube_api.burst), (10268, 1_000_000), "no exponent");
+    let config = manager(&rendered("go-defaults"));
+    assert!(config.cloud.configure_cloud_routes && !config.controllers.contains("cloud-node-controller"));
+    assert!(manager(&rendered("manager-only")).controllers.contains("cloud-node-controller"));
+
+    let config = node_manager(&rendered("every-option"));
+    assert!(!config.use_instance_metadata && config.node_name.as_deref() == Some("node-1"));
+    assert!(node_manager(&rendered("go-defaults")).use_instance_metadata);
+    let objects = rendered("azure-cni");
+    let proxy = &pod(find(&objects, "DaemonSet", NODES)).containers[1];
+    let CliCommand::ProxyProbes(config) = start(proxy) else { panic!("{proxy:?}") };
+    assert_eq!((config.health_check_port, config.target_port), (10400, 10256));
+    assert_eq!(proxy.ports.as_ref().unwrap()[0].container_port, 10400);
+}
+
+#[test]
+fn probes_ask_where_the_port_is_served() {
+    for (case, _) in files("rendered") {
+        let objects = rendered(&case);
+        for object in objects.iter().filter(|object| object["kind"] == "Deployment") {
+            let container = &pod(object).containers[0];
+            let port = container.ports.as_ref().unwrap()[0].container_port;
+            assert_eq!(port, i32::from(manager(&objects).serving.port), "{case}");
+            for probe in [&container.startup_probe, &container.liveness_probe, &container.readiness_probe] {
+                let request = probe.as_ref().unwrap().http_get.as_ref().unwrap();
+                let host = (case == "every-option").then_some("127.0.0.1");
+                assert_eq!((request.host.as_deref(), request.scheme.as_deref()), (host, Some("HTTPS")), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_secret_that_is_made_is_the_one_that_is_mounted() {
+    let objects = rendered("additions");
+    let secret = find(&objects, "Secret", "cloud-controller-manager-azure-config");
+    let [(key, text)] = secret["stringData"].as_object().unwrap().iter().collect::<Vec<_>>()[..] else { panic!("{secret}") };
+    let document: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+    assert_eq!(document["cloud"], "AzurePublicCloud");
+    let volumes = pod(find(&objects, "Deployment", NAME)).volumes.unwrap();
+    let mounted = volumes.into_iter().find_map(|volume| volume.secret).unwrap();
+    assert_eq!(mounted.secret_name.as_deref(), secret["metadata"]["name"].as_str());
+    assert_eq!(&mounted.items.unwrap()[0].key, key);
+}

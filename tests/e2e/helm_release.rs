@@ -1,0 +1,152 @@
+//! A release of Go's chart becomes one of `manifests/chart`, and goes back: Helm itself on a real API server, which refuses changes of
+//! what is immutable. In place of Go's chart stands one with its kinds, names, selectors and roleRefs (`tests/chart/go.json`).
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject},
+    core::{GroupVersionKind, discovery::ApiResource},
+};
+use serde_json::{Value, json};
+
+use crate::control_plane::ControlPlane;
+
+const CASE: &str = "go-defaults";
+/// What is for Windows alone, which the chart does not have.
+const WINDOWS: [&str; 2] = ["cloud-provider-azure-scripts", "cloud-node-manager-windows"];
+
+fn go_rows() -> Vec<Value> {
+    let cases: BTreeMap<String, Vec<Value>> =
+        serde_json::from_str(&fs::read_to_string("tests/chart/go.json").expect("go.json")).expect("rows");
+    cases[CASE].clone()
+}
+
+/// The smallest object that has what a row says.
+fn stand_in(row: &Value) -> Value {
+    let mut object = json!({"apiVersion": row["apiVersion"], "kind": row["kind"], "metadata": {"name": row["name"]}});
+    if let Some(namespace) = row.get("namespace") {
+        object["metadata"]["namespace"] = namespace.clone();
+    }
+    if let Some(role) = row.get("roleRef") {
+        object["roleRef"] = role.clone();
+    }
+    if let Some(selector) = row.get("selector") {
+        let pod = json!({"containers": [{"name": "go", "image": "go", "command": ["go"]}]});
+        let template = json!({"metadata": {"labels": selector["matchLabels"]}, "spec": pod});
+        object["spec"] = json!({"selector": selector, "template": template});
+    }
+    object
+}
+
+/// A chart of stand-ins, and ours without its lower bound of Kubernetes, which this API server may not reach.
+fn charts(folder: &Path) -> [PathBuf; 2] {
+    let [go, own] = ["go", "own"].map(|name| folder.join("charts").join(name));
+    fs::create_dir_all(go.join("templates")).expect("a folder");
+    fs::write(go.join("Chart.yaml"), "apiVersion: v2\nname: cloud-provider-azure\nversion: 1.36.0\n").expect("a chart");
+    let objects: Vec<String> = go_rows().iter().map(|row| stand_in(row).to_string()).collect();
+    fs::write(go.join("templates/all.yaml"), objects.join("\n---\n")).expect("templates");
+    let copied = Command::new("cp").args(["-rL", "manifests/chart"]).arg(&own).status().expect("cp");
+    assert!(copied.success());
+    let chart = fs::read_to_string(own.join("Chart.yaml")).expect("a chart");
+    let lines = chart.lines().filter(|line| !line.starts_with("kubeVersion:"));
+    fs::write(own.join("Chart.yaml"), lines.collect::<Vec<_>>().join("\n")).expect("a chart");
+    [go, own]
+}
+
+/// One step; what Helm has against it, if anything.
+async fn helm(plane: &ControlPlane, action: &str, chart: &Path, values: &str) -> String {
+    let python =
+        env::var("HELM_PYTHON").expect("HELM_PYTHON is not set: run `make test`, or set it to what .ci/helm prints");
+    drop(plane.admin().await);
+    let asked = json!({
+        "kubeconfig": plane.folder().join("admin.kubeconfig"), "action": action, "chart": chart, "values": values,
+    });
+    let run = move || {
+        let mut command = Command::new(&python);
+        command.arg("tests/e2e/helm.py").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap_or_else(|error| panic!("{python}: {error}"));
+        process.stdin.take().expect("stdin").write_all(asked.to_string().as_bytes()).expect("input");
+        let output = process.wait_with_output().expect("output");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    tokio::task::spawn_blocking(run).await.expect("Helm runs")
+}
+
+fn api(admin: &Client, row: &Value) -> Api<DynamicObject> {
+    let version = row["apiVersion"].as_str().expect("a version");
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, row["kind"].as_str().expect("a kind")));
+    match row["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+        None => Api::all_with(admin.clone(), &resource),
+    }
+}
+
+/// The UIDs of Go's objects, by kind and name; those that are gone are not there.
+async fn uids(admin: &Client) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for row in go_rows() {
+        let object = api(admin, &row).get_opt(row["name"].as_str().expect("a name")).await.expect("an answer");
+        let uid = object.and_then(|object| object.metadata.uid);
+        found.extend(uid.map(|uid| (format!("{} {}", row["kind"], row["name"]), uid)));
+    }
+    found
+}
+
+async fn windows_node(admin: &Client, there: bool) {
+    let nodes = api(admin, &json!({"apiVersion": "v1", "kind": "Node"}));
+    if there {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "win-1", "labels": {"kubernetes.io/os": "windows"}}});
+        nodes.create(&Default::default(), &serde_json::from_value(node).expect("a Node")).await.expect("a Node");
+    } else {
+        nodes.delete("win-1", &DeleteParams::default()).await.expect("a Node");
+    }
+}
+
+async fn image(admin: &Client, kind: &str, name: &str) -> Value {
+    let row = json!({"apiVersion": "apps/v1", "kind": kind, "namespace": "kube-system"});
+    let object = api(admin, &row).get(name).await.expect("the workload");
+    object.data["spec"]["template"]["spec"]["containers"].clone()
+}
+
+/// On a cluster of its own: the objects are those that the other scenarios use.
+pub(crate) async fn from_go_and_back(_: &ControlPlane) {
+    let plane = ControlPlane::real_and_empty().await;
+    let admin = plane.admin().await;
+    let [go, own] = charts(plane.folder());
+    let values = fs::read_to_string(format!("tests/chart/values/{CASE}.yaml")).expect("values");
+    assert_eq!(helm(&plane, "install", &go, "{}").await, "");
+    let before = uids(&admin).await;
+    assert_eq!(before.len(), go_rows().len());
+
+    windows_node(&admin, true).await;
+    let refusal = helm(&plane, "upgrade", &own, &values).await;
+    assert!(refusal.contains("Nodes with Windows (win-1)") && refusal.contains("windowsNodesHandledElsewhere"), "{refusal}");
+    assert_eq!(uids(&admin).await, before, "a release that is refused changes nothing");
+    windows_node(&admin, false).await;
+
+    assert_eq!(helm(&plane, "upgrade", &own, &values).await, "");
+    let mut expected = before.clone();
+    expected.retain(|name, _| !WINDOWS.iter().any(|gone| name.contains(gone)));
+    assert_eq!(uids(&admin).await, expected, "adopted in place, not made again");
+    for (kind, name) in [("Deployment", "cloud-controller-manager"), ("DaemonSet", "cloud-node-manager")] {
+        let containers = image(&admin, kind, name).await;
+        let [container] = containers.as_array().expect("containers").as_slice() else { panic!("{containers}") };
+        assert_eq!(container["image"], "registry.example.com/cloud-controller-manager:v0.1.0");
+        assert_eq!(container["command"], Value::Null, "nothing of Go's is left in {kind}");
+    }
+
+    assert_eq!(helm(&plane, "rollback", &go, "{}").await, "");
+    let after = uids(&admin).await;
+    assert!(expected.iter().all(|(name, uid)| after.get(name) == Some(uid)), "the same objects");
+    assert_eq!(after.len(), before.len(), "those for Windows are back");
+    assert_eq!(image(&admin, "Deployment", "cloud-controller-manager").await[0]["image"], "go");
+}

@@ -1,0 +1,62 @@
+//! The commands of the runbooks (`docs/runbooks`) work: against a real API server with kubectl, and a manager of a simulated Azure.
+//!
+//! `KUBECTL` names kubectl; `.ci/kubectl` provides one and `make test` sets it.
+
+use std::{env, fs, path::Path, process::Command};
+
+use crate::{
+    azure::{Azure, initialised},
+    control_plane::{ADMIN_TOKEN, ControlPlane},
+    objects::Objects,
+    support::{SOON, eventually},
+};
+
+/// What fences say whose commands run here.
+const FENCE: &str = "```sh example cluster";
+
+/// The commands of a page, block by block.
+fn blocks(text: &str) -> Vec<String> {
+    let parts = text.split(FENCE).skip(1);
+    parts.map(|part| part.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Runs a block as a reader would; what it says when it fails.
+fn run(block: &str, kubectl: &Path, kubeconfig: &Path, url: &str) -> Result<String, String> {
+    let folder = kubectl.parent().expect("a folder").display().to_string();
+    let path = format!("{folder}:{}", env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", block]).env("PATH", path).env("KUBECONFIG", kubeconfig);
+    let output = command.env("URL", url).env("TOKEN", ADMIN_TOKEN).output().expect("bash");
+    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    if output.status.success() { Ok(text) } else { Err(format!("{block}ends with {}: {text}", output.status)) }
+}
+
+pub(crate) async fn commands_work(plane: &mut ControlPlane) {
+    let kubectl = env::var("KUBECTL").expect("KUBECTL is not set: run `make test`, or set it to what .ci/kubectl prints");
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::start(plane, "runbooks").await;
+    let manager = azure.manager_with_only(plane, "runbooks", &["--configure-cloud-routes=false"]).await;
+    initialised(&azure, &objects).await;
+    objects.create_service("web").await;
+    objects.until_service_has_address("web").await;
+    eventually("it is ready", SOON, async || manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200))
+        .await;
+
+    let (kubeconfig, url) = (plane.folder().join("admin.kubeconfig"), format!("https://127.0.0.1:{}", manager.port));
+    let pages = fs::read_dir("docs/runbooks").expect("runbooks").map(|entry| entry.expect("an entry").path());
+    let pages: Vec<_> = pages.filter(|page| !page.ends_with("README.md")).collect();
+    let work = move || {
+        let mut wrong = Vec::new();
+        for page in &pages {
+            let blocks = blocks(&fs::read_to_string(page).expect("a page"));
+            assert!(!blocks.is_empty(), "{} shows no command", page.display());
+            let failed = blocks.iter().filter_map(|block| run(block, Path::new(&kubectl), &kubeconfig, &url).err());
+            wrong.extend(failed.map(|problem| format!("{}: {problem}", page.display())));
+        }
+        wrong
+    };
+    let wrong = tokio::task::spawn_blocking(work).await.expect("the commands run");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    objects.delete_service("web").await;
+    objects.until_service_is_gone("web").await;
+}

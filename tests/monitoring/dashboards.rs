@@ -1,0 +1,104 @@
+//! Dashboards: every panel has a query that parses and names what there is, and a place of its own.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{path, promtool::promtool, query::unknown, read};
+
+const NAMES: [&str; 2] = ["operator", "developer"];
+/// Units of Grafana that the dashboards use.
+const UNITS: [&str; 6] = ["none", "s", "ops", "reqps", "percentunit", "bytes"];
+/// What the two together have to show.
+const ROWS: [&str; 8] =
+    ["Overview", "Services", "Nodes", "Azure Resource Manager", "Queues", "API server", "Secure port", "Process"];
+const COLUMNS: u64 = 24;
+
+fn dashboard(name: &str) -> Value {
+    serde_json::from_str(&read(&format!("manifests/chart/files/dashboards/{name}.json"))).unwrap()
+}
+
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row")
+}
+
+/// Queries with their legends, as Prometheus gets them.
+fn queries(dashboard: &Value) -> Vec<(String, String)> {
+    let variables = |query: &str| query.replace("$__rate_interval", "5m").replace("$instance", ".*");
+    let of_panel = |panel: &Value| {
+        let targets = panel["targets"].as_array().unwrap().clone();
+        targets
+            .into_iter()
+            .map(|target| (variables(target["expr"].as_str().unwrap()), target["legendFormat"].as_str().unwrap().to_owned()))
+    };
+    panels(dashboard).flat_map(of_panel).collect()
+}
+
+#[test]
+fn every_query_parses_and_names_what_there_is() {
+    for name in NAMES {
+        let queries = queries(&dashboard(name));
+        assert!(queries.len() > 20);
+        let rules =
+            queries.iter().enumerate().map(|(index, (query, _))| json!({"record": format!("query:{index}"), "expr": query}));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let groups = json!({"groups": [{"name": name, "rules": rules.collect::<Vec<_>>()}]});
+        std::fs::write(file.path(), groups.to_string()).unwrap();
+        let (is_right, told) = promtool(&["check", "rules", file.path().to_str().unwrap()], &path(""), "");
+        assert!(is_right, "{name}: {told}");
+        let wrong: Vec<String> = queries.iter().flat_map(|(query, legend)| unknown(query, legend)).collect();
+        assert_eq!(wrong, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn panels_are_complete_and_have_places_of_their_own() {
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        let all = dashboard["panels"].as_array().unwrap();
+        let ids: BTreeSet<u64> = all.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), all.len(), "{name}: an id twice");
+        let mut taken = BTreeSet::new();
+        for panel in all {
+            let title = panel["title"].as_str().unwrap();
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+            assert!(w > 0 && h > 0 && x + w <= COLUMNS, "{name}: {title}");
+            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(taken.insert(place), "{name}: {title} lies on another panel");
+            }
+        }
+        for panel in panels(&dashboard) {
+            let title = panel["title"].as_str().unwrap();
+            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
+            let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap();
+            assert!(UNITS.contains(&unit), "{name}: {title}: {unit}");
+            let targets = panel["targets"].as_array().unwrap();
+            let letters: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+            assert!(!targets.is_empty() && letters.len() == targets.len(), "{name}: {title}");
+            assert!(targets.iter().all(|target| target["datasource"]["uid"] == "${datasource}"), "{name}: {title}");
+        }
+    }
+}
+
+#[test]
+fn dashboards_can_be_chosen_by_data_source_and_replica() {
+    let mut uids = BTreeSet::new();
+    let mut rows = BTreeSet::new();
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        let named = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap().clone();
+        assert_eq!(named("datasource")["query"], "prometheus");
+        let query = named("instance")["query"]["query"].as_str().unwrap().to_owned();
+        let metric = query.trim_start_matches("label_values(").split(',').next().unwrap();
+        assert_eq!(unknown(metric, ""), Vec::<String>::new());
+        assert!(
+            queries(&dashboard).iter().all(|(query, _)| query.contains("instance=~\".*\"")),
+            "{name}: a query of all replicas"
+        );
+        assert!(uids.insert(dashboard["uid"].as_str().unwrap().to_owned()) && dashboard["schemaVersion"].is_u64());
+        let titles = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row");
+        rows.extend(titles.map(|row| row["title"].as_str().unwrap().to_owned()));
+    }
+    assert!(ROWS.iter().all(|row| rows.contains(*row)), "{rows:?}");
+}

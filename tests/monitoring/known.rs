@@ -1,0 +1,38 @@
+//! Which metrics there are, and their labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cloud_controller_manager::{
+    metrics::{CoreMetrics, MetricKind, MetricTable, Metrics},
+    providers::registry,
+};
+
+/// Gauges of the planner for several standard load balancers, which declares them.
+const OF_SEVERAL_LOAD_BALANCERS: [(&str, &[&str]); 2] = [
+    ("cloud_controller_manager_azure_load_balancer_rules", &["load_balancer"]),
+    ("cloud_controller_manager_azure_load_balancer_rules_limit", &[]),
+];
+/// Labels that Prometheus adds.
+pub(crate) const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
+
+/// Names of series with their labels, those of histograms with their endings.
+pub(crate) fn metrics() -> BTreeMap<String, BTreeSet<String>> {
+    let mut known = BTreeMap::new();
+    let mut add = |name: String, labels: &[&str]| {
+        let labels = labels.iter().chain(&OF_PROMETHEUS).map(|label| (*label).to_owned()).collect();
+        known.insert(name, labels);
+    };
+    for metric in CoreMetrics::TABLE.iter().copied().chain(registry().metrics()) {
+        if matches!(metric.kind, MetricKind::Histogram(_)) {
+            add(format!("{}_bucket", metric.name), &[metric.labels, &["le"]].concat());
+            ["count", "sum"].iter().for_each(|ending| add(format!("{}_{ending}", metric.name), metric.labels));
+        } else {
+            add(metric.name.to_owned(), metric.labels);
+        }
+    }
+    OF_SEVERAL_LOAD_BALANCERS.iter().for_each(|(name, labels)| add((*name).to_owned(), labels));
+    let process = Metrics::new().unwrap().with_process().unwrap();
+    let families = process.registry().gather();
+    families.iter().filter(|one| one.name().starts_with("process_")).for_each(|one| add(one.name().to_owned(), &[]));
+    known
+}

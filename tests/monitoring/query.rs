@@ -1,0 +1,137 @@
+//! What a PromQL query names: metrics with the labels they are selected by, and the labels it groups by.
+//!
+//! In: a query that promtool accepts. Out: the names. This is no parser: it tells names of metrics from words of the language.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::known;
+
+/// Words of PromQL and functions that the queries here use.
+const WORDS: [&str; 23] = [
+    "sum",
+    "max",
+    "min",
+    "count",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "or",
+    "and",
+    "unless",
+    "rate",
+    "increase",
+    "histogram_quantile",
+    "vector",
+    "time",
+    "label_values",
+    "bool",
+    "avg",
+    "topk",
+    "offset",
+];
+const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+
+/// Names in a query.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct QueryNames {
+    /// Metrics, with the labels in their braces.
+    pub(crate) metrics: BTreeMap<String, BTreeSet<String>>,
+    /// Labels of `by (…)` and the like.
+    pub(crate) grouping: BTreeSet<String>,
+}
+
+/// Names, numbers and single signs; strings and durations are left out.
+fn tokens(query: &str) -> Vec<String> {
+    let mut tokens = Vec::new();
+    let mut rest = query.chars().peekable();
+    while let Some(next) = rest.next() {
+        if next == '"' {
+            while rest.next_if(|letter| *letter != '"').is_some() {}
+            rest.next();
+        } else if next == '[' {
+            while rest.next_if(|letter| *letter != ']').is_some() {}
+            rest.next();
+        } else if next.is_alphanumeric() || next == '_' {
+            let mut word = next.to_string();
+            while let Some(letter) = rest.next_if(|letter| letter.is_alphanumeric() || "_:.".contains(*letter)) {
+                word.push(letter);
+            }
+            tokens.push(word);
+        } else if !next.is_whitespace() {
+            tokens.push(next.to_string());
+        }
+    }
+    tokens
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
+}
+
+pub(crate) fn names(query: &str) -> QueryNames {
+    let mut found = QueryNames::default();
+    let tokens = tokens(query);
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        if GROUPING.contains(&token.as_str()) && tokens.get(at).is_some_and(|next| next == "(") {
+            let inside = tokens[at + 1..].iter().take_while(|token| *token != ")");
+            found.grouping.extend(inside.filter(|token| is_name(token)).cloned());
+            at += tokens[at..].iter().position(|token| token == ")").unwrap_or_default() + 1;
+        } else if is_name(token) && !WORDS.contains(&token.as_str()) {
+            let labels = found.metrics.entry(token.clone()).or_default();
+            if tokens.get(at).is_some_and(|next| next == "{") {
+                let inside = tokens[at..].iter().take_while(|token| *token != "}");
+                labels.extend(inside.filter(|token| is_name(token)).cloned());
+                at += tokens[at..].iter().position(|token| token == "}").unwrap_or_default() + 1;
+            }
+        }
+    }
+    found
+}
+
+/// What of a query, and of the labels that its legend or text shows, does not exist.
+pub(crate) fn unknown(query: &str, shown: &str) -> Vec<String> {
+    let known = known::metrics();
+    let names = names(query);
+    let mut unknown = Vec::new();
+    let mut labels = BTreeSet::new();
+    for (metric, selected) in &names.metrics {
+        match known.get(metric) {
+            None => unknown.push(format!("no metric {metric}")),
+            Some(has) => {
+                unknown.extend(selected.difference(has).map(|label| format!("{metric} has no label {label}")));
+                labels.extend(has.clone());
+            }
+        }
+    }
+    let grouped = names.grouping.difference(&labels).map(|label| format!("no metric of {query} has the label {label}"));
+    unknown.extend(grouped);
+    // What is grouped away cannot be shown.
+    let left = if names.grouping.is_empty() { labels } else { names.grouping };
+    let pieces = shown.split("{{").skip(1).filter_map(|piece| piece.split("}}").next());
+    for label in pieces.filter_map(|piece| piece.trim().trim_start_matches("$labels.").split_whitespace().next()) {
+        if !label.starts_with('$') && !left.contains(label) {
+            unknown.push(format!("{query} has no label {label} to show"));
+        }
+    }
+    unknown
+}
+
+#[test]
+fn names_of_a_query_are_found() {
+    let found = names("histogram_quantile(0.9, sum by (le, call) (rate(a_bucket{x=\"y by\",z!~\"w\"}[5m]))) > 2 * b_total");
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(found.metrics, BTreeMap::from([("a_bucket".into(), set(&["x", "z"])), ("b_total".into(), set(&[]))]));
+    assert_eq!(found.grouping, set(&["call", "le"]));
+    assert_eq!(
+        unknown("sum by (nonsense) (workqueue_depth{name=\"x\"})", ""),
+        ["no metric of sum by (nonsense) (workqueue_depth{name=\"x\"}) has the label nonsense"]
+    );
+    assert_eq!(unknown("workqueue_depth{queue=\"x\"}", "{{name}}"), ["workqueue_depth has no label queue"]);
+    assert_eq!(unknown("sum(nothing)", ""), ["no metric nothing"]);
+    assert_eq!(unknown("sum by (name) (workqueue_depth)", "{{ $labels.instance }}").len(), 1);
+}
