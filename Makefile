@@ -50,7 +50,7 @@ e2e: ## Only the end-to-end suite
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --test e2e
 
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
-	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test health_probe_proxy
+	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test health_probe_proxy --test acr_credential_provider
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && \
 	  CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
 

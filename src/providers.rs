@@ -11,6 +11,9 @@ pub fn registry() -> Registry {
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
+        .with_image_credentials(azure::acr::PROGRAM, |config, request| {
+            Box::pin(async move { azure::acr::provide(config, request).await.map_err(|error| error.to_string()) })
+        })
         .with_flags(azure::flags::TITLE, azure::flags::FLAGS)
         .with_metrics::<azure::metrics::AzureMetrics>()
         .register(fake::PROVIDER_NAME, fake::factory)

@@ -232,6 +232,7 @@ fuzzed![
     network_plans,
     request_heads,
     proxy_header,
+    image_credentials,
 ];
 
 #[test]

@@ -32,6 +32,8 @@ mod accounts;
 mod admission;
 #[path = "manifests/helm.rs"]
 mod helm;
+#[path = "manifests/image_credentials.rs"]
+mod image_credentials;
 #[path = "manifests/installation.rs"]
 mod installation;
 #[path = "manifests/probe_proxy.rs"]

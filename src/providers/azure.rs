@@ -4,6 +4,7 @@
 //! Reads go down this list and never come back: `load_balancer, routes → planner → instances → inventory → arm → auth → transport`;
 //! `config`, `node` and `arm::documents` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 
+pub mod acr;
 pub mod arm;
 pub mod auth;
 pub mod check;

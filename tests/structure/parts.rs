@@ -8,6 +8,7 @@ use crate::source::{ModulePath, Sources};
 
 /// Parts of the azure provider, and those that each may name.
 const AZURE: &[(&str, &[&str])] = &[
+    ("acr", &["auth", "config", "provider", "transport"]),
     ("local", &["auth", "metadata", "provider"]),
     (
         "check",
