@@ -19,6 +19,7 @@ mod node_manager;
 mod process;
 mod start_error;
 mod status;
+mod webhooks;
 mod wiring;
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc};

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
@@ -83,6 +84,10 @@ pub trait CloudProvider: Send + Sync {
     /// Other clusters of the same cloud account. No controller uses it; kept for parity.
     fn clusters(&self) -> Option<Arc<dyn Clusters>> {
         None
+    }
+    /// Admission webhooks that the manager hosts when `--webhooks` names them. Asked once, before [`CloudProvider::initialize`].
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        Vec::new()
     }
     /// Routes for pod CIDRs.
     fn routes(&self) -> Option<Arc<dyn Routes>> {

@@ -246,6 +246,10 @@ declare_metrics! {
             "[BETA] Always 1; the labels show the version of this program. go_version is empty.";
         feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
             "[BETA] 1 when the feature gate is on.";
+        webhook_requests_total: counter "cloud_provider_webhook_request_total" ["code", "webhook"]
+            "[ALPHA] Requests of admission webhooks, by status of the answer.";
+        webhook_request_duration: histogram(REVIEW) "cloud_provider_webhook_request_duration_seconds" ["code", "webhook"]
+            "[ALPHA] Seconds from the head of a webhook's request to its answer.";
         provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
             "[ALPHA] Seconds of calls to the cloud provider.";
         provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]

@@ -38,6 +38,8 @@ mod image_credentials;
 mod installation;
 #[path = "manifests/probe_proxy.rs"]
 mod probe_proxy;
+#[path = "manifests/webhooks.rs"]
+mod webhooks;
 #[path = "support/shipped.rs"]
 mod shipped;
 

@@ -14,7 +14,9 @@ use super::{
     election::{self, ElectionHost, PendingElection},
     health, informer_watchdog,
     manager_state::ManagerState,
-    status, wiring,
+    status,
+    webhooks::{self, RunningWebhooks},
+    wiring,
 };
 use crate::{
     cli::{config::ManagerConfig, feature_gates, platform},
@@ -36,7 +38,7 @@ use crate::{
         leader_election::{ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
     },
-    serving::{self, ServingDeps as ServingParts},
+    serving::{self, HealthEndpointSet, ServingDeps as ServingParts},
 };
 
 /// Source component of the manager's own events, and its user agent's last part.
@@ -128,6 +130,13 @@ impl ControllerManager {
             clock,
             metrics: &metrics,
         };
+        let webhooks = match &config.webhooks {
+            Some(wanted) => {
+                let client = clients.component("webhooks")?;
+                webhooks::start(wanted, provider.webhooks(), client, (&metrics, clock), background).await?
+            }
+            None => None,
+        };
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
         let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
@@ -154,7 +163,8 @@ impl ControllerManager {
             controllers: wired.controllers,
             skipped: wired.skipped,
         });
-        serve(&config, &watched, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
+        let shown = ServedState { state: &watched, webhooks };
+        serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
@@ -237,9 +247,15 @@ fn publish_build_info(version: &str, metrics: &Metrics) {
     metrics.build_info.with_label_values(&labels).set(1.0);
 }
 
+/// What health checks and pages show.
+struct ServedState<'a> {
+    state: &'a Arc<ManagerState>,
+    webhooks: Option<RunningWebhooks>,
+}
+
 async fn serve(
     config: &ManagerConfig,
-    watched: &Arc<ManagerState>,
+    shown: ServedState<'_>,
     client: kube::Client,
     metrics: &Arc<Metrics>,
     clock: Clock,
@@ -249,10 +265,15 @@ async fn serve(
     if config.serving.port == 0 {
         return Ok(());
     }
+    let watched = shown.state;
     let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(watched));
+    let health = health::checks(watched);
+    if let Some(webhooks) = shown.webhooks {
+        health.add("webhooks", HealthEndpointSet::READYZ, move || webhooks.check());
+    }
     let parts = ServingParts {
         metrics: Arc::clone(metrics),
-        health: health::checks(watched),
+        health,
         client: Some(client),
         configz: config.configz(),
         flagz: config.flagz(),

@@ -22,6 +22,7 @@ mod services;
 #[path = "../support/shipped.rs"]
 mod shipped;
 mod support;
+mod webhooks;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -59,6 +60,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
+    ("webhooks", On::RealOnly, |plane| webhooks::services_are_judged(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

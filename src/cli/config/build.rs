@@ -2,6 +2,7 @@
 //! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
 
 mod serving;
+mod webhooks;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -53,6 +54,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         leader_election: builder.leader_election(),
         serving: builder.serving_if_any(&feature_gates),
+        webhooks: builder.webhooks_if_any(&feature_gates),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),
         node: builder.node(),

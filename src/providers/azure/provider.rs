@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::{
     NAME,
+    admission::ServiceValidator,
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
     config::{
@@ -36,8 +37,8 @@ use super::{
     session_proxy,
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
-    registry::ProviderConfig,
+    AdmissionWebhook, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes,
+    Zones, registry::ProviderConfig,
 };
 
 /// What is said while `disableCloudProvider` holds.
@@ -378,6 +379,11 @@ impl CloudProvider for AzureCloud {
             Ok(session) => json!({"refusedConfiguration": self.problem(), "session": session.status()}),
             Err(error) => json!({"problem": self.problem().unwrap_or_else(|| error.to_string())}),
         }
+    }
+
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        let (session, cluster) = (Arc::clone(&self.inner.session), self.inner.settings.cluster_name.clone());
+        vec![Arc::new(ServiceValidator { session, cluster })]
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
