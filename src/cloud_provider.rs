@@ -16,6 +16,7 @@ pub mod helpers;
 mod instances;
 mod load_balancer;
 pub mod metered;
+mod pv_labeler;
 pub mod registry;
 mod routes;
 pub mod start;
@@ -29,6 +30,7 @@ pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, Admission
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};

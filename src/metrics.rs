@@ -232,7 +232,7 @@ declare_metrics! {
         delegated_authz_request_duration: histogram(REVIEW) "apiserver_delegated_authz_request_duration_seconds" ["code"]
             "[ALPHA] Seconds of SubjectAccessReview requests.";
         serving_connections: gauge "cloud_controller_manager_serving_connections" []
-            "[ALPHA] Open connections of the secure port.";
+            "[ALPHA] Open connections of the secure port and of the webhook port.";
         serving_connections_refused_total: counter "cloud_controller_manager_serving_connections_refused_total" ["reason"]
             "[ALPHA] Connections of the secure port closed at a limit: of the `peer`'s network, of `all` networks, or `replaced` by a newer connection.";
         serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]

@@ -233,6 +233,7 @@ fuzzed![
     request_heads,
     proxy_header,
     image_credentials,
+    admission_review,
 ];
 
 #[test]

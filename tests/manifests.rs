@@ -38,10 +38,10 @@ mod image_credentials;
 mod installation;
 #[path = "manifests/probe_proxy.rs"]
 mod probe_proxy;
-#[path = "manifests/webhooks.rs"]
-mod webhooks;
 #[path = "support/shipped.rs"]
 mod shipped;
+#[path = "manifests/webhooks.rs"]
+mod webhooks;
 
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";

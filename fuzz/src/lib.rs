@@ -43,6 +43,7 @@ use cloud_controller_manager::{
     },
     providers::registry,
     runtime::{
+        admission::{AdmissionAnswer, answer_review, parse_review},
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
@@ -88,6 +89,7 @@ targets![
     request_heads,
     proxy_header,
     image_credentials,
+    admission_review,
 ];
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
@@ -480,4 +482,13 @@ pub fn image_credentials(data: &[u8]) {
     {
         assert_eq!(url, format!("https://{}/oauth2/exchange", server.to_ascii_lowercase()));
     }
+}
+
+/// What API servers ask webhooks. Whoever asks may be anybody: the answer has the uid, and says no more than it was told.
+pub fn admission_review(data: &[u8]) {
+    let Ok(request) = parse_review(data) else { return };
+    let answer = AdmissionAnswer::refused(request.name.clone()).with_warnings([request.namespace.clone()]);
+    let review = answer_review(&request.uid, &answer);
+    assert_eq!(review["response"]["uid"].as_str(), Some(request.uid.as_str()));
+    assert!(!review["response"]["status"]["message"].as_str().unwrap().contains(char::is_control));
 }

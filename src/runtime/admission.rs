@@ -1,4 +1,4 @@
-//! Admission webhooks: what the API server asks, and what it is answered. Pure.
+//! Admission webhooks: what the API server asks, and what it is answered.
 //!
 //! In: an `AdmissionReview` of `admission.k8s.io/v1`. Out: an [`AdmissionRequest`] or what is wrong with it; and the review that answers
 //! it. Upstream: `k8s.io/api/admission/v1`; the webhook server of `k8s.io/cloud-provider/app/webhooks.go`.

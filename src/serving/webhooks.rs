@@ -29,7 +29,7 @@ use crate::{
         shutdown::Shutdown,
     },
 };
-use body::BodyBudget;
+use body::{BodyBudget, WebhookReply};
 
 /// From the head of a request to its answer. The API server waits for 10 s unless a webhook's configuration says another time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -92,9 +92,6 @@ struct WebhookHost {
     metrics: Arc<Metrics>,
     bodies: BodyBudget,
 }
-
-/// A status and what is said with it.
-type WebhookReply = (StatusCode, String);
 
 impl WebhookHost {
     fn new(webhooks: Vec<Arc<dyn AdmissionWebhook>>, metrics: Arc<Metrics>) -> Self {

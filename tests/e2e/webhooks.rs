@@ -4,7 +4,11 @@
 use cloud_controller_manager::runtime::yaml;
 use http_body_util::BodyExt;
 use k8s_openapi::{
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease, core::v1::Service},
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        coordination::v1::Lease,
+        core::v1::{PersistentVolume, Service},
+    },
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
@@ -26,19 +30,31 @@ const TIMEOUT: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-t
 const MISSPELT: &str = "service.beta.kubernetes.io/azure-load-balancer-internl";
 
 /// What the component ships, on the port of the test: nobody routes to Services here, but names behind them are looked up.
-async fn install(plane: &ControlPlane, admin: &Client, port: u16) -> Api<ValidatingWebhookConfiguration> {
+async fn install(
+    plane: &ControlPlane,
+    admin: &Client,
+    port: u16,
+) -> (Api<ValidatingWebhookConfiguration>, Api<MutatingWebhookConfiguration>) {
     plane.apply_file("manifests/webhooks/rbac.yaml").await;
+    plane.apply_file("manifests/webhooks/pv-labeler/rbac.yaml").await;
     let services: Api<Service> = Api::namespaced(admin.clone(), "kube-system");
     let service = json!({"metadata": {"name": SERVICE}, "spec": {"type": "ExternalName", "externalName": "localhost"}});
     let service = serde_json::from_value(service).expect("a Service");
     services.create(&PostParams::default(), &service).await.expect("the Service");
-    let text = std::fs::read_to_string("manifests/webhooks/configuration.yaml").expect("the configuration");
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+    let configuration = configuration("manifests/webhooks/pv-labeler/configuration.yaml", port);
+    mutating.create(&PostParams::default(), &configuration).await.expect("the configuration");
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
+    let configuration = self::configuration("manifests/webhooks/configuration.yaml", port);
+    validating.create(&PostParams::default(), &configuration).await.expect("the configuration");
+    (validating, mutating)
+}
+
+fn configuration<K: serde::de::DeserializeOwned>(file: &str, port: u16) -> K {
+    let text = std::fs::read_to_string(file).expect("the configuration");
     let mut configuration: Value = yaml::parse(&text).expect("YAML");
     configuration["webhooks"][0]["clientConfig"]["service"]["port"] = json!(port);
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
-    let configuration = serde_json::from_value(configuration).expect("a configuration");
-    configurations.create(&PostParams::default(), &configuration).await.expect("the configuration");
-    configurations
+    serde_json::from_value(configuration).expect("a configuration")
 }
 
 /// A Lease that somebody else holds for as long as the test runs.
@@ -68,23 +84,59 @@ async fn tried(admin: &Client, annotations: Value) -> (u16, Vec<String>, String)
     (status, warnings, body["message"].as_str().unwrap_or_default().to_owned())
 }
 
+/// A volume of a disk in a zone belongs to this zone; one of a disk that is not there is refused.
+async fn volumes_are_labelled(azure: &Azure, admin: &Client) {
+    let group = azure.world.topology().group_id();
+    let id = |name: &str| group.resource("Microsoft.Compute/disks", &[name]).to_string();
+    let disk = json!({"id": id("data"), "name": "data", "type": "Microsoft.Compute/disks", "location": "eastus", "zones": ["2"],
+        "properties": {"provisioningState": "Succeeded"}});
+    azure.world.azure().put_document(disk).expect("the disk");
+    let volumes: Api<PersistentVolume> = Api::all(admin.clone());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let volume = |disk: &str| {
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "azureDisk": {"kind": "Managed", "diskName": disk, "diskURI": id(disk)}});
+        serde_json::from_value(json!({"metadata": {"name": "data"}, "spec": spec})).expect("a volume")
+    };
+    eventually("the volume is labelled", SOON, async || {
+        let made: PersistentVolume = volumes.create(&dry, &volume("data")).await.expect("the volume");
+        made.metadata.labels.is_some()
+    })
+    .await;
+    let made: PersistentVolume = volumes.create(&dry, &volume("data")).await.expect("the volume");
+    let labels = json!({"topology.kubernetes.io/region": "eastus", "topology.kubernetes.io/zone": "eastus-2"});
+    assert_eq!(json!(made.metadata.labels), labels);
+    let affinity = json!(made.spec.expect("a spec").node_affinity);
+    assert_eq!(affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][1]["values"], json!(["eastus-2"]));
+    let error = volumes.create(&dry, &volume("missing")).await.expect_err("no such disk").to_string();
+    assert!(
+        error.contains("pv-labeler.cloud-controller-manager.k8s.io") && error.contains("where the volume is"),
+        "{error}"
+    );
+}
+
 pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
     let admin = plane.admin().await;
     let port = free_port();
-    let configurations = install(plane, &admin, port).await;
+    let (configurations, mutating) = install(plane, &admin, port).await;
     hold_lease(&admin).await;
     let azure = Azure::start(plane, "webhooks").await;
     let port_flag = format!("--webhook-secure-port={port}");
     let flags = [
         "--configure-cloud-routes=false",
         "--feature-gates=CloudControllerManagerWebhook=true",
-        "--webhooks=service-validator",
-        "--webhook-configurations=cloud-controller-manager",
+        "--webhooks=service-validator,pv-labeler",
+        "--webhook-configurations=cloud-controller-manager,mutating/cloud-controller-manager",
         &port_flag,
     ];
     let manager = azure.manager_with_only(plane, "webhooks", &flags).await;
     eventually("the authority is written", SOON, async || {
         let found = configurations.get(NAME).await.expect("the configuration");
+        found.webhooks.unwrap_or_default().iter().all(|webhook| webhook.client_config.ca_bundle.is_some())
+    })
+    .await;
+    eventually("it is written into the other one, too", SOON, async || {
+        let found = mutating.get(NAME).await.expect("the configuration");
         found.webhooks.unwrap_or_default().iter().all(|webhook| webhook.client_config.ca_bundle.is_some())
     })
     .await;
@@ -101,9 +153,12 @@ pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
     assert!(metrics.contains(counted), "{metrics}");
     assert!(metrics.contains("leader_election_master_status{name=\"cloud-controller-manager\"} 0"), "it leads");
 
+    volumes_are_labelled(&azure, &admin).await;
+
     manager.kill();
     eventually("nobody is in the way", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 201).await;
     configurations.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
+    mutating.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
     let services: Api<Service> = Api::namespaced(admin.clone(), "kube-system");
     services.delete(SERVICE, &DeleteParams::default()).await.expect("the Service goes");
     let leases: Api<Lease> = Api::namespaced(admin, "kube-system");

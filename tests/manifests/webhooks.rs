@@ -1,8 +1,13 @@
 //! The webhooks' component: names, paths and ports fit the program's, and nothing is ever in the way.
 
-use cloud_controller_manager::providers::azure::{SERVICE_VALIDATOR, SERVICE_VALIDATOR_PATH};
+use cloud_controller_manager::{
+    cloud_provider::{PV_LABELER, PV_LABELER_PATH},
+    providers::azure::{SERVICE_VALIDATOR, SERVICE_VALIDATOR_PATH},
+};
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration},
+    admissionregistration::v1::{
+        MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+    },
     core::v1::Service,
 };
 
@@ -36,10 +41,16 @@ fn the_api_server_finds_the_webhook_that_the_deployment_serves() {
     let (name, webhook) = configuration();
     assert_eq!(webhooks.configurations, [name]);
     let asked = webhook.client_config.service.unwrap();
-    assert_eq!((asked.namespace.as_str(), asked.name.as_str()), (webhooks.service.namespace.as_str(), webhooks.service.name.as_str()));
+    assert_eq!(
+        (asked.namespace.as_str(), asked.name.as_str()),
+        (webhooks.service.namespace.as_str(), webhooks.service.name.as_str())
+    );
     assert_eq!(asked.path.as_deref(), Some(SERVICE_VALIDATOR_PATH));
     let service: Service = one("service.yaml");
-    assert_eq!((service.metadata.name.as_ref(), service.metadata.namespace.as_ref()), (Some(&asked.name), Some(&asked.namespace)));
+    assert_eq!(
+        (service.metadata.name.as_ref(), service.metadata.namespace.as_ref()),
+        (Some(&asked.name), Some(&asked.namespace))
+    );
     let spec = service.spec.unwrap();
     let port = spec.ports.unwrap().remove(0);
     assert_eq!((Some(port.port), port.target_port), (asked.port, Some(IntOrString::Int(i32::from(webhooks.secure.port)))));
@@ -74,4 +85,29 @@ fn the_account_may_write_the_configuration_and_no_other() {
     assert_eq!(Some(binding.role_ref.name), role.metadata.name);
     let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
     assert_eq!((subject.name.as_str(), subject.namespace.as_deref()), (NAME, Some(NAMESPACE)));
+}
+
+const LABELER: &str = "webhooks/pv-labeler";
+
+#[test]
+fn the_labeler_extends_the_component_and_may_write_its_own_configuration() {
+    let deployment = deployment_with(&["azure", COMPONENT, LABELER]);
+    let program = config(&deployment.spec.template.spec.unwrap().containers[0]).webhooks.unwrap();
+    assert_eq!(program.names, [SERVICE_VALIDATOR, PV_LABELER]);
+    let [object] = <[Value; 1]>::try_from(documents(&format!("{LABELER}/configuration.yaml"))).unwrap();
+    assert_eq!(round_trip::<MutatingWebhookConfiguration>(&object), object, "fields that Kubernetes does not know");
+    let configuration: MutatingWebhookConfiguration = serde_json::from_value(object).unwrap();
+    let name = configuration.metadata.name.unwrap();
+    assert_eq!(program.configurations[1], format!("mutating/{name}"));
+    let [webhook] = <[MutatingWebhook; 1]>::try_from(configuration.webhooks.unwrap()).unwrap();
+    let asked = webhook.client_config.service.unwrap();
+    assert_eq!((asked.namespace, asked.name), (program.service.namespace, program.service.name));
+    assert_eq!(asked.path.as_deref(), Some(PV_LABELER_PATH));
+    assert_eq!((webhook.failure_policy.as_deref(), webhook.side_effects.as_str()), (Some("Ignore"), "None"));
+    let role: ClusterRole = serde_json::from_value(documents(&format!("{LABELER}/rbac.yaml")).remove(0)).unwrap();
+    let grant = |verb: &str| {
+        let group = "admissionregistration.k8s.io";
+        ["cluster", group, "mutatingwebhookconfigurations", &name, verb].map(str::to_owned).into()
+    };
+    assert_eq!(grants("cluster", role.rules), [grant("get"), grant("patch")]);
 }

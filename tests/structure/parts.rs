@@ -29,7 +29,7 @@ const AZURE: &[(&str, &[&str])] = &[
         "provider",
         &["admission", "arm", "auth", "config", "load_balancer", "out_of_service", "session", "session_proxy", "transport"],
     ),
-    ("admission", &["planner", "session", "session_proxy"]),
+    ("admission", &["arm", "arm::documents", "planner", "session", "session_proxy"]),
     ("session_proxy", &["load_balancer", "session"]),
     ("session", &["arm", "auth", "config", "instances", "inventory", "load_balancer", "planner", "routes", "transport"]),
     ("routes", &["arm", "arm::documents", "instances", "inventory", "node", "operation_metrics", "planner"]),

@@ -1,14 +1,18 @@
-//! `service-validator`: tells the author of a Service at once what Azure's load balancers will say of it later.
+//! Webhooks. `service-validator` tells the author of a Service at once what Azure's load balancers will say of it later; `pv-labeler` asks
+//! where disks are ([`disk`]).
 //!
 //! In: a Service about to be written, and the configuration at work. Out: warnings, or a refusal with everything that is wrong. The
-//! planner's own parser judges ([`decide`]); the network is never asked, and nothing is written.
+//! planner's own parser judges ([`decide`]); the network is not asked about Services, and nothing is written.
 
 mod decide;
+mod disk;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
+
+pub(super) use disk::DiskLabeler;
 
 use super::{planner::load_balancer::settings::LoadBalancerSettings, session::Session, session_proxy::current_session};
 use crate::cloud_provider::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::{
     NAME,
-    admission::ServiceValidator,
+    admission::{DiskLabeler, ServiceValidator},
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
     config::{
@@ -37,8 +37,8 @@ use super::{
     session_proxy,
 };
 use crate::cloud_provider::{
-    AdmissionWebhook, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes,
-    Zones, registry::ProviderConfig,
+    AdmissionWebhook, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext,
+    PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
 };
 
 /// What is said while `disableCloudProvider` holds.
@@ -383,7 +383,8 @@ impl CloudProvider for AzureCloud {
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
         let (session, cluster) = (Arc::clone(&self.inner.session), self.inner.settings.cluster_name.clone());
-        vec![Arc::new(ServiceValidator { session, cluster })]
+        let labeler = Arc::new(DiskLabeler { session: Arc::clone(&session) });
+        vec![Arc::new(ServiceValidator { session, cluster }), Arc::new(PvLabelWebhook::new(labeler))]
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {

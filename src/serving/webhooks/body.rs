@@ -12,7 +12,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::WebhookReply;
+/// A status and what is said with it.
+pub(super) type WebhookReply = (StatusCode, String);
 
 /// Most bytes of a body: what an API server takes of a client.
 const LARGEST: usize = 3 << 20;

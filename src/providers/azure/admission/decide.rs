@@ -66,6 +66,7 @@ mod tests {
     };
 
     const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
+    const LABEL: &str = "service.beta.kubernetes.io/azure-dns-label-name";
     const TIMEOUT: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout";
 
     fn settings() -> LoadBalancerSettings {
@@ -100,7 +101,7 @@ mod tests {
     fn what_the_planner_refuses_is_refused_with_the_field() {
         for (annotations, fields, told) in [
             (json!({TIMEOUT: "1"}), json!({}), "azure-load-balancer-tcp-idle-timeout"),
-            (json!({INTERNAL: "perhaps"}), json!({}), "azure-load-balancer-internal"),
+            (json!({LABEL: "Not_A_Label!"}), json!({}), "azure-dns-label-name"),
             (json!({}), json!({"loadBalancerIP": "not-an-address"}), "loadBalancerIP"),
             (json!({INTERNAL: "true", "service.beta.kubernetes.io/azure-load-balancer-ipv4": "fd00::1"}), json!({}), "ipv4"),
         ] {
@@ -150,9 +151,9 @@ mod tests {
         let answer = decide(&request("UPDATE", labelled, document(&bad, &json!({}))), &settings());
         assert_eq!(answer.refusal, None);
         assert!(answer.warnings.iter().any(|warning| warning.contains("no load balancer because of")), "{answer:?}");
-        let worse = document(&json!({TIMEOUT: "1", INTERNAL: "perhaps"}), &json!({}));
+        let worse = document(&json!({TIMEOUT: "1", LABEL: "Not_A_Label!"}), &json!({}));
         let refusal = decide(&request("UPDATE", worse, document(&bad, &json!({}))), &settings()).refusal.unwrap();
-        assert!(refusal.contains("internal") && !refusal.contains("idle-timeout"), "{refusal}");
+        assert!(refusal.contains("azure-dns-label-name") && !refusal.contains("idle-timeout"), "{refusal}");
         // Its type changes: everything is new.
         let other = document(&bad, &json!({"type": "ClusterIP"}));
         assert!(decide(&request("UPDATE", document(&bad, &json!({})), other), &settings()).refusal.is_some());
