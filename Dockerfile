@@ -22,7 +22,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     make static CARGO_TARGET_DIR=/target STATIC_TARGET="${target}" && \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
     ln -s cloud-controller-manager /out/cloud-node-manager && \
-    ln -s cloud-controller-manager /out/health-probe-proxy
+    ln -s cloud-controller-manager /out/health-probe-proxy && \
+    ln -s cloud-controller-manager /out/acr-credential-provider
 
 FROM ${BASE_IMAGE}
 ARG BASE_IMAGE
@@ -34,7 +35,7 @@ LABEL org.opencontainers.image.title="cloud-controller-manager" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
-# Under the other names, which are links, it is cloud-node-manager or health-probe-proxy and nothing else.
+# Under the other names, which are links, it is cloud-node-manager, health-probe-proxy or acr-credential-provider and nothing else.
 COPY --from=build /out/ /usr/local/bin/
 # Threads share one heap: each of their own keeps what it has freed, with 5,000 Nodes about 15 MiB.
 ENV MALLOC_ARENA_MAX=1

@@ -11,6 +11,7 @@ pub mod election;
 mod events_reference;
 mod health;
 mod health_probe_proxy;
+mod image_credentials;
 mod informer_watchdog;
 pub mod manager;
 mod manager_state;
@@ -18,6 +19,7 @@ mod node_manager;
 mod process;
 mod start_error;
 mod status;
+mod webhooks;
 mod wiring;
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc};
@@ -50,6 +52,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),
+        Ok(CliCommand::ProvideImageCredentials(options)) => image_credentials::start(registry, *options),
         Ok(CliCommand::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
     }

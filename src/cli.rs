@@ -4,6 +4,7 @@
 //! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
 //! `/configz` and the reference pages derive from them.
 
+mod acr_credential_provider;
 pub mod arguments;
 mod check_config;
 mod command;
@@ -28,8 +29,9 @@ use std::{ffi::OsString, fs, path::Path};
 
 use clap::ArgMatches;
 
+pub use self::acr_credential_provider::NAME as ACR_CREDENTIAL_PROVIDER;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
-pub use self::command::{CliCommand, HealthProbeProxyConfig};
+pub use self::command::{CliCommand, HealthProbeProxyConfig, ImageCredentialOptions};
 pub use self::config::NodeManagerConfig;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
@@ -89,6 +91,7 @@ pub fn parse_for(
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
+        Some((acr_credential_provider::NAME, chosen)) => acr_credential_provider::parse(chosen, mistakes),
         _ => run(FlagArguments::new(&matches, table.all()), &table, providers.all, mistakes),
     }
 }
@@ -97,7 +100,8 @@ pub fn parse_for(
 fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
     let stem = words.first().and_then(|program| Path::new(program).file_stem());
-    if let Some(name) = [NODE_MANAGER, health_probe_proxy::NAME].into_iter().find(|name| stem == Some(name.as_ref())) {
+    let programs = [NODE_MANAGER, health_probe_proxy::NAME, acr_credential_provider::NAME];
+    if let Some(name) = programs.into_iter().find(|name| stem == Some(name.as_ref())) {
         words.insert(1, name.into());
     }
     words
@@ -137,6 +141,7 @@ fn command(table: &FlagTable) -> clap::Command {
             "controllers",
             "cloud-node-manager",
             "health-probe-proxy",
+            "acr-credential-provider",
         ]));
     let version = clap::Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
     let command = clap::Command::new(NAME)
@@ -152,6 +157,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(check_config::command())
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
+        .subcommand(acr_credential_provider::command())
         .subcommand(generate);
     arguments::add_flags(command, table)
 }
@@ -162,6 +168,7 @@ fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
         Some("controllers") => docs::controllers(),
         Some("cloud-node-manager") => docs::node_manager(),
         Some("health-probe-proxy") => docs::health_probe_proxy(),
+        Some("acr-credential-provider") => docs::acr_credential_provider(),
         _ => docs::flags(table),
     }
 }

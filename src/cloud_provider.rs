@@ -18,6 +18,7 @@ mod instances;
 mod load_balancer;
 pub mod metered;
 mod pod_cidr_masks;
+mod pv_labeler;
 pub mod registry;
 mod routes;
 pub mod start;
@@ -27,10 +28,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
+pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};
@@ -89,6 +92,10 @@ pub trait CloudProvider: Send + Sync {
     /// Other clusters of the same cloud account. No controller uses it; kept for parity.
     fn clusters(&self) -> Option<Arc<dyn Clusters>> {
         None
+    }
+    /// Admission webhooks that the manager hosts when `--webhooks` names them. Asked once, before [`CloudProvider::initialize`].
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        Vec::new()
     }
     /// Routes for pod CIDRs.
     fn routes(&self) -> Option<Arc<dyn Routes>> {

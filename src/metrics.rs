@@ -247,7 +247,7 @@ declare_metrics! {
         delegated_authz_request_duration: histogram(REVIEW) "apiserver_delegated_authz_request_duration_seconds" ["code"]
             "[ALPHA] Seconds of SubjectAccessReview requests.";
         serving_connections: gauge "cloud_controller_manager_serving_connections" []
-            "[ALPHA] Open connections of the secure port.";
+            "[ALPHA] Open connections of the secure port and of the webhook port.";
         serving_connections_refused_total: counter "cloud_controller_manager_serving_connections_refused_total" ["reason"]
             "[ALPHA] Connections of the secure port closed at a limit: of the `peer`'s network, of `all` networks, or `replaced` by a newer connection.";
         serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]
@@ -269,6 +269,10 @@ declare_metrics! {
             "[BETA] Always 1; the labels show the version of this program. go_version is empty.";
         feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
             "[BETA] 1 when the feature gate is on.";
+        webhook_requests_total: counter "cloud_provider_webhook_request_total" ["code", "webhook"]
+            "[ALPHA] Requests of admission webhooks, by status of the answer.";
+        webhook_request_duration: histogram(REVIEW) "cloud_provider_webhook_request_duration_seconds" ["code", "webhook"]
+            "[ALPHA] Seconds from the head of a webhook's request to its answer.";
         provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
             "[ALPHA] Seconds of calls to the cloud provider.";
         provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]

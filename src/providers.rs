@@ -21,5 +21,8 @@ fn with_azure(registry: Registry) -> Registry {
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
+        .with_image_credentials(azure::acr::PROGRAM, |config, request| {
+            Box::pin(async move { azure::acr::provide(config, request).await.map_err(|error| error.to_string()) })
+        })
         .with_metrics::<azure::metrics::AzureMetrics>()
 }

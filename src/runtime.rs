@@ -11,6 +11,7 @@
 //!                                               both asking leader_election::Leadership first
 //! ```
 
+pub mod admission;
 pub mod backoff;
 pub mod client;
 pub mod clock;

@@ -38,12 +38,13 @@ mod review_client;
 mod slis;
 mod text;
 mod tls;
+mod webhooks;
 
 use std::{net::SocketAddr, sync::Arc};
 
 pub use config::{
     DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, SniCertKey,
-    TlsMinVersion,
+    TlsMinVersion, WebhookServiceName, WebhookServingConfig,
 };
 pub use deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ServingDeps};
 pub use error::ServingError;
@@ -51,6 +52,7 @@ pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet}
 pub use metrics_reference::metrics_reference;
 pub(crate) use text::truncate;
 pub use tls::accepted_cipher_suites;
+pub use webhooks::{ServedWebhooks, serve_webhooks};
 
 use crate::runtime::shutdown::Shutdown;
 
@@ -65,11 +67,12 @@ pub async fn serve(config: SecureServingConfig, parts: ServingDeps, shutdown: Sh
     let authorizer =
         authorization::RequestAuthorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
     let expiration = parts.metrics.serving_certificate_expiration.clone();
-    shutdown.spawn(certificates.reload(config.reload_interval, expiration, shutdown.clone()));
+    shutdown.spawn(certificates.reload(config.reload_interval, Some(expiration), shutdown.clone()));
     let connections = connections::ConnectionTracker::new(&parts.metrics);
     let router = pages::router(&config, parts, authenticator, authorizer, familiar);
     let address = socket.local;
     tracing::info!(%address, "Serving securely");
-    shutdown.spawn(listener::run(socket, tls, router, connections, config.http2_max_streams, shutdown.clone()));
+    let limits = listener::Http2Limits { streams: config.http2_max_streams, stream_window: listener::STREAM_WINDOW };
+    shutdown.spawn(listener::run(socket, tls, router, connections, limits, shutdown.clone()));
     Ok(address)
 }

@@ -87,7 +87,15 @@ fn help_and_version_are_asked_for_by_word_or_by_flag() {
 
 #[test]
 fn words_that_are_no_subcommand_are_answered_with_those_there_are() {
-    let subcommands = ["check-config", "cloud-node-manager", "completion", "health-probe-proxy", "help", "version"];
+    let subcommands = [
+        "acr-credential-provider",
+        "check-config",
+        "cloud-node-manager",
+        "completion",
+        "health-probe-proxy",
+        "help",
+        "version",
+    ];
     let rows: &[(&[&str], &[&str])] = &[
         (&["status"], &subcommands),
         (&["--leader-elect", "false"], &["--leader-elect=false"]),

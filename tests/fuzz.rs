@@ -232,6 +232,8 @@ fuzzed![
     network_plans,
     request_heads,
     proxy_header,
+    image_credentials,
+    admission_review,
 ];
 
 #[test]

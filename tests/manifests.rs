@@ -32,12 +32,16 @@ mod accounts;
 mod admission;
 #[path = "manifests/helm.rs"]
 mod helm;
+#[path = "manifests/image_credentials.rs"]
+mod image_credentials;
 #[path = "manifests/installation.rs"]
 mod installation;
 #[path = "manifests/probe_proxy.rs"]
 mod probe_proxy;
 #[path = "support/shipped.rs"]
 mod shipped;
+#[path = "manifests/webhooks.rs"]
+mod webhooks;
 
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";

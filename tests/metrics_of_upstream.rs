@@ -78,6 +78,8 @@ const UPSTREAM: &[(&str, MetricKind, &str, &str)] = &[
     ("apiserver_delegated_authn_request_duration_seconds", h(REVIEW), "ALPHA", "code"),
     ("apiserver_delegated_authz_request_total", C, "ALPHA", "code"),
     ("apiserver_delegated_authz_request_duration_seconds", h(REVIEW), "ALPHA", "code"),
+    ("cloud_provider_webhook_request_total", C, "ALPHA", "code webhook"),
+    ("cloud_provider_webhook_request_duration_seconds", h(REVIEW), "ALPHA", "code webhook"),
     ("kubernetes_healthcheck", G, "STABLE", "name type"),
     ("kubernetes_healthchecks_total", C, "STABLE", "name type status"),
     ("kubernetes_feature_enabled", G, "BETA", "name stage"),

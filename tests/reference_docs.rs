@@ -24,6 +24,7 @@ const PAGES: &[Page] = &[
     ("controllers.md", cli::docs::controllers),
     ("cloud-node-manager.md", cli::docs::node_manager),
     ("health-probe-proxy.md", cli::docs::health_probe_proxy),
+    ("acr-credential-provider.md", cli::docs::acr_credential_provider),
     ("metrics.md", metrics),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),

@@ -20,6 +20,7 @@ use cloud_controller_manager::{
     health_probe_proxy::proxy_header::{self, ProxyHeader},
     metrics::Metrics,
     providers::azure::{
+        acr::parsers::{ImageCredentialRequest, RegistryChallenge, RegistryMirror, exchange_url, registry_of},
         arm::{
             ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, BudgetSettings, Precondition, ResourceId,
             TokenError, TokenProvider, api, compute, network,
@@ -42,6 +43,7 @@ use cloud_controller_manager::{
     },
     providers::registry,
     runtime::{
+        admission::{AdmissionAnswer, answer_review, parse_review},
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
@@ -86,6 +88,8 @@ targets![
     network_plans,
     request_heads,
     proxy_header,
+    image_credentials,
+    admission_review,
 ];
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
@@ -456,4 +460,35 @@ pub fn proxy_header(data: &[u8]) {
     if found != ProxyHeader::Incomplete {
         assert_eq!(proxy_header::parse(&[data, b"GET / HTTP/1.1\r\n\r\n"].concat()), found);
     }
+}
+
+/// What kubelets, command lines and registries say to the credential provider: an image, mirrors, a challenge, a request, a line each.
+/// Tokens go to the image's own registry alone, which is one by its host.
+pub fn image_credentials(data: &[u8]) {
+    let _ = ImageCredentialRequest::parse(data);
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.lines();
+    let [image, mirrors, challenge] = [(); 3].map(|()| lines.next().unwrap_or_default());
+    let mirrors: Vec<RegistryMirror> = mirrors.split(',').filter_map(RegistryMirror::parse).collect();
+    let server = match registry_of(image, &mirrors, "azurecr.io") {
+        Some(registry) => registry.server,
+        None => return,
+    };
+    let host = server.to_ascii_lowercase();
+    assert!(["io", "cn", "de", "us"].iter().any(|end| host.ends_with(&format!(".azurecr.{end}"))), "{server}");
+    assert!(server.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)), "{server}");
+    if let Ok(challenge) = RegistryChallenge::parse(&[challenge])
+        && let Ok(url) = exchange_url(&challenge.realm, &server)
+    {
+        assert_eq!(url, format!("https://{}/oauth2/exchange", server.to_ascii_lowercase()));
+    }
+}
+
+/// What API servers ask webhooks. Whoever asks may be anybody: the answer has the uid, and says no more than it was told.
+pub fn admission_review(data: &[u8]) {
+    let Ok(request) = parse_review(data) else { return };
+    let answer = AdmissionAnswer::refused(request.name.clone()).with_warnings([request.namespace.clone()]);
+    let review = answer_review(&request.uid, &answer);
+    assert_eq!(review["response"]["uid"].as_str(), Some(request.uid.as_str()));
+    assert!(!review["response"]["status"]["message"].as_str().unwrap().contains(char::is_control));
 }

@@ -15,6 +15,7 @@ use super::{
     health, informer_watchdog,
     manager_state::{ManagerState, MigrationState},
     status,
+    webhooks::{self, RunningWebhooks},
     wiring::{self, ControllerLeases},
 };
 use crate::{
@@ -38,7 +39,7 @@ use crate::{
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
     },
-    serving::{self, ServingDeps as ServingParts},
+    serving::{self, HealthEndpointSet, ServingDeps as ServingParts},
 };
 
 /// Source component of the manager's own events, and its user agent's last part.
@@ -144,6 +145,13 @@ impl ControllerManager {
             clock,
             metrics: &metrics,
         };
+        let webhooks = match &config.webhooks {
+            Some(wanted) => {
+                let client = clients.component("webhooks")?;
+                webhooks::start(wanted, provider.webhooks(), client, (&metrics, clock), background).await?
+            }
+            None => None,
+        };
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
         let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
@@ -177,7 +185,8 @@ impl ControllerManager {
         });
         let seen = Arc::downgrade(&watched);
         metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
-        serve(&config, &watched, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
+        let shown = ServedState { state: &watched, webhooks };
+        serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
@@ -256,9 +265,15 @@ fn publish_build_info(version: &str, metrics: &Metrics) {
     metrics.build_info.with_label_values(&labels).set(1.0);
 }
 
+/// What health checks and pages show.
+struct ServedState<'a> {
+    state: &'a Arc<ManagerState>,
+    webhooks: Option<RunningWebhooks>,
+}
+
 async fn serve(
     config: &ManagerConfig,
-    watched: &Arc<ManagerState>,
+    shown: ServedState<'_>,
     client: kube::Client,
     metrics: &Arc<Metrics>,
     clock: Clock,
@@ -268,10 +283,15 @@ async fn serve(
     if config.serving.port == 0 {
         return Ok(());
     }
+    let watched = shown.state;
     let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(metrics));
+    let health = health::checks(watched);
+    if let Some(webhooks) = shown.webhooks {
+        health.add("webhooks", HealthEndpointSet::READYZ, move || webhooks.check());
+    }
     let parts = ServingParts {
         metrics: Arc::clone(metrics),
-        health: health::checks(watched),
+        health,
         client: Some(client),
         configz: config.configz(),
         flagz: config.flagz(),

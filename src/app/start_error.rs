@@ -17,6 +17,9 @@ pub enum ManagerStartError {
     /// The secure port cannot be served.
     #[error(transparent)]
     Serving(#[from] serving::ServingError),
+    /// `--webhooks` names what is not there.
+    #[error("{0}")]
+    Webhooks(String),
     /// A controller is configured wrongly.
     #[error(transparent)]
     Wiring(#[from] WiringError),

@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, ffi::OsString};
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
-    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, cloud, health_probe_proxy, node_manager},
+    flags::{
+        FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, acr_credential_provider, cloud, health_probe_proxy,
+        node_manager,
+    },
     value::{FlagValue, InvalidFlagValue},
 };
 use crate::flags::FlagTexts;
@@ -131,7 +134,8 @@ fn dashed(word: &str) -> String {
 
 /// Whether the word after `--name` is the flag's value.
 fn wants_next(name: &str, table: &FlagTable) -> bool {
-    let mut all = table.all().chain(node_manager::FLAGS).chain(health_probe_proxy::FLAGS);
+    let own = [node_manager::FLAGS, health_probe_proxy::FLAGS, acr_credential_provider::FLAGS];
+    let mut all = table.all().chain(own.into_iter().flatten());
     all.any(|spec| spec.implied_value.is_none() && (spec.name == name || spec.aliases.contains(&name)))
 }
 

@@ -5,6 +5,7 @@ use super::{
     config::{ManagerConfig, NodeManagerConfig},
     logging::LoggingOptions,
 };
+use crate::cloud_provider::config::ImageCredentialConfig;
 
 /// What the program should do.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +16,8 @@ pub enum CliCommand {
     ManageNode(Box<NodeManagerConfig>),
     /// Answer health probes with PROXY headers.
     ProxyProbes(HealthProbeProxyConfig),
+    /// Answer the kubelet with credentials for one image.
+    ProvideImageCredentials(Box<ImageCredentialOptions>),
     /// Check the provider's configuration.
     Check(Box<CheckConfigOptions>),
     /// Print this to stdout and end with exit code 0.
@@ -26,5 +29,12 @@ pub enum CliCommand {
 pub struct HealthProbeProxyConfig {
     pub health_check_port: u16,
     pub target_port: u16,
+    pub logging: LoggingOptions,
+}
+
+/// What acr-credential-provider runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageCredentialOptions {
+    pub config: ImageCredentialConfig,
     pub logging: LoggingOptions,
 }

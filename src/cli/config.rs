@@ -19,7 +19,7 @@ use crate::controllers::route::config::RouteControllerConfig;
 use crate::controllers::service::config::ServiceControllerConfig;
 use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::client::KubeClientConfig;
-use crate::serving::config::SecureServingConfig;
+use crate::serving::config::{SecureServingConfig, WebhookServingConfig};
 
 /// Everything that the flags decide.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,8 @@ pub struct ManagerConfig {
     pub leader_migration: Option<LeaderMigration>,
     /// The HTTPS server; port 0: none.
     pub serving: SecureServingConfig,
+    /// The webhook port; `None`: none.
+    pub webhooks: Option<WebhookServingConfig>,
     /// Canonical names of the controllers that run.
     pub controllers: BTreeSet<&'static str>,
     /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.

@@ -4,7 +4,7 @@
 use super::{
     controllers,
     feature_gates::{self, FeatureSpec},
-    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, health_probe_proxy, node_manager},
+    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, acr_credential_provider, health_probe_proxy, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
@@ -47,6 +47,20 @@ pub fn health_probe_proxy() -> String {
          ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do. {WRITING}"
     );
     for section in health_probe_proxy::SECTIONS {
+        page += &flag_table(section.title, &section.flags);
+    }
+    page
+}
+
+/// `docs/reference/acr-credential-provider.md`.
+pub fn acr_credential_provider() -> String {
+    let mut page = format!(
+        "# Flags of acr-credential-provider\n\n{GENERATED}\n\n\
+         Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
+         The one argument beside them is the path of `azure.json`. Names and defaults are the same as in Azure's Go \
+         acr-credential-provider unless a row says otherwise. {WRITING}"
+    );
+    for section in acr_credential_provider::SECTIONS {
         page += &flag_table(section.title, &section.flags);
     }
     page

@@ -64,6 +64,8 @@ pub struct FeatureSpec {
 
 /// Routes follow node events (KEP-5237).
 pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
+/// Admission webhooks of the provider (KEP-2699).
+pub const WEBHOOKS: &str = "CloudControllerManagerWebhook";
 /// `/statusz`.
 pub const STATUSZ: &str = "ComponentStatusz";
 /// `/flagz`.
@@ -105,7 +107,7 @@ pub const TABLE: &[FeatureSpec] = &[
         Upstream's default \
          is false.",
     ),
-    ignored("CloudControllerManagerWebhook", false, FeatureStage::Alpha),
+    effective(WEBHOOKS, false, FeatureStage::Alpha, "Hosts the admission webhooks that `--webhooks` names."),
     effective(FLAGZ, true, FeatureStage::Beta, "Serves /flagz."),
     effective(STATUSZ, true, FeatureStage::Beta, "Serves /statusz."),
     ignored("ConcurrentWatchObjectDecode", false, FeatureStage::Beta),

@@ -4,6 +4,7 @@
 //! Names, kinds and defaults are upstream's (`k8s.io/cloud-provider/options`, `k8s.io/apiserver/pkg/server/options`,
 //! `k8s.io/component-base`), so that the arguments of a Go deployment mean the same here.
 
+pub mod acr_credential_provider;
 pub mod cloud;
 pub mod controllers;
 pub mod generic;

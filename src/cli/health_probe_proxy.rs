@@ -76,7 +76,8 @@ fn port(arguments: &FlagArguments, flag: &TypedFlag<i32>, errors: &mut Vec<Strin
     })
 }
 
-fn logging(arguments: &FlagArguments) -> LoggingOptions {
+/// What the flags say of the log.
+pub(super) fn logging(arguments: &FlagArguments) -> LoggingOptions {
     LoggingOptions {
         format: arguments.read(&log::LOGGING_FORMAT),
         verbosity: u8::try_from(arguments.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),

@@ -338,7 +338,7 @@ fn a_mistake_is_one_line() {
         ("--kube-api-burst=0", "invalid value \"0\" for --kube-api-burst: want a whole number of at least 1"),
         (
             "stray",
-            "unexpected argument \"stray\": want flags, or one of the subcommands check-config, cloud-node-manager, completion, health-probe-proxy, help, version; a switch takes its value after an equals sign, as in --leader-elect=false",
+            "unexpected argument \"stray\": want flags, or one of the subcommands acr-credential-provider, check-config, cloud-node-manager, completion, health-probe-proxy, help, version; a switch takes its value after an equals sign, as in --leader-elect=false",
         ),
         (
             "--leader-elect false",
@@ -544,4 +544,39 @@ fn a_configuration_to_check_is_named_like_one_to_run() {
     let error = parsed("check-config --cloud-provider=fake").unwrap_err();
     assert_eq!(error.lines(), [r#"invalid value "fake" for --cloud-provider: want one of azure"#]);
     assert!(parsed("check-config --leader-elect").is_err());
+}
+
+#[test]
+fn webhooks_are_served_when_the_gate_is_on_and_one_is_named() {
+    const GATE: &str = "--feature-gates=CloudControllerManagerWebhook=true";
+    let served =
+        config(&format!("{GATE} --webhooks=*,-b --webhook-secure-port=9443 --webhook-service=ns/hooks")).webhooks.unwrap();
+    assert_eq!((served.names, served.secure.port), (vec!["*".to_owned(), "-b".to_owned()], 9443));
+    assert_eq!(
+        (served.secure.own_names, served.service.host()),
+        (vec!["hooks.ns.svc".to_owned()], "hooks.ns.svc".to_owned())
+    );
+    assert_eq!(served.secure.pair_name, "cloud-controller-manager-webhook");
+    for line in
+        ["--webhooks=a", GATE, &format!("{GATE} --webhooks=a --webhook-secure-port=0"), "--webhook-secure-port=10258"]
+    {
+        assert_eq!(config(line).webhooks, None, "{line}");
+    }
+    for (line, told) in [
+        ("--webhook-secure-port=10258", "--webhook-secure-port, --secure-port: they are the same"),
+        ("--webhook-secure-port=65536", "--webhook-secure-port"),
+        ("--webhook-tls-cert-file=/a", "--webhook-tls-cert-file and --webhook-tls-private-key-file must be given together"),
+        ("--webhook-tls-min-version=x", "--webhook-tls-min-version"),
+        ("--webhook-tls-cipher-suites=x", "--webhook-tls-cipher-suites"),
+        ("--webhook-tls-curve-preferences=7", "--webhook-tls-curve-preferences"),
+        ("--webhook-service=hooks", "--webhook-service: want namespace/name"),
+        ("--webhook-configurations=other/x", "--webhook-configurations: want"),
+        (
+            "--webhook-configurations=x --webhook-tls-cert-file=/a --webhook-tls-private-key-file=/b",
+            "only the authority of a self-made certificate",
+        ),
+    ] {
+        let complaints = complaints(&format!("{GATE} --webhooks=a {line}"));
+        assert!(complaints.iter().any(|complaint| complaint.contains(told)), "{line}: {complaints:?}");
+    }
 }

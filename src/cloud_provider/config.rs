@@ -33,6 +33,32 @@ pub struct LocalConfig {
     pub max_age: Duration,
 }
 
+/// What a provider of credentials for pulling images is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageCredentialConfig {
+    /// Path of the provider's own configuration.
+    pub cloud_config: PathBuf,
+    /// `--registry-mirror`: `source:target` entries as they were typed.
+    pub registry_mirrors: Vec<String>,
+    /// Where service account tokens are exchanged by the cluster, if they are.
+    pub identity_binding: Option<IdentityBindingConfig>,
+}
+
+/// The cluster's own exchange of service account tokens for those of the cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityBindingConfig {
+    /// `--ib-sni-name`: name of the server, in its certificate too.
+    pub sni_name: String,
+    /// `--ib-apiserver-ip`: its address, or a name that has one.
+    pub api_server: String,
+    /// `--ib-default-client-id`: for service accounts that name none; may be empty.
+    pub default_client_id: String,
+    /// `--ib-default-tenant-id`: likewise.
+    pub default_tenant_id: String,
+    /// `--ib-ca-file`: certificate authorities of the server.
+    pub ca_file: PathBuf,
+}
+
 /// One key of one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRef {

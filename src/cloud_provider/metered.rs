@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::Instant;
 
 use super::{
-    CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer,
-    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes,
-    Routes, SecondLook, Zone, Zones,
+    AdmissionWebhook, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2,
+    LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges,
+    RouteOutcomes, Routes, SecondLook, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -144,6 +144,10 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
         let limit = self.meter.deadlines.writes;
         let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);
         self.meter.counted("initialize", answer)
+    }
+
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        self.inner.webhooks()
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {

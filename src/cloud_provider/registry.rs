@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Service};
 
-pub use super::config::{LocalConfig, ProviderConfig, SecretRef};
+pub use super::config::{IdentityBindingConfig, ImageCredentialConfig, LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
     flags::{FlagSection, FlagSpec},
@@ -68,12 +68,17 @@ pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudP
 /// bad configuration: they name the file and the field.
 pub type LocalFactory = dyn Fn(&LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
 
+/// Answers the kubelet's request for credentials of one image, both as JSON. The error is one line for the kubelet's log.
+pub type ImageCredentialProvider =
+    dyn Fn(ImageCredentialConfig, Vec<u8>) -> BoxFuture<'static, Result<String, String>> + Send + Sync;
+
 /// Providers by the name given in `--cloud-provider`.
 #[derive(Clone, Default)]
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
     checks: BTreeMap<String, Arc<ProviderCheck>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
+    image_credentials: BTreeMap<String, Arc<ImageCredentialProvider>>,
     flags: Vec<FlagSection>,
     metrics: Vec<ProviderMetricTable>,
 }
@@ -119,6 +124,21 @@ impl Registry {
     ) -> Self {
         self.locals.insert(name.into(), Arc::new(factory));
         self
+    }
+
+    /// Adds what answers the kubelet when the program is called `program`.
+    pub fn with_image_credentials(
+        mut self,
+        program: impl Into<String>,
+        provide: impl Fn(ImageCredentialConfig, Vec<u8>) -> BoxFuture<'static, Result<String, String>> + Send + Sync + 'static,
+    ) -> Self {
+        self.image_credentials.insert(program.into(), Arc::new(provide));
+        self
+    }
+
+    /// What answers the kubelet under that name of the program.
+    pub fn image_credentials(&self, program: &str) -> Option<Arc<ImageCredentialProvider>> {
+        self.image_credentials.get(program).cloned()
     }
 
     /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values. Below the

@@ -4,6 +4,8 @@
 //! Reads go down this list and never come back: `load_balancer, routes → planner → instances → inventory → arm → auth → transport`;
 //! `config`, `node` and `arm::documents` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 
+pub mod acr;
+mod admission;
 pub mod arm;
 pub mod auth;
 pub mod check;
@@ -26,6 +28,7 @@ pub mod session;
 mod session_proxy;
 pub mod transport;
 
+pub use admission::{SERVICE_VALIDATOR, SERVICE_VALIDATOR_PATH};
 pub use local::local_factory;
 pub use provider::{AzureCloud, factory};
 

@@ -31,6 +31,7 @@ pub mod read;
 pub mod read_only;
 pub mod references;
 pub mod refusal;
+pub mod registry;
 pub mod request;
 pub mod route;
 pub mod server;

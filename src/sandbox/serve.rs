@@ -37,10 +37,15 @@ pub struct Certificates {
 impl Certificates {
     /// A fresh CA and a certificate for `localhost` and the loopback addresses.
     pub fn generate() -> io::Result<Self> {
-        Self::signed().map_err(|error| io::Error::other(format!("cannot make the sandbox's certificate: {error}")))
+        Self::for_names(&[])
     }
 
-    fn signed() -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    /// The same for further host names.
+    pub fn for_names(names: &[&str]) -> io::Result<Self> {
+        Self::signed(names).map_err(|error| io::Error::other(format!("cannot make the sandbox's certificate: {error}")))
+    }
+
+    fn signed(names: &[&str]) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let ca_key = KeyPair::generate()?;
         let mut ca = CertificateParams::default();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -48,7 +53,9 @@ impl Certificates {
         let ca_certificate = ca.self_signed(&ca_key)?;
         let issuer = Issuer::new(ca, ca_key);
         let key = KeyPair::generate()?;
-        let mut server = CertificateParams::new(vec!["localhost".to_owned(), "kubernetes".to_owned()])?;
+        let mut server = CertificateParams::new(
+            ["localhost", "kubernetes"].iter().chain(names).map(|name| (*name).to_owned()).collect::<Vec<_>>(),
+        )?;
         for address in ["127.0.0.1", "::1"] {
             server.subject_alt_names.push(SanType::IpAddress(address.parse::<IpAddr>()?));
         }

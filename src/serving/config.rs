@@ -23,6 +23,8 @@ pub struct SecureServingConfig {
     pub cert_dir: Option<PathBuf>,
     /// Base name of the files in there.
     pub pair_name: &'static str,
+    /// Further names in a pair that this program makes.
+    pub own_names: Vec<String>,
     /// `--tls-cert-file`.
     pub tls_cert_file: Option<PathBuf>,
     /// `--tls-private-key-file`.
@@ -62,6 +64,7 @@ impl Default for SecureServingConfig {
             port: 10258,
             cert_dir: None,
             pair_name: "cloud-controller-manager",
+            own_names: Vec::new(),
             tls_cert_file: None,
             tls_private_key_file: None,
             tls_sni_cert_key: Vec::new(),
@@ -79,6 +82,47 @@ impl Default for SecureServingConfig {
             authorization: DelegatedAuthorizationConfig::default(),
             reload_interval: Duration::from_secs(60),
         }
+    }
+}
+
+/// What the webhook port needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WebhookServingConfig {
+    /// `--webhooks`: names, `-` before those that are switched off, `*` for all.
+    pub names: Vec<String>,
+    /// Address and TLS; authentication, authorization and pages mean nothing here.
+    pub secure: SecureServingConfig,
+    /// `--webhook-service`: the Service behind which the port is reached.
+    pub service: WebhookServiceName,
+    /// `--webhook-configurations`: objects into which the authority of a self-made certificate is written.
+    pub configurations: Vec<String>,
+}
+
+/// A Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookServiceName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl WebhookServiceName {
+    /// Reads `namespace/name`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_label = |text: &str| {
+            let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            !text.is_empty()
+                && text.len() <= 63
+                && text.bytes().all(is_inner)
+                && !text.starts_with('-')
+                && !text.ends_with('-')
+        };
+        let (namespace, name) = text.split_once('/').filter(|(namespace, name)| is_label(namespace) && is_label(name))?;
+        Some(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// What API servers call it in the handshake.
+    pub fn host(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
     }
 }
 

@@ -65,9 +65,12 @@ impl ConnectionTracker {
 
     fn with<R>(&self, act: impl FnOnce(&mut ConnectionTrackerState) -> R) -> R {
         let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.table.len();
         let answer = act(&mut inner);
+        // Both ports count here.
         #[allow(clippy::cast_precision_loss, reason = "few")]
-        self.metrics.serving_connections.with_label_values(&[] as &[&str]).set(inner.table.len() as f64);
+        let change = inner.table.len() as f64 - before as f64;
+        self.metrics.serving_connections.with_label_values(&[] as &[&str]).add(change);
         answer
     }
 }

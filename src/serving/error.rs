@@ -21,6 +21,19 @@ pub enum ServingError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The same of the webhook port, whose flags have a word more.
+    #[error("{}", webhook_text(.0))]
+    Webhooks(Box<ServingError>),
+}
+
+fn webhook_text(error: &ServingError) -> String {
+    match error {
+        ServingError::Setting { flag, reason } => format!("--webhook-{flag}: {reason}"),
+        ServingError::Bind { address, source } => {
+            format!("--webhook-bind-address, --webhook-secure-port: cannot listen on {address}: {source}")
+        }
+        ServingError::Webhooks(inner) => inner.to_string(),
+    }
 }
 
 impl ServingError {

@@ -50,7 +50,7 @@ const HEAD_LIMIT: u32 = 64 * 1024;
 /// Who asks here asks for one page at a time.
 const DEFAULT_STREAMS: u32 = 16;
 /// Bytes of bodies that a client may send before they are asked for: the only body that is read has 64 bytes.
-const STREAM_WINDOW: u32 = 1024;
+pub(super) const STREAM_WINDOW: u32 = 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024;
 /// Bytes of an answer that one stream buffers.
 const SEND_BUFFER: usize = 16 * 1024;
@@ -64,6 +64,15 @@ const PONG: Duration = Duration::from_secs(10);
 /// kernel grows them to megabytes.
 const SOCKET_BUFFER: usize = 64 * 1024;
 const BACKLOG: i32 = 1024;
+
+/// What a client may have open on one HTTP/2 connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Http2Limits {
+    /// Streams at once; 0: the default.
+    pub(super) streams: u32,
+    /// Bytes of a body before it is asked for.
+    pub(super) stream_window: u32,
+}
 
 /// Who is on the other end of a connection.
 #[derive(Clone)]
@@ -120,10 +129,10 @@ pub(super) async fn run(
     tls: Arc<ServerConfig>,
     router: Router,
     connections: ConnectionTracker,
-    http2_streams: u32,
+    http2: Http2Limits,
     shutdown: Shutdown,
 ) {
-    let server = ConnectionServer { acceptor: TlsAcceptor::from(tls), router, http2_streams };
+    let server = ConnectionServer { acceptor: TlsAcceptor::from(tls), router, http2 };
     loop {
         let accepted = tokio::select! {
             () = shutdown.begun() => return,
@@ -164,7 +173,7 @@ type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 struct ConnectionServer {
     acceptor: TlsAcceptor,
     router: Router,
-    http2_streams: u32,
+    http2: Http2Limits,
 }
 
 impl ConnectionServer {
@@ -180,22 +189,22 @@ impl ConnectionServer {
             stream = timeout(HANDSHAKE, self.acceptor.accept(stream)) => stream??,
         };
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
-        let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), self.http2_streams);
+        let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), self.http2);
         http(stream, &builder, ConnectionPeer { certificates, slot: place }, self.router, shutdown).await
     }
 }
 
-fn builder(http2: bool, streams: u32) -> Builder<TokioExecutor> {
+fn builder(http2: bool, limits: Http2Limits) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     let mut builder = if http2 { builder.http2_only() } else { builder.http1_only() };
     builder.http1().timer(TokioTimer::new()).header_read_timeout(READ_HEADER).max_buf_size(HEAD_LIMIT as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(if streams == 0 { DEFAULT_STREAMS } else { streams })
+        .max_concurrent_streams(if limits.streams == 0 { DEFAULT_STREAMS } else { limits.streams })
         .max_header_list_size(HEAD_LIMIT)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(CONNECTION_WINDOW.max(limits.stream_window))
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(RESETS)
         .max_local_error_reset_streams(RESETS)

@@ -294,7 +294,7 @@ impl ControlPlane {
     }
 
     /// Every object of a file, as `kubectl apply` would.
-    async fn apply_file(&self, file: &str) {
+    pub(crate) async fn apply_file(&self, file: &str) {
         let admin = self.admin().await;
         let text = fs::read_to_string(file).expect(file);
         for object in yaml::documents::<DynamicObject>(&text).expect("objects") {

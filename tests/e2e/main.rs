@@ -28,6 +28,7 @@ mod services;
 #[path = "../support/shipped.rs"]
 mod shipped;
 mod support;
+mod webhooks;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -69,6 +70,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
     ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
+    ("webhooks", On::RealOnly, |plane| webhooks::services_are_judged(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

@@ -8,8 +8,12 @@ use std::{collections::BTreeSet, fs, process::Command};
 use crate::blocks::{Block, root};
 
 /// Pages that name the flags of the program and of its subcommands.
-const FLAGS: [&str; 3] =
-    ["docs/reference/flags.md", "docs/reference/cloud-node-manager.md", "docs/reference/health-probe-proxy.md"];
+const FLAGS: [&str; 4] = [
+    "docs/reference/flags.md",
+    "docs/reference/cloud-node-manager.md",
+    "docs/reference/health-probe-proxy.md",
+    "docs/reference/acr-credential-provider.md",
+];
 /// Flags of subcommands that no page lists, and of the demo.
 const OTHER_FLAGS: [&str; 5] = ["--online", "--strict", "--help", "--version", "--exit-when-ready"];
 const PROGRAM: &str = "cloud-controller-manager";

@@ -12,3 +12,4 @@ mod connections;
 mod pages;
 mod port;
 mod refusals;
+mod webhooks;

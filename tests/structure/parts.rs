@@ -8,6 +8,7 @@ use crate::source::{ModulePath, Sources};
 
 /// Parts of the azure provider, and those that each may name.
 const AZURE: &[(&str, &[&str])] = &[
+    ("acr", &["auth", "config", "provider", "transport"]),
     ("local", &["auth", "metadata", "provider"]),
     (
         "check",
@@ -27,6 +28,7 @@ const AZURE: &[(&str, &[&str])] = &[
     (
         "provider",
         &[
+            "admission",
             "arm",
             "auth",
             "config",
@@ -40,6 +42,7 @@ const AZURE: &[(&str, &[&str])] = &[
         ],
     ),
     ("gauges", &["auth", "metrics", "session"]),
+    ("admission", &["arm", "arm::documents", "planner", "session", "session_proxy"]),
     ("session_proxy", &["load_balancer", "session"]),
     (
         "session",

@@ -3,6 +3,7 @@
 
 mod node_ipam;
 mod serving;
+mod webhooks;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -56,6 +57,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         leader_migration: None,
         serving: builder.serving_if_any(&feature_gates),
         node_ipam: builder.node_ipam(),
+        webhooks: builder.webhooks_if_any(&feature_gates),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),
         node: builder.node(),

@@ -114,6 +114,8 @@ const OURS: &[(&str, &str)] = &[
     ("node-deletion-max-percent", "20"),
     ("node-deletion-window", "5m0s"),
     ("shutdown-grace-period", "10s"),
+    ("webhook-configurations", ""),
+    ("webhook-service", "kube-system/cloud-controller-manager-webhook"),
 ];
 
 #[test]

@@ -23,14 +23,16 @@ mod key_vault;
 mod managed_identity;
 mod reqwest_transport;
 mod roots;
+mod single_token;
 #[cfg(test)]
 mod tests;
 mod token;
 mod token_schedule;
 
 pub use cloud::CloudEndpoints;
-pub use connect::{ArmConnection, ArmCredentials, connect};
+pub use connect::{ArmConnection, ArmCredentials, cloud_endpoints, connect};
 pub use credential_config::{CredentialConfig, EntraApplication, ManagedIdentityId, choose_credential};
-pub use error::AuthError;
-pub use reqwest_transport::ReqwestTransport;
+pub use error::{AuthError, safe_line};
+pub use reqwest_transport::{PinnedHost, ReqwestTransport};
+pub use single_token::{federated_token, managed_identity_token};
 pub use token::{BearerToken, CredentialExpiry, TokenSource};

@@ -27,6 +27,7 @@ mod values;
 pub use check::{ConfigReport, offline_report};
 pub use choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType};
 pub use decode::{DecodedConfig, decode, decode_over};
+pub use document::MAX_BYTES;
 pub use environment::{EnvironmentOverrides, EnvironmentVariable, VARIABLES, variables};
 pub use fields::{AzureConfig, ConfigField, FIELDS};
 pub use finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings};

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::{
     NAME,
+    admission::{DiskLabeler, ServiceValidator},
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
     config::{
@@ -39,8 +40,8 @@ use super::{
 };
 use crate::{
     cloud_provider::{
-        CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes,
-        Zones, registry::ProviderConfig,
+        AdmissionWebhook, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks,
+        ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
     },
     metrics::Metrics,
     runtime::clock::Clock,
@@ -396,6 +397,12 @@ impl CloudProvider for AzureCloud {
             Ok(session) => json!({"refusedConfiguration": self.problem(), "session": session.status()}),
             Err(error) => json!({"problem": self.problem().unwrap_or_else(|| error.to_string())}),
         }
+    }
+
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        let (session, cluster) = (Arc::clone(&self.inner.session), self.inner.settings.cluster_name.clone());
+        let labeler = Arc::new(DiskLabeler { session: Arc::clone(&session) });
+        vec![Arc::new(ServiceValidator { session, cluster }), Arc::new(PvLabelWebhook::new(labeler))]
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {

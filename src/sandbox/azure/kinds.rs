@@ -106,6 +106,7 @@ pub static KINDS: &[Kind] = &[
     ),
     kind("Microsoft.Compute/virtualMachines", &[], Number, true, &COMPUTE),
     kind("Microsoft.Compute/availabilitySets", &[], NoEtag, true, &AT_ONCE),
+    kind("Microsoft.Compute/disks", &[], NoEtag, true, &AT_ONCE),
     kind("Microsoft.Network/networkInterfaces", &["ipConfigurations"], Weak, true, &INTERFACE),
     kind("Microsoft.Network/publicIPAddresses", &[], Weak, true, &PUBLIC_IP),
     kind("Microsoft.Network/publicIPPrefixes", &[], Weak, true, &PUBLIC_IP_PREFIX),

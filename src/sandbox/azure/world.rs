@@ -195,6 +195,16 @@ impl World {
         Ok(azure)
     }
 
+    /// A container registry, reached under its host name.
+    pub fn add_registry(&self, host: &str) {
+        self.azure().add_endpoint(Arc::new(endpoints::ContainerRegistry(Arc::clone(&self.shared), host.to_owned())));
+    }
+
+    /// The cluster's exchange of service account tokens for those of the applications in the cluster's tenant, under a host name.
+    pub fn add_identity_binding(&self, host: &str) {
+        self.azure().add_endpoint(Arc::new(endpoints::IdentityBinding(Arc::clone(&self.shared), host.to_owned())));
+    }
+
     /// Serves the metadata of the machine of `node` beside ARM: the machine that the client is taken to run on.
     pub fn run_on(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<(), NoSuch> {
         let metadata = self.metadata_endpoint(node, identities)?;

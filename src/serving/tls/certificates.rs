@@ -30,8 +30,20 @@ use crate::{
 const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(300 * 24);
 
 enum CertificateSource {
-    Files { cert: PathBuf, key: PathBuf },
-    Memory { bind_address: IpAddr, made: ArcSwap<Timestamp> },
+    Files {
+        cert: PathBuf,
+        key: PathBuf,
+    },
+    /// Files in `--cert-dir`, which this program may have made.
+    Directory {
+        cert: PathBuf,
+        key: PathBuf,
+    },
+    Memory {
+        bind_address: IpAddr,
+        own_names: Vec<String>,
+        made: ArcSwap<Timestamp>,
+    },
 }
 
 struct CertificateSlot {
@@ -69,11 +81,17 @@ impl ServingCertificates {
         self.slots.iter().map(|slot| slot.pair.load().expires).min().unwrap_or_default()
     }
 
-    /// Looks at everything again at every interval, until the shutdown begins, and keeps `gauge` at the first end of a certificate.
-    pub(crate) async fn reload(self: Arc<Self>, interval: Duration, gauge: GaugeVec, shutdown: Shutdown) {
+    /// PEM of the authority of the default certificate, when this program made it.
+    pub(crate) fn own_authority(&self) -> Option<String> {
+        let slot = self.slots.first().filter(|slot| !matches!(slot.source, CertificateSource::Files { .. }))?;
+        key_pair::last_certificate(&slot.pair.load().pem.cert)
+    }
+
+    /// Looks at everything again at every interval, until the shutdown begins, and keeps `gauge`, if there is one, at the first end of a certificate.
+    pub(crate) async fn reload(self: Arc<Self>, interval: Duration, gauge: Option<GaugeVec>, shutdown: Shutdown) {
         loop {
             #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
-            gauge.with_label_values::<&str>(&[]).set(self.expire() as f64);
+            gauge.iter().for_each(|gauge| gauge.with_label_values::<&str>(&[]).set(self.expire() as f64));
             tokio::select! {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(interval) => {}
@@ -110,7 +128,7 @@ impl CertificateSlot {
 
     async fn refresh(&self, now: Timestamp) -> Result<(), String> {
         match &self.source {
-            CertificateSource::Files { cert, key } => {
+            CertificateSource::Files { cert, key } | CertificateSource::Directory { cert, key } => {
                 let pem = read(cert, key).await?;
                 if pem != self.pair.load().pem {
                     let pair = key_pair::parse(pem).map_err(|error| format!("{}: {error}", cert.display()))?;
@@ -118,9 +136,9 @@ impl CertificateSlot {
                     tracing::info!(certificate = %cert.display(), "Reloaded serving certificate");
                 }
             }
-            CertificateSource::Memory { bind_address, made } => {
+            CertificateSource::Memory { bind_address, own_names, made } => {
                 if now.duration_since(**made.load()) >= RENEW_AFTER {
-                    self.pair.store(Arc::new(generate(*bind_address, now)?));
+                    self.pair.store(Arc::new(generate(*bind_address, own_names, now)?));
                     made.store(Arc::new(now));
                 }
             }
@@ -142,15 +160,18 @@ async fn default_slot(config: &SecureServingConfig, clock: Clock) -> Result<Cert
     let now = clock.wall();
     if let Some(directory) = &config.cert_dir {
         let (cert, key) = cert_dir_pair(directory, config, now).await?;
-        return file_slot("cert-dir", cert, key, Vec::new()).await;
+        let slot = file_slot("cert-dir", cert.clone(), key.clone(), Vec::new()).await?;
+        return Ok(CertificateSlot { source: CertificateSource::Directory { cert, key }, ..slot });
     }
-    let pair = generate(config.bind_address, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
-    let source = CertificateSource::Memory { bind_address: config.bind_address, made: ArcSwap::from_pointee(now) };
+    let (bind_address, own_names) = (config.bind_address, config.own_names.clone());
+    let pair = generate(bind_address, &own_names, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
+    let source = CertificateSource::Memory { bind_address, own_names, made: ArcSwap::from_pointee(now) };
     Ok(CertificateSlot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
 }
 
-fn generate(bind_address: IpAddr, now: Timestamp) -> Result<CertificateKeyPair, String> {
-    let pem = key_pair::generate(bind_address, now).map_err(|error| format!("cannot make a certificate: {error}"))?;
+fn generate(bind_address: IpAddr, own_names: &[String], now: Timestamp) -> Result<CertificateKeyPair, String> {
+    let pem =
+        key_pair::generate(bind_address, own_names, now).map_err(|error| format!("cannot make a certificate: {error}"))?;
     key_pair::parse(pem)
 }
 
@@ -187,7 +208,8 @@ async fn cert_dir_pair(
         (true, false) => return Err(wrong(format!("cannot read {}, the key of the certificate beside it", key.display()))),
         (false, true) => return Err(wrong(format!("cannot read {}, the certificate of the key beside it", cert.display()))),
         (false, false) => {
-            let pem = key_pair::generate(config.bind_address, now).map_err(|error| wrong(error.to_string()))?;
+            let pem =
+                key_pair::generate(config.bind_address, &config.own_names, now).map_err(|error| wrong(error.to_string()))?;
             write(directory, &cert, &key, &pem)
                 .map_err(|error| wrong(format!("cannot write a certificate into {}: {error}", directory.display())))?;
         }
@@ -297,7 +319,7 @@ mod tests {
         let (cert, key) = (directory.path().join("a.crt"), directory.path().join("a.key"));
         let put = |pem: &PemKeyPair| write(directory.path(), &cert, &key, pem).unwrap();
         let (old, new) =
-            (key_pair::generate([0; 4].into(), now()).unwrap(), key_pair::generate([0; 4].into(), now()).unwrap());
+            (key_pair::generate([0; 4].into(), &[], now()).unwrap(), key_pair::generate([0; 4].into(), &[], now()).unwrap());
         put(&old);
         let slot = file_slot("tls-cert-file", cert.clone(), key.clone(), Vec::new()).await.unwrap();
         put(&PemKeyPair { cert: new.cert.clone(), key: old.key.clone() });

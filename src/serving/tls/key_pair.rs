@@ -51,6 +51,13 @@ fn expires(der: &[u8]) -> Result<i64, String> {
     Ok(cert.validity().not_after.timestamp())
 }
 
+/// The last certificate of a chain, as PEM: who signed the others.
+pub(super) fn last_certificate(pem: &[u8]) -> Option<String> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    let text = std::str::from_utf8(pem).ok()?;
+    text.rfind(BEGIN).map(|at| text[at..].to_owned())
+}
+
 /// The DNS names of a certificate, or its common name if it has none.
 fn names(der: &[u8]) -> Result<Vec<String>, String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
@@ -69,9 +76,9 @@ fn names(der: &[u8]) -> Result<Vec<String>, String> {
     Ok(cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_ascii_lowercase).collect())
 }
 
-/// A pair for `localhost`, 127.0.0.1 and a specific bind address, signed by a CA whose key is forgotten. Subject, issuer and
+/// A pair for `localhost`, 127.0.0.1, a specific bind address and `own_names`, signed by a CA whose key is forgotten. Subject, issuer and
 /// validity are those of `GenerateSelfSignedCertKey` in `k8s.io/client-go/util/cert`.
-pub(super) fn generate(bind_address: IpAddr, now: Timestamp) -> Result<PemKeyPair, rcgen::Error> {
+pub(super) fn generate(bind_address: IpAddr, own_names: &[String], now: Timestamp) -> Result<PemKeyPair, rcgen::Error> {
     let now = u64::try_from(now.as_second()).unwrap_or(0);
     let ca_key = KeyPair::generate()?;
     let mut ca = params(Vec::new(), format!("localhost-ca@{now}"), now)?;
@@ -80,7 +87,7 @@ pub(super) fn generate(bind_address: IpAddr, now: Timestamp) -> Result<PemKeyPai
     let ca_cert = ca.self_signed(&ca_key)?;
 
     let key = KeyPair::generate()?;
-    let mut leaf = params(alternative_names(bind_address), format!("localhost@{now}"), now)?;
+    let mut leaf = params([&alternative_names(bind_address)[..], own_names].concat(), format!("localhost@{now}"), now)?;
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let cert = leaf.signed_by(&key, &Issuer::new(ca, ca_key))?;
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_generated_pair_has_upstreams_subject_names_and_validity() {
-        let pair = parse(generate("10.0.0.7".parse().unwrap(), now()).unwrap()).unwrap();
+        let pair = parse(generate("10.0.0.7".parse().unwrap(), &[], now()).unwrap()).unwrap();
         assert_eq!(pair.names, ["localhost"]);
         assert_eq!(pair.key.cert.len(), 2);
         let (_, cert) = X509Certificate::from_der(&pair.key.cert[0]).unwrap();
@@ -138,8 +145,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_pair_is_said() {
-        let good = generate("0.0.0.0".parse().unwrap(), now()).unwrap();
-        let other = generate("0.0.0.0".parse().unwrap(), now()).unwrap();
+        let good = generate("0.0.0.0".parse().unwrap(), &[], now()).unwrap();
+        let other = generate("0.0.0.0".parse().unwrap(), &[], now()).unwrap();
         let rows = [
             (PemKeyPair { cert: Vec::new(), key: good.key.clone() }, "no CERTIFICATE block"),
             (PemKeyPair { cert: good.cert.clone(), key: Vec::new() }, "private key is not PEM"),

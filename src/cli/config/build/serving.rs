@@ -6,7 +6,7 @@ use super::{OptionsBuilder, path};
 use crate::cli::{
     feature_gates::{self, FeatureGates},
     flags::{
-        generic,
+        TypedFlag, generic,
         serving::{authentication, authorization, secure},
     },
     tls,
@@ -30,16 +30,16 @@ impl OptionsBuilder {
     }
 
     fn serving(&mut self, port: u16, gates: &FeatureGates) -> SecureServingConfig {
-        let (tls_cert_file, tls_private_key_file) = self.tls_files();
+        let (tls_cert_file, tls_private_key_file) = self.tls_files(&secure::TLS_CERT_FILE, &secure::TLS_PRIVATE_KEY_FILE);
         SecureServingConfig {
             bind_address: self.read(&secure::BIND_ADDRESS).0,
             port,
             cert_dir: path(self.read(&secure::CERT_DIR)),
             tls_cert_file,
             tls_private_key_file,
-            tls_cipher_suites: self.cipher_suites(),
-            tls_min_version: self.min_version(),
-            tls_curve_preferences: self.curves(),
+            tls_cipher_suites: self.cipher_suites(&secure::TLS_CIPHER_SUITES),
+            tls_min_version: self.min_version(&secure::TLS_MIN_VERSION),
+            tls_curve_preferences: self.curves(&secure::TLS_CURVE_PREFERENCES),
             tls_sni_cert_key: self.read(&secure::TLS_SNI_CERT_KEY),
             http2_max_streams: match self.number(&secure::HTTP2_MAX_STREAMS, 0, i32::MAX) {
                 0 => 100,
@@ -57,16 +57,20 @@ impl OptionsBuilder {
         }
     }
 
-    fn tls_files(&mut self) -> (Option<PathBuf>, Option<PathBuf>) {
-        let files = (path(self.read(&secure::TLS_CERT_FILE)), path(self.read(&secure::TLS_PRIVATE_KEY_FILE)));
+    pub(super) fn tls_files(
+        &mut self,
+        cert: &TypedFlag<String>,
+        key: &TypedFlag<String>,
+    ) -> (Option<PathBuf>, Option<PathBuf>) {
+        let files = (path(self.read(cert)), path(self.read(key)));
         if files.0.is_some() != files.1.is_some() {
-            self.errors.push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
+            self.errors.push(format!("--{} and --{} must be given together", cert.spec.name, key.spec.name));
         }
         files
     }
 
-    fn cipher_suites(&mut self) -> Vec<String> {
-        let given = self.read(&secure::TLS_CIPHER_SUITES);
+    pub(super) fn cipher_suites(&mut self, flag: &TypedFlag<Vec<String>>) -> Vec<String> {
+        let given = self.read(flag);
         let mut offered = Vec::new();
         for name in &given {
             match tls::suite(name.trim()) {
@@ -74,35 +78,29 @@ impl OptionsBuilder {
                 Some(tls::CipherSuiteSupport::Weak(name)) => {
                     self.notices.push(format!("cipher suite {name} is too weak and left out"))
                 }
-                None => {
-                    self.refuse(&secure::TLS_CIPHER_SUITES, name, &format!("want names out of {}", tls::OFFERED.join(", ")))
-                }
+                None => self.refuse(flag, name, &format!("want names out of {}", tls::OFFERED.join(", "))),
             }
         }
         if offered.is_empty() && !given.is_empty() {
-            self.refuse(&secure::TLS_CIPHER_SUITES, &given.print(), "no suite is left that this server offers");
+            self.refuse(flag, &given.print(), "no suite is left that this server offers");
         }
         offered
     }
 
-    fn min_version(&mut self) -> TlsMinVersion {
-        let name = self.read(&secure::TLS_MIN_VERSION);
+    pub(super) fn min_version(&mut self, flag: &TypedFlag<String>) -> TlsMinVersion {
+        let name = self.read(flag);
         TlsMinVersion::parse(&name).unwrap_or_else(|| {
             let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
-            self.refuse(&secure::TLS_MIN_VERSION, &name, accepted);
+            self.refuse(flag, &name, accepted);
             TlsMinVersion::Tls12
         })
     }
 
-    fn curves(&mut self) -> Vec<i32> {
-        let given = self.read(&secure::TLS_CURVE_PREFERENCES);
+    pub(super) fn curves(&mut self, flag: &TypedFlag<Vec<i32>>) -> Vec<i32> {
+        let given = self.read(flag);
         for id in given.iter().filter(|id| !tls::CURVES.iter().any(|(known, _)| known == *id)) {
             let known: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
-            self.refuse(
-                &secure::TLS_CURVE_PREFERENCES,
-                &id.to_string(),
-                &format!("want numbers out of {}", known.join(", ")),
-            );
+            self.refuse(flag, &id.to_string(), &format!("want numbers out of {}", known.join(", ")));
         }
         given
     }

@@ -26,6 +26,8 @@ pub struct CloudEndpoints {
     pub azure_stack: bool,
     /// Tokens come from AD FS instead of Entra.
     pub adfs: bool,
+    /// What names of container registries end with: `azurecr.io`, without a dot before it; empty where there are none.
+    pub registry_suffix: String,
 }
 
 struct BuiltInCloud {
@@ -33,6 +35,7 @@ struct BuiltInCloud {
     resource_manager: &'static str,
     audience: &'static str,
     login_endpoint: &'static str,
+    registry_suffix: &'static str,
 }
 
 /// The first name is the canonical one; the first row stands for every unknown name.
@@ -42,18 +45,21 @@ const BUILT_IN: &[BuiltInCloud] = &[
         resource_manager: "https://management.azure.com",
         audience: "https://management.core.windows.net/",
         login_endpoint: "https://login.microsoftonline.com/",
+        registry_suffix: "azurecr.io",
     },
     BuiltInCloud {
         names: &["AzureChinaCloud"],
         resource_manager: "https://management.chinacloudapi.cn",
         audience: "https://management.core.chinacloudapi.cn/",
         login_endpoint: "https://login.chinacloudapi.cn/",
+        registry_suffix: "azurecr.cn",
     },
     BuiltInCloud {
         names: &["AzureUSGovernmentCloud", "AzureUSGovernment"],
         resource_manager: "https://management.usgovcloudapi.net",
         audience: "https://management.core.usgovcloudapi.net/",
         login_endpoint: "https://login.microsoftonline.us/",
+        registry_suffix: "azurecr.us",
     },
 ];
 
@@ -70,6 +76,7 @@ impl CloudEndpoints {
             login_endpoint: row.login_endpoint.to_owned(),
             azure_stack: name.eq_ignore_ascii_case(STACK),
             adfs: false,
+            registry_suffix: row.registry_suffix.to_owned(),
         }
     }
 
@@ -99,6 +106,9 @@ impl CloudEndpoints {
         if !text("activeDirectoryEndpoint").is_empty() {
             self.login_endpoint = with_slash(text("activeDirectoryEndpoint"));
         }
+        if !text("containerRegistryDNSSuffix").is_empty() {
+            self.registry_suffix = without_dot(text("containerRegistryDNSSuffix"));
+        }
         Ok(self)
     }
 
@@ -118,6 +128,9 @@ impl CloudEndpoints {
         }
         if !entry.authentication.login_endpoint.is_empty() {
             self.login_endpoint = with_slash(&entry.authentication.login_endpoint);
+        }
+        if !entry.suffixes.acr_login_server.is_empty() {
+            self.registry_suffix = without_dot(&entry.suffixes.acr_login_server);
         }
         Ok(Some(self))
     }
@@ -146,6 +159,10 @@ fn with_slash(url: &str) -> String {
     without_slash(url) + "/"
 }
 
+fn without_dot(suffix: &str) -> String {
+    suffix.trim().trim_start_matches('.').to_ascii_lowercase()
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CloudMetadataEntry {
@@ -155,6 +172,14 @@ struct CloudMetadataEntry {
     resource_manager: String,
     #[serde(default)]
     authentication: CloudAuthentication,
+    #[serde(default)]
+    suffixes: CloudSuffixes,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct CloudSuffixes {
+    acr_login_server: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -195,12 +220,13 @@ mod tests {
     #[test]
     fn the_endpoint_file_replaces_pairs() {
         let stack = || CloudEndpoints::named("AzureStackCloud");
-        let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","x":{"y":1}}"#;
+        let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","containerRegistryDNSSuffix":".ACR.local","x":{"y":1}}"#;
         let cloud = stack().with_environment_file(both).unwrap();
         assert_eq!(
             (&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint),
             ("https://arm.local", "https://aud", "https://login.local/")
         );
+        assert_eq!((&*cloud.registry_suffix, &*stack().registry_suffix), ("acr.local", "azurecr.io"));
         let half = stack().with_environment_file(r#"{"resourceManagerEndpoint":"https://arm.local/"}"#).unwrap();
         assert_eq!(half, stack(), "an endpoint without an audience does not count");
         assert!(stack().with_environment_file("[]").is_err());
@@ -210,7 +236,7 @@ mod tests {
     #[test]
     fn metadata_is_matched_by_name() {
         let answer = br#"[
-            {"name":"A","resourceManager":"https://a/","authentication":{"audiences":["https://aud-a"],"loginEndpoint":"https://login-a"}},
+            {"name":"A","resourceManager":"https://a/","authentication":{"audiences":["https://aud-a"],"loginEndpoint":"https://login-a"},"suffixes":{"acrLoginServer":"registry.a"}},
             {"name":"B","authentication":{"audiences":["","https://aud-b","https://other"]}}]"#;
         let ask = |name: &str| CloudEndpoints::named("").with_metadata(name, "https://asked/", answer).unwrap();
         for (name, arm, audience, login) in [
@@ -222,6 +248,7 @@ mod tests {
             assert_eq!((&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint), (arm, audience, login));
         }
         assert_eq!(ask("C"), None);
+        assert_eq!(["A", "B"].map(|name| ask(name).unwrap().registry_suffix), ["registry.a", "azurecr.io"]);
         assert!(CloudEndpoints::named("").with_metadata("", "https://x", b"<html>").is_err());
         assert_eq!(metadata_url("https://x/"), "https://x/metadata/endpoints?api-version=2019-05-01");
     }

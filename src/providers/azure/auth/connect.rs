@@ -53,7 +53,7 @@ pub async fn connect(
     transport: Arc<dyn ArmTransport>,
     clock: Clock,
 ) -> Result<ArmConnection, AuthError> {
-    let cloud = cloud(config, environment, transport.as_ref()).await?;
+    let cloud = cloud_endpoints(config, environment, transport.as_ref()).await?;
     let choice = choose_credential(config, environment, &cloud)?;
     let login_endpoint = cloud.login_endpoint.clone();
     let authority = TokenAuthority { login_endpoint, adfs: cloud.adfs, transport, clock };
@@ -61,7 +61,8 @@ pub async fn connect(
     Ok(ArmConnection { cloud, credentials })
 }
 
-async fn cloud(
+/// The cloud that is configured. Says something over the network only when `resourceManagerEndpoint` is set.
+pub async fn cloud_endpoints(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
     transport: &dyn ArmTransport,

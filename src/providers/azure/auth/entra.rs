@@ -40,6 +40,8 @@ pub(super) enum ClientCredential {
     Certificate(Arc<CertificateSigner>),
     /// A projected token, read at each fetch.
     TokenFile(PathBuf),
+    /// A service account token that somebody has handed over.
+    Assertion(Secret),
 }
 
 /// Where applications get their tokens.
@@ -90,6 +92,7 @@ impl ServicePrincipal {
             ClientCredential::Secret(_) => "aadClientId and aadClientSecret",
             ClientCredential::Certificate(_) => "aadClientId and aadClientCertPath",
             ClientCredential::TokenFile(_) => "aadClientId and aadFederatedTokenFile",
+            ClientCredential::Assertion(_) => "the annotations of the service account",
         }
     }
 
@@ -107,7 +110,7 @@ impl ServicePrincipal {
     /// What is sent: the secret itself, a fresh assertion, or the projected token.
     async fn secret_to_send(&self) -> Result<Secret, AuthError> {
         match &self.credential {
-            ClientCredential::Secret(secret) => Ok(secret.clone()),
+            ClientCredential::Secret(secret) | ClientCredential::Assertion(secret) => Ok(secret.clone()),
             ClientCredential::Certificate(signer) => self.signed(signer),
             ClientCredential::TokenFile(path) => read_token_file(path).await,
         }

@@ -64,7 +64,7 @@ const LONGEST_LINE: usize = 300;
 const LONGEST_WORD: usize = 100;
 
 /// The first line of what somebody else wrote, fit for a log: without `secrets`, without words as long as tokens, bounded.
-pub(super) fn safe_line(text: &str, secrets: &[&str]) -> String {
+pub fn safe_line(text: &str, secrets: &[&str]) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let mut line: String = line.chars().filter(|character| character.is_whitespace() || !character.is_control()).collect();
     for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| !secret.is_empty()) {

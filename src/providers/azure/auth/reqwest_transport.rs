@@ -4,13 +4,23 @@
 //! `IDENTITY_ENDPOINT`), requests. Out: answers, whatever their status; or whether the request may have arrived.
 //! Upstream: `pkg/azclient/utils/transport.go`.
 
-use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    error::Error as _,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use azure_core::http::Url;
 use bytes::{Bytes, BytesMut};
-use reqwest::{Client, NoProxy, Proxy, redirect::Policy};
-use rustls::{ClientConfig, crypto::aws_lc_rs};
+use reqwest::{Client, ClientBuilder, NoProxy, Proxy, redirect::Policy};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 
 use super::{AuthError, roots::RootCertificatePaths};
 use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
@@ -33,38 +43,64 @@ pub struct ReqwestTransport {
     has_proxy: bool,
 }
 
+/// A server that is reached at a known address and trusted for its own certificate authorities: no name is looked up, and no proxy asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedHost {
+    /// Its name, in its certificate and in the handshake.
+    pub name: String,
+    pub address: IpAddr,
+    /// Certificate authorities, PEM.
+    pub authorities: Vec<u8>,
+}
+
 impl ReqwestTransport {
+    /// A client for one server alone. The error says what is wrong with its certificate authorities.
+    pub fn pinned(host: &PinnedHost) -> Result<Self, AuthError> {
+        let mut roots = RootCertStore::empty();
+        let found = CertificateDer::pem_slice_iter(&host.authorities).filter_map(Result::ok);
+        if roots.add_parsable_certificates(found).0 == 0 {
+            return Err(AuthError::configuration("certificate authorities", "no certificate found"));
+        }
+        let builder = builder(tls(roots)?).resolve(&host.name, SocketAddr::new(host.address, 0));
+        Ok(Self { client: build(builder)?, has_proxy: false })
+    }
+
     /// A client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names a variable.
     pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
-        let tls = tls(environment)?;
-        let mut builder = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .connect_timeout(CONNECT)
-            .timeout(REQUEST)
-            .pool_idle_timeout(IDLE)
-            .http2_keep_alive_interval(PING_AFTER)
-            .http2_keep_alive_timeout(PING_LIMIT)
-            .gzip(true)
-            .redirect(Policy::none())
-            .no_proxy();
+        let mut builder = builder(tls(RootCertificatePaths::from_environment(environment).load())?);
         let proxies = proxies(environment)?;
         let has_proxy = !proxies.is_empty();
         for proxy in proxies {
             builder = builder.proxy(proxy);
         }
-        let client =
-            builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))?;
-        Ok(Self { client, has_proxy })
+        Ok(Self { client: build(builder)?, has_proxy })
     }
 }
 
+/// What every client has, without proxy.
+fn builder(tls: ClientConfig) -> ClientBuilder {
+    Client::builder()
+        .tls_backend_preconfigured(tls)
+        .connect_timeout(CONNECT)
+        .timeout(REQUEST)
+        .pool_idle_timeout(IDLE)
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_LIMIT)
+        .gzip(true)
+        .redirect(Policy::none())
+        .no_proxy()
+}
+
+fn build(builder: ClientBuilder) -> Result<Client, AuthError> {
+    builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))
+}
+
 /// TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
-fn tls(environment: &BTreeMap<String, String>) -> Result<ClientConfig, AuthError> {
+fn tls(roots: RootCertStore) -> Result<ClientConfig, AuthError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|error| AuthError::configuration("TLS", error.to_string()))?;
-    let roots = RootCertificatePaths::from_environment(environment).load();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

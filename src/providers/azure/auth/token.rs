@@ -26,6 +26,8 @@ const FETCH_LIMIT: Duration = Duration::from_secs(60);
 /// Longest life that is believed; Entra gives a day at most. More could not even be added to an instant.
 const LONGEST_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
+const SCHEME: &str = "Bearer ";
+
 /// A bearer token. `Debug` does not show it.
 #[derive(Clone)]
 pub struct BearerToken {
@@ -36,7 +38,7 @@ pub struct BearerToken {
 impl BearerToken {
     /// A token that was obtained now and is good for `lifetime`. `None` when it is empty or cannot be sent in a header.
     pub(super) fn new(secret: &Secret, now: Instant, lifetime: Duration) -> Option<Self> {
-        let mut header = HeaderValue::try_from(format!("Bearer {}", secret.secret())).ok()?;
+        let mut header = HeaderValue::try_from(format!("{SCHEME}{}", secret.secret())).ok()?;
         header.set_sensitive(true);
         let good = !secret.secret().is_empty();
         good.then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
@@ -45,6 +47,12 @@ impl BearerToken {
     /// Value of the `authorization` header: `Bearer …`, marked sensitive.
     pub fn authorization(&self) -> HeaderValue {
         self.header.clone()
+    }
+
+    /// The token itself, for the body of a request.
+    pub fn secret(&self) -> Secret {
+        let text = self.header.to_str().unwrap_or_default();
+        Secret::new(text.strip_prefix(SCHEME).unwrap_or_default().to_owned())
     }
 
     /// When it ends, on the clock of `tokio::time`.

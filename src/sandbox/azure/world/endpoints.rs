@@ -13,6 +13,7 @@ use super::Shared;
 use crate::sandbox::azure::{
     Endpoint, entra,
     imds::{self, Imds},
+    registry,
 };
 
 /// Path that describes the cloud.
@@ -72,6 +73,37 @@ impl Endpoint for MachineMetadata {
         let (topology, machine, now) = (self.world.topology(), self.world.machine(&self.node), self.world.now());
         let machine = machine.as_ref().ok().map(|machine| (&topology, machine));
         self.world.with_directory(|directory| self.imds.answer(asked, &request, machine, (directory, now)))
+    }
+}
+
+/// A container registry with this host name.
+pub(super) struct ContainerRegistry(pub(super) Arc<Shared>, pub(super) String);
+
+#[async_trait]
+impl Endpoint for ContainerRegistry {
+    fn serves(&self, host: &str, _: &str) -> bool {
+        host == self.1
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let now = self.0.now();
+        self.0.with_directory(|directory| registry::answer(directory, &self.1, &request, now))
+    }
+}
+
+/// The exchange of service account tokens at this host name.
+pub(super) struct IdentityBinding(pub(super) Arc<Shared>, pub(super) String);
+
+#[async_trait]
+impl Endpoint for IdentityBinding {
+    fn serves(&self, host: &str, path: &str) -> bool {
+        host == self.1 && path == "/"
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let (now, tenant) = (self.0.now(), self.0.topology().tenant);
+        let endpoint = entra::Endpoint { tenant: &tenant, adfs: false };
+        self.0.with_directory(|directory| entra::answer(directory, endpoint, &request, now))
     }
 }
 

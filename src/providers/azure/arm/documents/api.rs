@@ -51,6 +51,7 @@ types! {
     /// Instances of uniform scale sets.
     SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSetVM";
     AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "AvailabilitySet";
+    DISKS = "Microsoft.Compute/disks" "2024-03-02", "2018-06-01", Compute, "Disk";
     /// Network interfaces outside scale sets.
     INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "Interface";
     /// Network interfaces of all instances of a scale set, or of one.

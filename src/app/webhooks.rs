@@ -1,0 +1,132 @@
+//! The webhook port of a manager: which webhooks it has, and who is told whom to trust.
+//!
+//! In: the configuration, the provider's webhooks. Out: a listening port and a health check, or why the process must not start. Where the
+//! program makes its own certificate, its authority is written into the webhook configurations that `--webhook-configurations` names.
+//! Every replica has an authority of its own, and all of them stand there; so every replica writes, leading or not.
+
+mod authorities;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use super::start_error::ManagerStartError;
+use crate::{
+    cloud_provider::AdmissionWebhook,
+    metrics::Metrics,
+    runtime::{clock::Clock, shutdown::Shutdown},
+    serving::{self, ServedWebhooks, WebhookServingConfig},
+};
+
+/// How often the configurations are looked at again, and how soon after a failure.
+const CHECK: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(5);
+
+/// A webhook port, and what is wrong with it.
+pub(super) struct RunningWebhooks {
+    problem: watch::Receiver<Option<String>>,
+}
+
+impl RunningWebhooks {
+    /// For `/readyz`.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.problem.borrow().clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Serves the webhooks that are named; `None` when there are none to serve.
+pub(super) async fn start(
+    config: &WebhookServingConfig,
+    known: Vec<Arc<dyn AdmissionWebhook>>,
+    client: kube::Client,
+    (metrics, clock): (&Arc<Metrics>, Clock),
+    background: &Shutdown,
+) -> Result<Option<RunningWebhooks>, ManagerStartError> {
+    let names: Vec<&str> = known.iter().map(|webhook| webhook.name()).collect();
+    let chosen = choose(&config.names, &names).map_err(ManagerStartError::Webhooks)?;
+    let chosen: Vec<_> = known.into_iter().filter(|webhook| chosen.contains(&webhook.name())).collect();
+    if chosen.is_empty() {
+        return Ok(None);
+    }
+    let served = serving::serve_webhooks(config, chosen, Arc::clone(metrics), clock, background).await?;
+    let (told, problem) = watch::channel(None);
+    if !config.configurations.is_empty() {
+        background.spawn(keep_trusted(served, config.clone(), client, clock, told, background.clone()));
+    }
+    Ok(Some(RunningWebhooks { problem }))
+}
+
+/// The names that `wanted` chooses: `*` all, a name that one, `-name` not that one. Unknown names are an error.
+fn choose(wanted: &[String], known: &[&'static str]) -> Result<Vec<&'static str>, String> {
+    let words = || wanted.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
+    let is_known = |word: &str| word == "*" || known.contains(&word.strip_prefix('-').unwrap_or(word));
+    if let Some(unknown) = words().find(|word| !is_known(word)) {
+        let known = if known.is_empty() { "this provider has none".to_owned() } else { known.join(", ") };
+        return Err(format!("--webhooks: unknown webhook {unknown:?}; known: {known}"));
+    }
+    let all = words().any(|word| word == "*");
+    let is_chosen = |name: &&str| {
+        let named = words().any(|word| word == *name);
+        named || (all && !words().any(|word| word.strip_prefix('-') == Some(*name)))
+    };
+    Ok(known.iter().filter(|name| is_chosen(name)).copied().collect())
+}
+
+/// Writes the authority wherever it is missing, for as long as the process lives: it is renewed, and others replace configurations.
+async fn keep_trusted(
+    served: ServedWebhooks,
+    config: WebhookServingConfig,
+    client: kube::Client,
+    clock: Clock,
+    problem: watch::Sender<Option<String>>,
+    stop: Shutdown,
+) {
+    loop {
+        let written = match served.own_authority() {
+            Some(authority) => authorities::write_all(&client, &config, &authority, clock.wall()).await,
+            None => Ok(()),
+        };
+        let pause = if written.is_ok() { CHECK } else { RETRY };
+        let new = written.err();
+        problem.send_if_modified(|told| {
+            let is_new = *told != new;
+            if let Some(reason) = new.as_ref().filter(|_| is_new) {
+                tracing::warn!(reason, "cannot write the authority of the webhooks' certificate; trying again");
+            }
+            *told = new;
+            is_new
+        });
+        tokio::select! {
+            () = stop.begun() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_chosen_as_controllers_are() {
+        let known = ["a", "b"];
+        for (wanted, chosen) in [
+            (&[][..], &[][..]),
+            (&[""], &[]),
+            (&["*"], &["a", "b"]),
+            (&["b"], &["b"]),
+            (&["*", "-b"], &["a"]),
+            (&["-b", "*"], &["a"]),
+            (&["-b"], &[]),
+            (&["b", "-b"], &["b"]),
+        ] {
+            let wanted: Vec<String> = wanted.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(choose(&wanted, &known).unwrap(), chosen, "{wanted:?}");
+        }
+        for unknown in ["c", "-c", "**"] {
+            assert!(choose(&[unknown.to_owned()], &known).unwrap_err().contains("known: a, b"), "{unknown}");
+        }
+        assert!(choose(&["a".to_owned()], &[]).unwrap_err().contains("this provider has none"));
+        assert_eq!(choose(&["*".to_owned()], &[]).unwrap(), [""; 0]);
+    }
+}

@@ -1,0 +1,155 @@
+//! `acr-credential-provider`: credentials for the kubelet, which pulls images from Azure Container Registry.
+//!
+//! In: the words after the program's or the subcommand's name. Out: an [`ImageCredentialOptions`]. The flags are rows of a table in
+//! [`flags`](super::flags), those of the log being the manager's.
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::{
+    arguments::{self, FlagArguments},
+    command::{CliCommand as Parsed, ImageCredentialOptions},
+    flags::{
+        TypedFlag,
+        acr_credential_provider::{
+            IB_APISERVER_IP, IB_CA_FILE, IB_DEFAULT_CLIENT_ID, IB_DEFAULT_TENANT_ID, IB_SNI_NAME, REGISTRY_MIRROR, SECTIONS,
+        },
+        generic,
+    },
+    health_probe_proxy::logging,
+    usage_errors::{UsageError, UsageErrors},
+    value::VersionRequest,
+    version::{VERSION, VERSION_WORD},
+};
+use crate::cloud_provider::config::{IdentityBindingConfig, ImageCredentialConfig};
+
+/// Name of the subcommand, and of the program that is nothing else.
+pub const NAME: &str = "acr-credential-provider";
+/// The one argument.
+const CONFIG_FILE: &str = "config-file";
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let command = Command::new(NAME)
+        .about("Answers the kubelet, on stdin and stdout, with credentials for images in Azure Container Registry")
+        .args_override_self(true)
+        .disable_version_flag(true)
+        .arg(Arg::new(CONFIG_FILE).value_name("azure.json").help("The provider's configuration"));
+    SECTIONS.iter().fold(command, |command, section| {
+        command.args(section.flags.iter().map(|spec| arguments::argument(spec).help_heading(section.title)))
+    })
+}
+
+/// Reads the subcommand's words.
+pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
+    let arguments = FlagArguments::new(matches, SECTIONS.iter().flat_map(|section| section.flags.iter()));
+    mistakes.add_invalid_values(&arguments);
+    let file = matches.get_one::<String>(CONFIG_FILE).map(String::as_str).unwrap_or_default();
+    if file == VERSION_WORD || arguments.read(&generic::VERSION) != VersionRequest::No {
+        return mistakes.finish(Ok(Parsed::Print(format!("{NAME} {VERSION}\n"))));
+    }
+    let mut errors = Vec::new();
+    if file.is_empty() {
+        errors.push("the path of azure.json is missing: it is the one argument".to_owned());
+    }
+    let config = ImageCredentialConfig {
+        cloud_config: file.into(),
+        registry_mirrors: arguments.read(&REGISTRY_MIRROR),
+        identity_binding: identity_binding(&arguments, &mut errors),
+    };
+    let options = ImageCredentialOptions { config, logging: logging(&arguments) };
+    mistakes.finish(if errors.is_empty() { Ok(Parsed::ProvideImageCredentials(Box::new(options))) } else { Err(errors) })
+}
+
+fn identity_binding(arguments: &FlagArguments, errors: &mut Vec<String>) -> Option<IdentityBindingConfig> {
+    let read = |flag: &TypedFlag<String>| arguments.read(flag).trim().to_owned();
+    let binding = IdentityBindingConfig {
+        sni_name: read(&IB_SNI_NAME),
+        api_server: read(&IB_APISERVER_IP),
+        default_client_id: read(&IB_DEFAULT_CLIENT_ID),
+        default_tenant_id: read(&IB_DEFAULT_TENANT_ID),
+        ca_file: read(&IB_CA_FILE).into(),
+    };
+    if binding.sni_name.is_empty() {
+        let lonely = [&IB_APISERVER_IP, &IB_DEFAULT_CLIENT_ID, &IB_DEFAULT_TENANT_ID].into_iter();
+        let lonely = lonely.filter(|flag| !read(flag).is_empty());
+        errors.extend(lonely.map(|flag| format!("--{}: needs --ib-sni-name", flag.spec.name)));
+        return None;
+    }
+    if binding.sni_name.contains('/') {
+        errors.push(format!("--ib-sni-name: want the name of a host without https://, not {:?}", binding.sni_name));
+    }
+    if binding.api_server.is_empty() {
+        errors.push("--ib-sni-name: needs --ib-apiserver-ip".to_owned());
+    }
+    Some(binding)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::parse as parse_words;
+
+    fn read(line: &str) -> Result<Parsed, UsageError> {
+        parse_words(line.split(' ').map(OsString::from), &["azure"], &[])
+    }
+
+    fn config(line: &str) -> ImageCredentialConfig {
+        match read(line) {
+            Ok(Parsed::ProvideImageCredentials(options)) => options.config,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_of_gos_program_mean_the_same() {
+        for program in ["cloud-controller-manager acr-credential-provider", "/var/lib/kubelet/acr-credential-provider"] {
+            let plain = config(&format!("{program} /etc/kubernetes/azure.json"));
+            assert_eq!(plain.cloud_config.to_str(), Some("/etc/kubernetes/azure.json"));
+            assert_eq!((plain.registry_mirrors.len(), plain.identity_binding), (0, None));
+            for mirrors in ["-r a:b,c:d", "--registry-mirror=a:b,c:d", "--registry-mirror a:b,c:d", "-r=a:b -r c:d -v=4"] {
+                for words in [format!("{program} /x {mirrors}"), format!("{program} {mirrors} /x")] {
+                    assert_eq!(config(&words).registry_mirrors, ["a:b", "c:d"], "{words}");
+                }
+            }
+        }
+        let flags = "--ib-sni-name=s --ib-apiserver-ip=10.0.0.1 --ib-default-client-id=c --ib-default-tenant-id=t /x";
+        let binding = config(&format!("acr-credential-provider {flags}")).identity_binding;
+        let expected = IdentityBindingConfig {
+            sni_name: "s".to_owned(),
+            api_server: "10.0.0.1".to_owned(),
+            default_client_id: "c".to_owned(),
+            default_tenant_id: "t".to_owned(),
+            ca_file: "/etc/kubernetes/certs/ca.crt".into(),
+        };
+        assert_eq!(binding, Some(expected));
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (line, told) in [
+            ("", "the path of azure.json is missing"),
+            (" a b", "unexpected argument \"b\""),
+            (" x --ib-sni-name=s", "--ib-sni-name: needs --ib-apiserver-ip"),
+            (" x --ib-apiserver-ip=1.2.3.4", "--ib-apiserver-ip: needs --ib-sni-name"),
+            (" x --ib-default-client-id=c", "--ib-default-client-id: needs --ib-sni-name"),
+            (" x --ib-default-tenant-id=t", "--ib-default-tenant-id: needs --ib-sni-name"),
+            (" x --ib-sni-name=https://s --ib-apiserver-ip=1.2.3.4", "without https://"),
+            (" x --leader-elect=false", "unknown flag --leader-elect"),
+        ] {
+            let error = read(&format!("acr-credential-provider{line}")).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_version_is_printed() {
+        for line in ["acr-credential-provider --version", "acr-credential-provider version"] {
+            assert!(
+                matches!(read(line), Ok(Parsed::Print(text)) if text.starts_with("acr-credential-provider v")),
+                "{line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a registry answers to somebody it does not know. Pure.
+//!
+//! In: the values of `WWW-Authenticate`. Out: the service to name, and where a token is exchanged, which is the registry itself and
+//! nobody else: whoever is told the token can pull as this machine.
+
+use azure_core::http::Url;
+
+/// Longest challenge that is read.
+const LONGEST: usize = 4_096;
+/// Longest name of a service.
+const LONGEST_SERVICE: usize = 256;
+const SCHEME: &str = "bearer";
+
+/// The one challenge of a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryChallenge {
+    pub service: String,
+    /// URL of who gives tokens.
+    pub realm: String,
+}
+
+impl RegistryChallenge {
+    /// Reads the headers: exactly one, `Bearer` with `realm` and `service`, each in quotes or not.
+    pub fn parse(headers: &[&str]) -> Result<Self, String> {
+        let [header] = headers else { return Err(format!("{} challenges; want one of type Bearer", headers.len())) };
+        if header.len() > LONGEST {
+            return Err(format!("a challenge of more than {LONGEST} bytes"));
+        }
+        let (scheme, rest) = header.trim().split_once(char::is_whitespace).unwrap_or((header.trim(), ""));
+        if scheme.to_ascii_lowercase() != SCHEME {
+            return Err("a challenge of another type than Bearer".to_owned());
+        }
+        let mut challenge = Self::default();
+        for (name, value) in parameters(rest).ok_or("a malformed challenge")? {
+            let field = match name.as_str() {
+                "service" => &mut challenge.service,
+                "realm" => &mut challenge.realm,
+                _ => continue,
+            };
+            if !std::mem::replace(field, value).is_empty() {
+                return Err(format!("a challenge with more than one {name}"));
+            }
+        }
+        let is_good =
+            |service: &str| service.len() <= LONGEST_SERVICE && service.bytes().all(|byte| byte.is_ascii_graphic());
+        if challenge.service.is_empty() || challenge.realm.is_empty() || !is_good(&challenge.service) {
+            return Err("a challenge without realm or service".to_owned());
+        }
+        Ok(challenge)
+    }
+}
+
+/// Names in lower case and values of `a=b, c="d"`; `None`: malformed.
+fn parameters(text: &str) -> Option<Vec<(String, String)>> {
+    let mut rest = text.trim();
+    let mut found = Vec::new();
+    loop {
+        let (name, after) = rest.split_once('=')?;
+        let name = name.trim().to_ascii_lowercase();
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+            return None;
+        }
+        let (value, after) = value(after.trim_start())?;
+        found.push((name, value.to_owned()));
+        rest = match after.trim_start() {
+            "" => return Some(found),
+            after => after.strip_prefix(',')?,
+        };
+    }
+}
+
+/// The value at the beginning, and what follows it. Quotes cannot be escaped; no URL and no name of a host has one.
+fn value(text: &str) -> Option<(&str, &str)> {
+    match text.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"'),
+        None => {
+            let (value, after) = text.split_at(text.find(',').unwrap_or(text.len()));
+            let is_good = !value.trim().is_empty() && !value.contains(['"', '=', ' ']);
+            is_good.then_some((value.trim(), after))
+        }
+    }
+}
+
+/// Where `server` exchanges tokens. The realm has to be on that host, and https.
+pub fn exchange_url(realm: &str, server: &str) -> Result<String, String> {
+    let url = Url::parse(realm).map_err(|_| "a realm that is no URL".to_owned())?;
+    let is_own = url.host_str() == Some(server.to_ascii_lowercase().as_str());
+    let is_plain = url.port().is_none() && url.username().is_empty() && url.password().is_none();
+    if url.scheme() != "https" || !is_own || !is_plain {
+        let host: String = url.host_str().unwrap_or_default().chars().take(LONGEST_SERVICE).collect();
+        return Err(format!("a realm at {}://{host}; tokens go to https://{server} alone", url.scheme()));
+    }
+    Ok(format!("https://{}/oauth2/exchange", server.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_or_not() {
+        let expected =
+            RegistryChallenge { service: "foo.azurecr.io".into(), realm: "https://foo.azurecr.io/oauth2/token".into() };
+        for header in [
+            r#"Bearer realm="https://foo.azurecr.io/oauth2/token",service="foo.azurecr.io""#,
+            r#"bearer  service = "foo.azurecr.io" , realm = "https://foo.azurecr.io/oauth2/token""#,
+            "BEARER realm=https://foo.azurecr.io/oauth2/token,service=foo.azurecr.io",
+            r#"Bearer realm="https://foo.azurecr.io/oauth2/token",service=foo.azurecr.io,error="a=b, c""#,
+        ] {
+            assert_eq!(RegistryChallenge::parse(&[header]).as_ref(), Ok(&expected), "{header}");
+        }
+    }
+
+    #[test]
+    fn other_challenges_are_refused() {
+        for (headers, told) in [
+            (&[][..], "0 challenges"),
+            (&["Bearer realm=a,service=b", "Basic realm=a"], "2 challenges"),
+            (&[""], "another type"),
+            (&["Basic realm=\"a\""], "another type"),
+            (&["Bearer"], "malformed"),
+            (&["Bearer realm"], "malformed"),
+            (&["Bearer realm=,service=b"], "malformed"),
+            (&["Bearer realm=\"a,service=b"], "malformed"),
+            (&["Bearer realm=\"a\" service=\"b\""], "malformed"),
+            (&["Bearer realm=\"a\",service=\"b\","], "malformed"),
+            (&["Bearer realm=\"a\",service=\"b\", Basic realm=\"c\""], "malformed"),
+            (&["Bearer realm=\"a\""], "without realm or service"),
+            (&["Bearer realm=\"\",service=\"b\""], "without realm or service"),
+            (&["Bearer realm=\"a\",service=\"b c\""], "without realm or service"),
+            (&["Bearer realm=\"a\",service=\"b\",realm=\"c\""], "more than one realm"),
+        ] {
+            let error = RegistryChallenge::parse(headers).unwrap_err();
+            assert!(error.contains(told), "{headers:?}: {error}");
+        }
+        assert!(RegistryChallenge::parse(&[&format!("Bearer realm={}", "a".repeat(LONGEST))]).is_err());
+    }
+
+    #[test]
+    fn tokens_go_to_the_registry_alone() {
+        for realm in ["https://foo.azurecr.io/oauth2/token", "https://FOO.azurecr.io:443", "https://foo.azurecr.io/?a=b#c"] {
+            let url = exchange_url(realm, "Foo.azurecr.io");
+            assert_eq!(url.as_deref(), Ok("https://foo.azurecr.io/oauth2/exchange"), "{realm}");
+        }
+        for realm in [
+            "",
+            "foo.azurecr.io",
+            "/oauth2/token",
+            "http://foo.azurecr.io/",
+            "https://foo.azurecr.io:8443/",
+            "https://user@foo.azurecr.io/",
+            "https://:secret@foo.azurecr.io/",
+            "https://bar.azurecr.io/",
+            "https://azurecr.io/",
+            "https://foo.azurecr.io.evil.example/",
+            "https://foo.azurecr.io@evil.example/",
+            "https://evil.example/foo.azurecr.io",
+            "https://evil.example\\@foo.azurecr.io/",
+            "file:///foo.azurecr.io",
+        ] {
+            assert!(exchange_url(realm, "foo.azurecr.io").is_err(), "{realm}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A token for Azure becomes a password of one registry.
+//!
+//! In: the registry's host, a token, its tenant. Out: a refresh token of the registry, or what the registry said without any token. What
+//! a challenge may say is decided in [`super::challenge`].
+
+use azure_core::{credentials::Secret, http::Url};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use serde::Deserialize;
+
+use super::challenge::{RegistryChallenge, exchange_url};
+use crate::providers::azure::{
+    auth::safe_line,
+    transport::{ArmTransport, MaxBodySize},
+};
+
+const USER_AGENT: &str = "kubernetes-credentialprovider-acr";
+/// Most bytes of the answer to an exchange.
+const LARGEST: MaxBodySize = MaxBodySize(10 << 20);
+
+/// Asks the registry for its challenge and exchanges the token.
+pub(super) async fn refresh_token(
+    transport: &dyn ArmTransport,
+    server: &str,
+    tenant: &str,
+    token: &Secret,
+) -> Result<Secret, String> {
+    let challenge = challenge(transport, server).await?;
+    let url = exchange_url(&challenge.realm, server)?;
+    let form = form(&challenge.service, tenant, token.secret());
+    let request = Request::post(&url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").extension(LARGEST);
+    let answer = send(transport, request, form).await.map_err(|error| safe_line(&error, &[token.secret()]))?;
+    if answer.status() != StatusCode::OK {
+        return Err(format!("{url} answered HTTP {}{}", answer.status(), reason(answer.body(), token)));
+    }
+    let read: Option<ExchangeAnswer> = serde_json::from_slice(answer.body()).ok();
+    let found = read.map(|answer| answer.refresh_token).filter(|token| !token.is_empty());
+    found.map(Secret::new).ok_or_else(|| format!("{url} answered without a refresh_token"))
+}
+
+async fn challenge(transport: &dyn ArmTransport, server: &str) -> Result<RegistryChallenge, String> {
+    let url = format!("https://{server}/v2/");
+    let answer = send(transport, Request::get(&url), String::new()).await.map_err(|error| safe_line(&error, &[]))?;
+    if answer.status() != StatusCode::UNAUTHORIZED {
+        return Err(format!("{url} answered HTTP {}; want a challenge with 401", answer.status()));
+    }
+    let headers = answer.headers().get_all(header::WWW_AUTHENTICATE).iter();
+    let texts: Option<Vec<&str>> = headers.map(|value| value.to_str().ok()).collect();
+    RegistryChallenge::parse(&texts.unwrap_or_default())
+}
+
+async fn send(
+    transport: &dyn ArmTransport,
+    request: http::request::Builder,
+    body: String,
+) -> Result<Response<Bytes>, String> {
+    let request =
+        request.header(header::USER_AGENT, USER_AGENT).body(Bytes::from(body)).map_err(|error| error.to_string())?;
+    transport.send(request).await.map_err(|error| error.to_string())
+}
+
+/// What the registry says of a refusal.
+fn reason(body: &[u8], token: &Secret) -> String {
+    let read: Option<RegistryErrors> = serde_json::from_slice(body).ok();
+    let first =
+        read.and_then(|read| read.errors.into_iter().next()).map(|error| format!("{}: {}", error.code, error.message));
+    first.map(|text| format!(": {}", safe_line(&text, &[token.secret()]))).unwrap_or_default()
+}
+
+/// The form of an exchange. The tenant is left out when nobody knows it.
+fn form(service: &str, tenant: &str, token: &str) -> String {
+    let fields = [
+        ("grant_type", "access_token_refresh_token"),
+        ("service", service),
+        ("tenant", tenant),
+        ("access_token", token),
+        ("refresh_token", token),
+    ];
+    form_of(&fields.map(|(name, value)| (name, value)))
+}
+
+/// A body of type `application/x-www-form-urlencoded`; empty fields are left out.
+pub(super) fn form_of(fields: &[(&str, &str)]) -> String {
+    let Ok(mut url) = Url::parse("https://form/") else { return String::new() };
+    url.query_pairs_mut().extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));
+    url.query().unwrap_or_default().to_owned()
+}
+
+#[derive(Deserialize)]
+struct ExchangeAnswer {
+    #[serde(default)]
+    refresh_token: String,
+}
+
+#[derive(Deserialize)]
+struct RegistryErrors {
+    #[serde(default)]
+    errors: Vec<RegistryErrorEntry>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RegistryErrorEntry {
+    code: String,
+    message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_encoded() {
+        assert_eq!(
+            form("a b&c", "t", "x+/="),
+            "grant_type=access_token_refresh_token&service=a+b%26c&tenant=t&access_token=x%2B%2F%3D&refresh_token=x%2B%2F%3D"
+        );
+        assert!(!form("s", "", "x").contains("tenant"));
+    }
+
+    #[test]
+    fn a_refusal_is_repeated_without_the_token() {
+        let token = Secret::new("pl4nt3d");
+        let body = br#"{"errors":[{"code":"UNAUTHORIZED","message":"pl4nt3d is not good\nmore"}]}"#;
+        assert_eq!(reason(body, &token), ": UNAUTHORIZED: [secret] is not good");
+        assert_eq!(reason(b"<html>pl4nt3d", &token), "");
+    }
+}

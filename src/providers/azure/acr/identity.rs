@@ -1,0 +1,220 @@
+//! As whom an image is pulled. Pure.
+//!
+//! In: the request, azure.json, flags. Out: an identity, or what it lacks. A mirror belongs to the cluster, so its images are pulled as
+//! the machine whoever the Pod is.
+
+use azure_core::credentials::Secret;
+
+use super::request::ImageCredentialRequest;
+use crate::{
+    cloud_provider::config::IdentityBindingConfig,
+    providers::azure::{
+        auth::{EntraApplication, ManagedIdentityId},
+        config::AzureConfig,
+    },
+};
+
+const CLIENT_ANNOTATION: &str = "kubernetes.azure.com/acr-client-id";
+const TENANT_ANNOTATION: &str = "kubernetes.azure.com/acr-tenant-id";
+/// Longest id of a client or tenant; a tenant may be a domain.
+const LONGEST_ID: usize = 255;
+
+/// Who pulls.
+#[derive(Debug)]
+pub(super) enum ImagePullIdentity<'a> {
+    /// Somebody whose token the registry exchanges for a password.
+    Token(RegistryTokenHolder<'a>),
+    /// The cluster's service principal; the registry takes its secret as a password.
+    ClientSecret { client_id: String, secret: Secret },
+}
+
+/// Who has a token.
+#[derive(Debug)]
+pub(super) enum RegistryTokenHolder<'a> {
+    /// The Pod's service account, by way of the cluster's identity binding.
+    Binding { binding: &'a IdentityBindingConfig, client_id: String, tenant: String },
+    /// The Pod's service account, which an application trusts.
+    ServiceAccount(EntraApplication),
+    /// The machine.
+    Managed { identity: ManagedIdentityId, tenant: String },
+}
+
+/// Chooses. `is_mirrored`: the image names a registry that another one stands in for.
+pub(super) fn choose<'a>(
+    request: &ImageCredentialRequest,
+    config: &AzureConfig,
+    binding: Option<&'a IdentityBindingConfig>,
+    is_mirrored: bool,
+) -> Result<ImagePullIdentity<'a>, String> {
+    let has_token = !request.service_account_token.secret().is_empty();
+    match binding {
+        Some(binding) if !is_mirrored && !has_token => Err(format!(
+            "--ib-sni-name {} needs a service account token in the request: set tokenAttributes in the kubelet's \
+             CredentialProviderConfig",
+            binding.sni_name
+        )),
+        Some(binding) if !is_mirrored => bound(request, config, binding).map(ImagePullIdentity::Token),
+        _ if !is_mirrored && has_token => {
+            let application = EntraApplication {
+                client_id: required(request, CLIENT_ANNOTATION)?,
+                tenant: required(request, TENANT_ANNOTATION)?,
+            };
+            Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application)))
+        }
+        _ => of_cluster(config),
+    }
+}
+
+fn bound<'a>(
+    request: &ImageCredentialRequest,
+    config: &AzureConfig,
+    binding: &'a IdentityBindingConfig,
+) -> Result<RegistryTokenHolder<'a>, String> {
+    let client_id = annotation(request, CLIENT_ANNOTATION)?.unwrap_or(&binding.default_client_id).to_owned();
+    let tenant = annotation(request, TENANT_ANNOTATION)?.unwrap_or(&binding.default_tenant_id);
+    if client_id.is_empty() {
+        return Err(format!(
+            "the service account lacks the annotation {CLIENT_ANNOTATION}, and --ib-default-client-id is not set"
+        ));
+    }
+    let tenant = if tenant.is_empty() { config.tenant_id.trim() } else { tenant }.to_owned();
+    Ok(RegistryTokenHolder::Binding { binding, client_id, tenant })
+}
+
+fn of_cluster<'a>(config: &AzureConfig) -> Result<ImagePullIdentity<'a>, String> {
+    if config.use_managed_identity_extension {
+        let identity = ManagedIdentityId::parse(&config.user_assigned_identity_id);
+        let holder = RegistryTokenHolder::Managed { identity, tenant: config.tenant_id.trim().to_owned() };
+        return Ok(ImagePullIdentity::Token(holder));
+    }
+    if config.aad_client_id.is_empty() || config.aad_client_secret.is_empty() {
+        return Err("azure.json has neither useManagedIdentityExtension nor aadClientId and aadClientSecret".to_owned());
+    }
+    Ok(ImagePullIdentity::ClientSecret {
+        client_id: config.aad_client_id.clone(),
+        secret: Secret::new(config.aad_client_secret.clone()),
+    })
+}
+
+fn required(request: &ImageCredentialRequest, name: &str) -> Result<String, String> {
+    let found = annotation(request, name)?;
+    found.map(str::to_owned).ok_or_else(|| format!("the service account lacks the annotation {name}"))
+}
+
+/// The value of an annotation, if it has one: it goes into URLs and messages.
+fn annotation<'a>(request: &'a ImageCredentialRequest, name: &str) -> Result<Option<&'a str>, String> {
+    let found = request.annotations.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+    let is_good =
+        |id: &str| id.len() <= LONGEST_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    match found {
+        Some(id) if !is_good(id) => {
+            Err(format!("the annotation {name} of the service account is no id: want letters, digits, - and ."))
+        }
+        found => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: &str = CLIENT_ANNOTATION;
+    const TENANT: &str = TENANT_ANNOTATION;
+
+    fn request(token: &str, annotations: &[(&str, &str)]) -> ImageCredentialRequest {
+        ImageCredentialRequest {
+            image: "a.azurecr.io/b".to_owned(),
+            service_account_token: Secret::new(token.to_owned()),
+            annotations: annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        }
+    }
+
+    fn config(managed: bool, client: &str, secret: &str) -> AzureConfig {
+        AzureConfig {
+            use_managed_identity_extension: managed,
+            user_assigned_identity_id: "uid".to_owned(),
+            tenant_id: " t ".to_owned(),
+            aad_client_id: client.to_owned(),
+            aad_client_secret: secret.to_owned(),
+            ..AzureConfig::default()
+        }
+    }
+
+    fn binding(client: &str, tenant: &str) -> IdentityBindingConfig {
+        IdentityBindingConfig {
+            sni_name: "sni".to_owned(),
+            api_server: "10.0.0.1".to_owned(),
+            default_client_id: client.to_owned(),
+            default_tenant_id: tenant.to_owned(),
+            ca_file: "/ca".into(),
+        }
+    }
+
+    fn who(
+        request: &ImageCredentialRequest,
+        config: &AzureConfig,
+        binding: Option<&IdentityBindingConfig>,
+        is_mirrored: bool,
+    ) -> String {
+        match choose(request, config, binding, is_mirrored) {
+            Ok(ImagePullIdentity::Token(RegistryTokenHolder::Binding { client_id, tenant, .. })) => {
+                format!("binding {client_id} {tenant}")
+            }
+            Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application))) => {
+                format!("account {} {}", application.client_id, application.tenant)
+            }
+            Ok(ImagePullIdentity::Token(RegistryTokenHolder::Managed { identity, tenant })) => {
+                format!("{identity:?} {tenant}")
+            }
+            Ok(ImagePullIdentity::ClientSecret { client_id, secret }) => format!("secret {client_id} {}", secret.secret()),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn the_pod_comes_first_and_a_mirror_is_the_machines() {
+        let (managed, principal) = (config(true, "", ""), config(false, "sp", "pw"));
+        let (named, default) = ([(CLIENT, "c"), (TENANT, "u")], binding("dc", "dt"));
+        for (token, annotations, config, bound, mirrored, expected) in [
+            ("", &[][..], &managed, None, false, "Client(\"uid\") t"),
+            ("", &named, &managed, None, false, "Client(\"uid\") t"),
+            ("x", &named, &managed, None, false, "account c u"),
+            ("x", &named, &principal, None, false, "account c u"),
+            ("x", &named, &managed, None, true, "Client(\"uid\") t"),
+            ("x", &named, &managed, Some(&default), false, "binding c u"),
+            ("x", &[], &managed, Some(&default), false, "binding dc dt"),
+            ("x", &[(CLIENT, "c")], &managed, Some(&binding("", "")), false, "binding c t"),
+            ("x", &[(CLIENT, " ")], &managed, Some(&default), false, "binding dc dt"),
+            ("x", &[], &managed, Some(&default), true, "Client(\"uid\") t"),
+            ("", &[], &principal, None, false, "secret sp pw"),
+            ("x", &named, &principal, Some(&default), true, "secret sp pw"),
+        ] {
+            assert_eq!(
+                who(&request(token, annotations), config, bound, mirrored),
+                expected,
+                "{token} {annotations:?} {mirrored}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (managed, bound) = (config(true, "", ""), binding("", ""));
+        let long = "a".repeat(LONGEST_ID + 1);
+        for (token, annotations, config, bound, told) in [
+            ("x", &[(CLIENT, "c")][..], &managed, None, TENANT),
+            ("x", &[(TENANT, "t")], &managed, None, CLIENT),
+            ("x", &[(TENANT, "t"), (CLIENT, "")], &managed, None, CLIENT),
+            ("x", &[(TENANT, "../t"), (CLIENT, "c")], &managed, None, "no id"),
+            ("x", &[(TENANT, &long), (CLIENT, "c")], &managed, None, "no id"),
+            ("", &[(CLIENT, "c")], &managed, Some(&bound), "tokenAttributes"),
+            ("x", &[], &managed, Some(&bound), "--ib-default-client-id"),
+            ("x", &[(CLIENT, "a b")], &managed, Some(&bound), "no id"),
+            ("", &[], &config(false, "", "pw"), None, "neither"),
+            ("", &[], &config(false, "sp", ""), None, "neither"),
+        ] {
+            let error = choose(&request(token, annotations), config, bound, false).unwrap_err();
+            assert!(error.contains(told), "{annotations:?}: {error}");
+        }
+    }
+}

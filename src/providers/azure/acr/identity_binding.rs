@@ -1,0 +1,88 @@
+//! Tokens by way of an identity binding: the cluster's API server exchanges a service account token for one of Entra.
+//!
+//! In: where it is, the service account token, the application. Out: a token for registries, or what to mend. The server is trusted for
+//! the cluster's certificate authority alone, is reached at a given address, and never through a proxy.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use azure_core::{credentials::Secret, http::Url};
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+
+use super::{exchange::form_of, wires::ImageCredentialWires};
+use crate::{
+    cloud_provider::config::IdentityBindingConfig,
+    providers::azure::{
+        auth::{PinnedHost, safe_line},
+        transport::ArmTransport,
+    },
+};
+
+/// For looking up a name in `--ib-apiserver-ip`.
+const LOOKUP: Duration = Duration::from_secs(10);
+/// Most bytes of the certificate authorities.
+const LARGEST_AUTHORITIES: u64 = 1 << 20;
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+#[derive(Deserialize)]
+struct BindingAnswer {
+    #[serde(default)]
+    access_token: String,
+}
+
+/// A token of the application `client_id` for `scope`.
+pub(super) async fn token(
+    binding: &IdentityBindingConfig,
+    wires: &dyn ImageCredentialWires,
+    client_id: &str,
+    assertion: &Secret,
+    scope: &str,
+) -> Result<Secret, String> {
+    let (url, transport) = open(binding, wires).await?;
+    let form = form_of(&[
+        ("grant_type", "client_credentials"),
+        ("client_assertion_type", ASSERTION_TYPE),
+        ("scope", scope),
+        ("client_assertion", assertion.secret()),
+        ("client_id", client_id),
+    ]);
+    let request = Request::post(url.as_str()).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    let request = request.body(Bytes::from(form)).map_err(|error| error.to_string())?;
+    let failed = |text: String| format!("--ib-sni-name {}: {}", binding.sni_name, safe_line(&text, &[assertion.secret()]));
+    let answer = transport.send(request).await.map_err(|error| failed(error.to_string()))?;
+    if answer.status() != StatusCode::OK {
+        return Err(failed(format!("the token was refused with HTTP {}", answer.status())));
+    }
+    let read: Option<BindingAnswer> = serde_json::from_slice(answer.body()).ok();
+    let found = read.map(|answer| answer.access_token).filter(|token| !token.is_empty());
+    found.map(Secret::new).ok_or_else(|| failed("the answer has no access_token".to_owned()))
+}
+
+async fn open(
+    binding: &IdentityBindingConfig,
+    wires: &dyn ImageCredentialWires,
+) -> Result<(Url, Arc<dyn ArmTransport>), String> {
+    let bad_name = || format!("--ib-sni-name {}: want the name of a host", binding.sni_name);
+    let url = Url::parse(&format!("https://{}/", binding.sni_name)).map_err(|_| bad_name())?;
+    let name = url.host_str().filter(|_| url.path() == "/" && url.username().is_empty()).ok_or_else(bad_name)?.to_owned();
+    let bad_file = |why: String| format!("--ib-ca-file {}: {why}", binding.ca_file.display());
+    let file = tokio::fs::File::open(&binding.ca_file).await.map_err(|error| bad_file(error.to_string()))?;
+    let mut authorities = Vec::new();
+    file.take(LARGEST_AUTHORITIES).read_to_end(&mut authorities).await.map_err(|error| bad_file(error.to_string()))?;
+    let host = PinnedHost { name, address: address(&binding.api_server).await?, authorities };
+    Ok((url, wires.pinned(&host).map_err(|error| bad_file(error.to_string()))?))
+}
+
+async fn address(server: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = server.parse() {
+        return Ok(address);
+    }
+    let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((server, 443))).await;
+    let bad = |why: String| format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: {why}");
+    let mut found = found
+        .map_err(|_| bad(format!("no answer within {} s", LOOKUP.as_secs())))?
+        .map_err(|error| bad(error.to_string()))?;
+    found.next().map(|found| found.ip()).ok_or_else(|| bad("it has none".to_owned()))
+}

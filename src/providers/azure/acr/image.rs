@@ -1,0 +1,160 @@
+//! Which registry an image comes from, and which one stands in for it. Pure.
+//!
+//! In: an image as the kubelet names it, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it is one of
+//! Azure's. Only the host decides: what stands behind the first slash is the registry's own business.
+
+/// What single-label registries are called in any of Azure's clouds.
+const WELL_KNOWN: &[&str] = &["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];
+
+/// Images of `source` come from `target`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryMirror {
+    pub source: String,
+    pub target: String,
+}
+
+impl RegistryMirror {
+    /// Reads `source:target`; spaces do not count.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text: String = text.split_whitespace().collect();
+        match text.split(':').collect::<Vec<_>>()[..] {
+            [source, target] if !source.is_empty() && !target.is_empty() => {
+                Some(Self { source: source.to_owned(), target: target.to_owned() })
+            }
+            _ => None,
+        }
+    }
+
+    /// What follows the source in `image`; the source ends where a part of the image's name does.
+    fn rest<'a>(&self, image: &'a str) -> Option<&'a str> {
+        image
+            .strip_prefix(&self.source)
+            .filter(|rest| rest.is_empty() || rest.starts_with('/') || self.source.ends_with('/'))
+    }
+}
+
+/// A registry of Azure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageRegistry {
+    /// Its host.
+    pub server: String,
+    /// What it stands in for, when the image names a mirrored registry.
+    pub source: Option<String>,
+}
+
+/// The registry of `image`; `None`: it is none of Azure's. `suffix`: how the cloud's registries end; empty: it has none.
+pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Option<ImageRegistry> {
+    let fitting = mirrors.iter().filter_map(|mirror| Some((mirror, mirror.rest(image)?)));
+    let (target, source) = match fitting.max_by_key(|(mirror, _)| mirror.source.len()) {
+        Some((mirror, rest)) => (format!("{}{rest}", mirror.target), Some(mirror.source.clone())),
+        None => (image.to_owned(), None),
+    };
+    let server = target.split('/').next().unwrap_or_default();
+    is_registry(server, suffix).then(|| ImageRegistry { server: server.to_owned(), source })
+}
+
+/// Names under the patterns with which the kubelet finds credentials: the clouds' registries, and `suffix`.
+pub(super) fn patterns(suffix: &str) -> Vec<String> {
+    let custom = (!suffix.is_empty() && !WELL_KNOWN.contains(&suffix)).then_some(suffix);
+    WELL_KNOWN.iter().copied().chain(custom).map(|suffix| format!("*.{suffix}")).collect()
+}
+
+fn is_registry(server: &str, suffix: &str) -> bool {
+    let host = server.to_ascii_lowercase();
+    let is_below = |suffix: &str| host.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
+    let is_well_known = WELL_KNOWN.iter().filter_map(|suffix| is_below(suffix)).any(is_alphanumeric);
+    is_well_known || (!suffix.is_empty() && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
+}
+
+fn is_alphanumeric(label: &str) -> bool {
+    !label.is_empty() && label.len() <= 63 && label.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// A label of a DNS name.
+fn is_label(label: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mirrors(list: &[&str]) -> Vec<RegistryMirror> {
+        list.iter().filter_map(|text| RegistryMirror::parse(text)).collect()
+    }
+
+    #[test]
+    fn only_the_host_decides() {
+        for (image, suffix, server) in [
+            ("foo.azurecr.io/bar/image:version", "azurecr.io", Some("foo.azurecr.io")),
+            ("foo.azurecr.cn/bar/image:version", "azurecr.io", Some("foo.azurecr.cn")),
+            ("foo.azurecr.de/bar/image@sha256:00", "azurecr.io", Some("foo.azurecr.de")),
+            ("foo.azurecr.us/bar", "", Some("foo.azurecr.us")),
+            ("foo.azurecr.io", "", Some("foo.azurecr.io")),
+            ("Foo.AzureCR.io/x", "", Some("Foo.AzureCR.io")),
+            ("my-registry-a1b2.azurecr.io/x", "azurecr.io", Some("my-registry-a1b2.azurecr.io")),
+            ("my-registry.azurecr.io/x", "azurecr.cn", None),
+            ("foo.registry.local.cloud/x", "registry.local.cloud", Some("foo.registry.local.cloud")),
+            ("a.b.registry.local.cloud/x", "registry.local.cloud", Some("a.b.registry.local.cloud")),
+            ("registry.local.cloud/x", "registry.local.cloud", None),
+            ("azurecr.io/x", "azurecr.io", None),
+            (".azurecr.io/x", "azurecr.io", None),
+            ("evilazurecr.io/x", "azurecr.io", None),
+            ("evil.example/azurecr.io/x", "azurecr.io", None),
+            ("evil.example/foo.azurecr.io/x", "azurecr.io", None),
+            ("foo.azurecr.io.evil.example/x", "azurecr.io", None),
+            ("foo.azurecr.io:8443/x", "azurecr.io", None),
+            ("foo.azurecr.io@evil.example/x", "azurecr.io", None),
+            ("foo@evil.azurecr.io/x", "azurecr.io", None),
+            ("foo.azurecr.io\\evil/x", "azurecr.io", None),
+            ("-foo.azurecr.io/x", "azurecr.io", None),
+            ("foo..azurecr.io/x", "azurecr.io", None),
+            ("föö.azurecr.io/x", "azurecr.io", None),
+            ("mcr.microsoft.com/x", "azurecr.io", None),
+            ("nginx", "azurecr.io", None),
+            ("", "azurecr.io", None),
+        ] {
+            let found = registry_of(image, &[], suffix);
+            assert_eq!(found.as_ref().map(|found| found.server.as_str()), server, "{image} {suffix}");
+            assert!(found.is_none_or(|found| found.source.is_none()));
+        }
+    }
+
+    #[test]
+    fn mirrors_replace_whole_parts_and_the_longest_counts() {
+        let mirrors = mirrors(&[
+            "mcr.microsoft.com:abc.azurecr.io",
+            " mcr.microsoft.com/oss : oss.azurecr.io/cache ",
+            "quay.io:mirror.example",
+        ]);
+        for (image, server, source) in [
+            ("mcr.microsoft.com/bar/image:version", Some("abc.azurecr.io"), Some("mcr.microsoft.com")),
+            ("mcr.microsoft.com/oss/image:version", Some("oss.azurecr.io"), Some("mcr.microsoft.com/oss")),
+            ("mcr.microsoft.com/ossx/image", Some("abc.azurecr.io"), Some("mcr.microsoft.com")),
+            ("mcr.microsoft.com.evil.example/x", None, None),
+            ("mcr.microsoft.comx", None, None),
+            ("quay.io/x", None, None),
+            ("foo.azurecr.io/mcr.microsoft.com/x", Some("foo.azurecr.io"), None),
+        ] {
+            let found = registry_of(image, &mirrors, "azurecr.io");
+            let expected = server.map(|server| ImageRegistry { server: server.into(), source: source.map(str::to_owned) });
+            assert_eq!(found, expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn malformed_mirrors_are_none() {
+        for text in ["", "a", "a:", ":b", ":", "a:b:c", "localhost:5000:a.azurecr.io"] {
+            assert_eq!(RegistryMirror::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_suffix_has_one_pattern() {
+        let usual = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"];
+        assert_eq!(patterns("azurecr.us"), usual);
+        assert_eq!(patterns(""), usual);
+        assert_eq!(patterns("azurecr.local"), [&usual[..], &["*.azurecr.local"]].concat());
+    }
+}

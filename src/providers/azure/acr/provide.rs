@@ -1,0 +1,180 @@
+//! From a request to a response: who pulls, the token, the registry's password.
+//!
+//! In: the flags, the kubelet's request, the environment. Out: the response, or one line that says what to mend.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use azure_core::credentials::Secret;
+use tokio::io::AsyncReadExt;
+
+use super::{
+    exchange::refresh_token,
+    identity::{ImagePullIdentity, RegistryTokenHolder, choose},
+    identity_binding,
+    image::{ImageRegistry, RegistryMirror, patterns, registry_of},
+    request::{ImageCredentialRequest, RegistryLogin, response},
+    wires::{ImageCredentialWires, NetworkWires},
+};
+use crate::{
+    cloud_provider::config::ImageCredentialConfig,
+    providers::azure::{
+        auth::{AuthError, CloudEndpoints, cloud_endpoints, federated_token, managed_identity_token},
+        config::{AzureConfig, FindingSeverity, MAX_BYTES, decode},
+        provider::environment,
+    },
+};
+
+/// What a token has to be for.
+const SCOPE: &str = "https://containerregistry.azure.net/.default";
+/// User name that goes with a refresh token.
+const TOKEN_USER: &str = "00000000-0000-0000-0000-000000000000";
+/// Registries that let anybody read are asked without a login.
+const ANONYMOUS: &str = "*.azurecr.*";
+/// How long the kubelet keeps logins; refresh tokens count for longer.
+const CACHED: Duration = Duration::from_secs(60 * 60);
+/// What of azure.json counts here; a mistake elsewhere is the manager's to tell.
+const FIELDS_READ: &[&str] = &[
+    "",
+    "cloud",
+    "tenantId",
+    "resourceManagerEndpoint",
+    "disableAzureStackCloud",
+    "identitySystem",
+    "useManagedIdentityExtension",
+    "userAssignedIdentityID",
+    "aadClientId",
+    "aadClientSecret",
+];
+
+/// Why there is no response. Never holds a token or a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImageCredentialError {
+    #[error("request: {0}")]
+    Request(String),
+    #[error("{path}: {problem}")]
+    Configuration { path: String, problem: String },
+    #[error("{image}: {problem}")]
+    Identity { image: String, problem: String },
+    #[error("{image}: {error}")]
+    Token { image: String, error: AuthError },
+    #[error("registry {server}: {problem}")]
+    Registry { server: String, problem: String },
+}
+
+/// Answers over the network, with the process's environment.
+pub async fn provide(config: ImageCredentialConfig, request: Vec<u8>) -> Result<String, ImageCredentialError> {
+    let environment = environment();
+    provide_with(&config, &request, &environment, &NetworkWires(environment.clone())).await
+}
+
+/// The same with another wire and environment.
+pub async fn provide_with(
+    config: &ImageCredentialConfig,
+    request: &[u8],
+    environment: &BTreeMap<String, String>,
+    wires: &dyn ImageCredentialWires,
+) -> Result<String, ImageCredentialError> {
+    let request = ImageCredentialRequest::parse(request).map_err(ImageCredentialError::Request)?;
+    let azure = read_config(&config.cloud_config).await?;
+    let cloud = cloud_endpoints(&azure, environment, wires.cloud().as_ref()).await.map_err(|error| {
+        ImageCredentialError::Configuration { path: config.cloud_config.display().to_string(), problem: error.to_string() }
+    })?;
+    let registry = registry_of(&request.image, &mirrors(config), &cloud.registry_suffix);
+    let Some(registry) = registry else {
+        tracing::info!(image = request.image, "image of no Azure registry: empty response");
+        return Ok(response(&BTreeMap::new(), Duration::ZERO));
+    };
+    let provider = RegistryLogins { config, azure: &azure, cloud: &cloud, environment, wires };
+    let mut logins = provider.logins(&request, &registry).await?;
+    logins.insert(ANONYMOUS.to_owned(), RegistryLogin::anonymous());
+    Ok(response(&logins, CACHED))
+}
+
+fn mirrors(config: &ImageCredentialConfig) -> Vec<RegistryMirror> {
+    let entries = config.registry_mirrors.iter().filter(|entry| !entry.trim().is_empty());
+    let read = |entry: &String| {
+        let mirror = RegistryMirror::parse(entry);
+        if mirror.is_none() {
+            tracing::error!(entry, "--registry-mirror: want source:target; entry skipped");
+        }
+        mirror
+    };
+    entries.filter_map(read).collect()
+}
+
+async fn read_config(path: &Path) -> Result<AzureConfig, ImageCredentialError> {
+    let bad = |problem: String| ImageCredentialError::Configuration { path: path.display().to_string(), problem };
+    let file = tokio::fs::File::open(path).await.map_err(|error| bad(error.to_string()))?;
+    let mut bytes = Vec::new();
+    // One more than is decoded, so that the decoder sees that there is too much.
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(|error| bad(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad("not UTF-8 text".to_owned()))?;
+    let decoded = decode(&text);
+    let mut errors = decoded.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error);
+    match errors.find(|finding| FIELDS_READ.contains(&finding.field.as_str())) {
+        Some(finding) => Err(bad(finding.to_string())),
+        None => Ok(decoded.config),
+    }
+}
+
+struct RegistryLogins<'a> {
+    config: &'a ImageCredentialConfig,
+    azure: &'a AzureConfig,
+    cloud: &'a CloudEndpoints,
+    environment: &'a BTreeMap<String, String>,
+    wires: &'a dyn ImageCredentialWires,
+}
+
+impl RegistryLogins<'_> {
+    /// Logins by pattern.
+    async fn logins(
+        &self,
+        request: &ImageCredentialRequest,
+        registry: &ImageRegistry,
+    ) -> Result<BTreeMap<String, RegistryLogin>, ImageCredentialError> {
+        let binding = self.config.identity_binding.as_ref();
+        let identity = choose(request, self.azure, binding, registry.source.is_some())
+            .map_err(|problem| ImageCredentialError::Identity { image: request.image.clone(), problem })?;
+        let holder = match identity {
+            ImagePullIdentity::Token(holder) => holder,
+            ImagePullIdentity::ClientSecret { client_id, secret } => {
+                let login = RegistryLogin { username: client_id, password: secret };
+                let patterns = patterns(&self.cloud.registry_suffix).into_iter();
+                return Ok(patterns.map(|pattern| (pattern, login.clone())).collect());
+            }
+        };
+        let (token, tenant) = self.token(request, holder).await?;
+        let refresh = refresh_token(self.wires.cloud().as_ref(), &registry.server, &tenant, &token).await;
+        let password =
+            refresh.map_err(|problem| ImageCredentialError::Registry { server: registry.server.clone(), problem })?;
+        let login = RegistryLogin { username: TOKEN_USER.to_owned(), password };
+        let places = [Some(registry.server.clone()), registry.source.clone()];
+        Ok(places.into_iter().flatten().map(|place| (place, login.clone())).collect())
+    }
+
+    /// A token, and the tenant it comes from.
+    async fn token(
+        &self,
+        request: &ImageCredentialRequest,
+        holder: RegistryTokenHolder<'_>,
+    ) -> Result<(Secret, String), ImageCredentialError> {
+        let image = || request.image.clone();
+        let refused = |error| ImageCredentialError::Token { image: image(), error };
+        let (transport, assertion) = (self.wires.cloud(), &request.service_account_token);
+        match holder {
+            RegistryTokenHolder::Binding { binding, client_id, tenant } => {
+                let found = identity_binding::token(binding, self.wires, &client_id, assertion, SCOPE).await;
+                Ok((found.map_err(|problem| ImageCredentialError::Identity { image: image(), problem })?, tenant))
+            }
+            RegistryTokenHolder::ServiceAccount(application) => {
+                let tenant = application.tenant.clone();
+                let found = federated_token(application, assertion.clone(), SCOPE, self.cloud, transport).await;
+                Ok((found.map_err(refused)?.secret(), tenant))
+            }
+            RegistryTokenHolder::Managed { identity, tenant } => {
+                let found = managed_identity_token(identity, SCOPE, self.environment, transport).await;
+                Ok((found.map_err(refused)?.secret(), tenant))
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What the kubelet asks and is answered. Pure.
+//!
+//! In: a `CredentialProviderRequest`, bounded. Out: its fields, or what is wrong with it; and a `CredentialProviderResponse` as text.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use azure_core::credentials::Secret;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::flags::duration;
+
+/// The one version that is spoken.
+const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
+const REQUEST: &str = "CredentialProviderRequest";
+/// Characters of an image; registries allow far fewer.
+const LONGEST_IMAGE: usize = 4_096;
+/// Characters of foreign text that are repeated.
+const SHOWN: usize = 64;
+
+/// One image, and for whom it is.
+#[derive(Clone)]
+pub struct ImageCredentialRequest {
+    pub image: String,
+    /// Token of the Pod's service account; empty when the kubelet sends none.
+    pub service_account_token: Secret,
+    /// Those annotations of the service account that the kubelet is told to send.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for ImageCredentialRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageCredentialRequest").field("image", &self.image).finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KubeletRequest {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    image: Option<String>,
+    #[serde(default)]
+    service_account_token: Option<String>,
+    #[serde(default)]
+    service_account_annotations: Option<BTreeMap<String, String>>,
+}
+
+impl ImageCredentialRequest {
+    /// Reads a request. The error repeats nothing of it but its version and kind.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        // The parser's own error may quote what was found, a token among it.
+        let malformed = || format!("no {REQUEST} in JSON");
+        // Fields may come by place in a list, for the parser.
+        let text = Some(text).filter(|text| text.trim_ascii_start().starts_with(b"{")).ok_or_else(malformed)?;
+        let request: KubeletRequest = serde_json::from_slice(text).map_err(|_| malformed())?;
+        if (request.api_version.as_str(), request.kind.as_str()) != (VERSION, REQUEST) {
+            let (version, kind) = (shown(&request.api_version), shown(&request.kind));
+            return Err(format!("{kind:?} of {version:?} is not supported: want {REQUEST} of {VERSION}"));
+        }
+        let image = request.image.unwrap_or_default();
+        if image.is_empty() || image.len() > LONGEST_IMAGE || image.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(format!("image: want the name of an image, at most {LONGEST_IMAGE} bytes, without spaces"));
+        }
+        Ok(Self {
+            image,
+            service_account_token: Secret::new(request.service_account_token.unwrap_or_default()),
+            annotations: request.service_account_annotations.unwrap_or_default(),
+        })
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+/// User name and password.
+#[derive(Clone)]
+pub(super) struct RegistryLogin {
+    pub(super) username: String,
+    pub(super) password: Secret,
+}
+
+impl RegistryLogin {
+    /// For registries that let anybody read.
+    pub(super) fn anonymous() -> Self {
+        Self { username: String::new(), password: Secret::new(String::new()) }
+    }
+}
+
+/// The response: logins by the pattern of registries, and for how long the kubelet may keep them.
+pub(super) fn response(logins: &BTreeMap<String, RegistryLogin>, cached: Duration) -> String {
+    let login = |login: &RegistryLogin| json!({"username": login.username, "password": login.password.secret()});
+    let auth: BTreeMap<_, _> = logins.iter().map(|(pattern, found)| (pattern, login(found))).collect();
+    let response = json!({
+        "kind": "CredentialProviderResponse", "apiVersion": VERSION,
+        "cacheKeyType": "Registry", "cacheDuration": duration::format(cached), "auth": auth,
+    });
+    response.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(fields: &str) -> Result<ImageCredentialRequest, String> {
+        let text = format!(r#"{{"apiVersion":"{VERSION}","kind":"{REQUEST}"{fields}}}"#);
+        ImageCredentialRequest::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn fields_are_read_and_unknown_ones_passed_over() {
+        let read =
+            request(r#","image":"a/b:c","serviceAccountToken":"pl4nt3d","serviceAccountAnnotations":{"a":"b"},"x":1"#)
+                .unwrap();
+        assert_eq!((read.image.as_str(), read.service_account_token.secret()), ("a/b:c", "pl4nt3d"));
+        assert_eq!(read.annotations["a"], "b");
+        assert!(!format!("{read:?}").contains("pl4nt3d"));
+        let read = request(r#","image":"a","serviceAccountToken":null,"serviceAccountAnnotations":null"#).unwrap();
+        assert_eq!((read.service_account_token.secret(), read.annotations.len()), ("", 0));
+    }
+
+    #[test]
+    fn bad_requests_are_told_without_their_content() {
+        let other = |version: &str, kind: &str| format!(r#"{{"apiVersion":"{version}","kind":"{kind}","image":"a"}}"#);
+        for (text, told) in [
+            (String::new(), "no CredentialProviderRequest in JSON"),
+            ("[]".to_owned(), "no CredentialProviderRequest in JSON"),
+            (r#"{"serviceAccountToken":{"x":"pl4nt3d"}}"#.to_owned(), "no CredentialProviderRequest in JSON"),
+            (r#"{"serviceAccountToken":"pl4nt3d" pl4nt3d"#.to_owned(), "no CredentialProviderRequest in JSON"),
+            ("{}".to_owned(), "\"\" of \"\" is not supported"),
+            (other("credentialprovider.kubelet.k8s.io/v1beta1", REQUEST), "v1beta1\" is not supported: want"),
+            (other(VERSION, "CredentialProviderResponse"), "\"CredentialProviderResponse\" of"),
+            (other(&"v".repeat(500), REQUEST), "is not supported"),
+        ] {
+            let error = ImageCredentialRequest::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(told) && !error.contains("pl4nt3d") && error.len() < 300, "{text}: {error}");
+        }
+        for fields in ["", r#","image":"""#, r#","image":null"#, r#","image":"a b""#, r#","image":"a\nb""#] {
+            assert!(request(fields).unwrap_err().starts_with("image: "), "{fields}");
+        }
+        let long = "a".repeat(LONGEST_IMAGE + 1);
+        assert!(request(&format!(r#","image":"{long}""#)).unwrap_err().starts_with("image: "));
+    }
+
+    #[test]
+    fn the_response_is_the_kubelets() {
+        let login = RegistryLogin { username: "u".to_owned(), password: Secret::new("p") };
+        let text = response(&BTreeMap::from([("a.azurecr.io".to_owned(), login)]), Duration::from_secs(3_600));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            value,
+            json!({
+                "kind": "CredentialProviderResponse", "apiVersion": VERSION, "cacheKeyType": "Registry",
+                "cacheDuration": "1h0m0s", "auth": {"a.azurecr.io": {"username": "u", "password": "p"}},
+            })
+        );
+        assert!(response(&BTreeMap::new(), Duration::ZERO).contains(r#""auth":{},"cacheDuration":"0s""#));
+    }
+}

@@ -1,0 +1,51 @@
+//! The wires of the credential provider. In: the environment. Out: transports, made when something is first sent: a response that needs
+//! no request reads no certificate authorities.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::providers::azure::{
+    auth::{AuthError, PinnedHost, ReqwestTransport},
+    transport::{ArmTransport, ArmTransportError},
+};
+
+/// Where requests go out. Tests put a simulator here.
+pub trait ImageCredentialWires: Send + Sync {
+    /// To the cloud.
+    fn cloud(&self) -> Arc<dyn ArmTransport>;
+    /// To one server of the cluster, without proxy.
+    fn pinned(&self, host: &PinnedHost) -> Result<Arc<dyn ArmTransport>, AuthError>;
+}
+
+/// The network, with the proxies and certificate authorities of the environment.
+pub(super) struct NetworkWires(pub(super) BTreeMap<String, String>);
+
+impl ImageCredentialWires for NetworkWires {
+    fn cloud(&self) -> Arc<dyn ArmTransport> {
+        Arc::new(LazyTransport { environment: self.0.clone(), made: OnceLock::new() })
+    }
+
+    fn pinned(&self, host: &PinnedHost) -> Result<Arc<dyn ArmTransport>, AuthError> {
+        Ok(Arc::new(ReqwestTransport::pinned(host)?))
+    }
+}
+
+struct LazyTransport {
+    environment: BTreeMap<String, String>,
+    made: OnceLock<Result<ReqwestTransport, AuthError>>,
+}
+
+#[async_trait]
+impl ArmTransport for LazyTransport {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        match self.made.get_or_init(|| ReqwestTransport::new(&self.environment)) {
+            Ok(transport) => transport.send(request).await,
+            Err(error) => Err(ArmTransportError::NotSent(error.to_string())),
+        }
+    }
+}

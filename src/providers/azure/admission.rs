@@ -1,0 +1,45 @@
+//! Webhooks. `service-validator` tells the author of a Service at once what Azure's load balancers will say of it later; `pv-labeler` asks
+//! where disks are ([`disk`]).
+//!
+//! In: a Service about to be written, and the configuration at work. Out: warnings, or a refusal with everything that is wrong. The
+//! planner's own parser judges ([`decide`]); the network is not asked about Services, and nothing is written.
+
+mod decide;
+mod disk;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+
+pub(super) use disk::DiskLabeler;
+
+use super::{planner::load_balancer::settings::LoadBalancerSettings, session::Session, session_proxy::current_session};
+use crate::cloud_provider::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
+
+/// Name for `--webhooks`.
+pub const SERVICE_VALIDATOR: &str = "service-validator";
+/// Where it is served.
+pub const SERVICE_VALIDATOR_PATH: &str = "/validate-v1-service";
+
+/// The webhook, on whatever configuration is at work.
+pub(super) struct ServiceValidator {
+    pub(super) session: Arc<ArcSwapOption<Session>>,
+    pub(super) cluster: String,
+}
+
+#[async_trait]
+impl AdmissionWebhook for ServiceValidator {
+    fn name(&self) -> &'static str {
+        SERVICE_VALIDATOR
+    }
+
+    fn path(&self) -> &'static str {
+        SERVICE_VALIDATOR_PATH
+    }
+
+    async fn review(&self, request: &AdmissionRequest) -> Result<AdmissionAnswer, String> {
+        let session = current_session(&self.session).map_err(|error| error.to_string())?;
+        Ok(decide::decide(request, &LoadBalancerSettings::new(&session.config, &self.cluster)))
+    }
+}

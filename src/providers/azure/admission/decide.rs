@@ -1,0 +1,161 @@
+//! What is said about a Service. Pure.
+//!
+//! In: the request, the settings. Out: an answer. A Service that was refused before is not refused again for the same: whoever takes its
+//! finalizer off or changes a label must be able to.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::Value;
+
+use crate::{
+    cloud_provider::{AdmissionAnswer, AdmissionRequest},
+    providers::azure::planner::load_balancer::{
+        settings::LoadBalancerSettings,
+        spec::{parse_service, warnings},
+    },
+};
+
+/// Judges the change of a Service of type `LoadBalancer` that no other controller's class claims.
+pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> AdmissionAnswer {
+    let is_services = request.resource.group.is_empty() && request.resource.kind == "services";
+    if !is_services || !request.sub_resource.is_empty() || !["CREATE", "UPDATE"].contains(&request.operation.as_str()) {
+        return AdmissionAnswer::allowed();
+    }
+    let Some(service) = service(&request.object).filter(is_judged) else { return AdmissionAnswer::allowed() };
+    let known: BTreeSet<String> = service_before(request).map(|before| refusals(&before, settings)).unwrap_or_default();
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) =
+        refusals(&service, settings).into_iter().partition(|refusal| known.contains(refusal));
+    let told = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
+    let warned = old.into_iter().map(|refusal| format!("no load balancer because of {refusal}"));
+    let answer = match new.is_empty() {
+        true => AdmissionAnswer::allowed(),
+        false => AdmissionAnswer::refused(new.into_iter().collect::<Vec<_>>().join("; ")),
+    };
+    answer.with_warnings(warned.chain(told))
+}
+
+/// Documents that are no Service are the API server's to refuse.
+fn service(document: &Value) -> Option<Service> {
+    serde_json::from_value(document.clone()).ok()
+}
+
+fn service_before(request: &AdmissionRequest) -> Option<Service> {
+    service(&request.old_object).filter(is_judged)
+}
+
+fn is_judged(service: &Service) -> bool {
+    let is_ours = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
+    is_ours && service.metadata.deletion_timestamp.is_none()
+}
+
+fn refusals(service: &Service, settings: &LoadBalancerSettings) -> BTreeSet<String> {
+    parse_service(service, settings).err().into_iter().flatten().map(|refusal| refusal.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        cloud_provider::registry::ProviderConfig, providers::azure::config::AzureConfig, runtime::admission::AdmissionType,
+    };
+
+    const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
+    const LABEL: &str = "service.beta.kubernetes.io/azure-dns-label-name";
+    const TIMEOUT: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout";
+
+    fn settings() -> LoadBalancerSettings {
+        let config = AzureConfig { location: "eastus".to_owned(), ..AzureConfig::default() };
+        LoadBalancerSettings::new(&config, &ProviderConfig::default().cluster_name)
+    }
+
+    fn document(annotations: &Value, fields: &Value) -> Value {
+        let mut spec = json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}],
+            "ipFamilies": ["IPv4"], "clusterIPs": ["10.0.0.9"]});
+        fields.as_object().unwrap().iter().for_each(|(name, value)| spec[name] = value.clone());
+        json!({"apiVersion": "v1", "kind": "Service", "spec": spec,
+            "metadata": {"namespace": "default", "name": "web", "uid": "u-1", "annotations": annotations}})
+    }
+
+    fn request(operation: &str, object: Value, old_object: Value) -> AdmissionRequest {
+        let services = AdmissionType { version: "v1".to_owned(), kind: "services".to_owned(), ..AdmissionType::default() };
+        AdmissionRequest {
+            operation: operation.to_owned(),
+            resource: services,
+            object,
+            old_object,
+            ..AdmissionRequest::default()
+        }
+    }
+
+    fn created(annotations: &Value, fields: &Value) -> AdmissionAnswer {
+        decide(&request("CREATE", document(annotations, fields), Value::Null), &settings())
+    }
+
+    #[test]
+    fn what_the_planner_refuses_is_refused_with_the_field() {
+        for (annotations, fields, told) in [
+            (json!({TIMEOUT: "1"}), json!({}), "azure-load-balancer-tcp-idle-timeout"),
+            (json!({LABEL: "Not_A_Label!"}), json!({}), "azure-dns-label-name"),
+            (json!({}), json!({"loadBalancerIP": "not-an-address"}), "loadBalancerIP"),
+            (json!({INTERNAL: "true", "service.beta.kubernetes.io/azure-load-balancer-ipv4": "fd00::1"}), json!({}), "ipv4"),
+        ] {
+            let refusal = created(&annotations, &fields).refusal.unwrap_or_default();
+            assert!(refusal.contains(told), "{annotations} {fields}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn what_is_strange_is_a_warning_with_the_nearest_name() {
+        let misspelt = "service.beta.kubernetes.io/azure-load-balancer-internl";
+        let answer = created(&json!({misspelt: "true"}), &json!({}));
+        assert_eq!(answer.refusal, None);
+        let [warning] = answer.warnings.as_slice() else { panic!("{answer:?}") };
+        assert!(warning.contains(misspelt) && warning.contains(INTERNAL), "{warning}");
+        assert_eq!(created(&json!({INTERNAL: "true"}), &json!({})), AdmissionAnswer::allowed());
+    }
+
+    #[test]
+    fn what_is_not_ours_or_goes_is_not_judged() {
+        let bad = json!({TIMEOUT: "1"});
+        for fields in [json!({"type": "ClusterIP"}), json!({"loadBalancerClass": "example.com/other"})] {
+            assert_eq!(created(&bad, &fields), AdmissionAnswer::allowed(), "{fields}");
+        }
+        let mut going = document(&bad, &json!({}));
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let good = document(&json!({}), &json!({}));
+        let refused = || request("CREATE", document(&bad, &json!({})), Value::Null);
+        assert!(decide(&refused(), &settings()).refusal.is_some());
+        for other in [
+            request("UPDATE", going, good),
+            request("DELETE", Value::Null, document(&bad, &json!({}))),
+            request("CREATE", json!({"spec": 5}), Value::Null),
+            AdmissionRequest { sub_resource: "status".to_owned(), ..refused() },
+            AdmissionRequest { resource: AdmissionType { group: "x".to_owned(), ..refused().resource }, ..refused() },
+            AdmissionRequest { resource: AdmissionType { kind: "nodes".to_owned(), ..refused().resource }, ..refused() },
+        ] {
+            assert_eq!(decide(&other, &settings()), AdmissionAnswer::allowed(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_before_is_warned_about_and_only_new_mistakes_are_refused() {
+        let bad = json!({TIMEOUT: "1"});
+        let mut labelled = document(&bad, &json!({}));
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        let answer = decide(&request("UPDATE", labelled, document(&bad, &json!({}))), &settings());
+        assert_eq!(answer.refusal, None);
+        assert!(answer.warnings.iter().any(|warning| warning.contains("no load balancer because of")), "{answer:?}");
+        let worse = document(&json!({TIMEOUT: "1", LABEL: "Not_A_Label!"}), &json!({}));
+        let refusal = decide(&request("UPDATE", worse, document(&bad, &json!({}))), &settings()).refusal.unwrap();
+        assert!(refusal.contains("azure-dns-label-name") && !refusal.contains("idle-timeout"), "{refusal}");
+        // Its type changes: everything is new.
+        let other = document(&bad, &json!({"type": "ClusterIP"}));
+        assert!(decide(&request("UPDATE", document(&bad, &json!({})), other), &settings()).refusal.is_some());
+    }
+}

@@ -1,0 +1,97 @@
+//! Where an Azure disk is, for `pv-labeler`.
+//!
+//! In: a PersistentVolume. Out: region and zone, read from the disk that its `diskURI` names. Volumes of the CSI driver have a node affinity of
+//! their own and are not asked about.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde::Deserialize;
+
+use super::super::{
+    arm::{ResourceId, Urgency, api},
+    session::Session,
+    session_proxy::current_session,
+};
+use crate::cloud_provider::{CloudError, CloudResult, PvLabeler};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+/// Name of a disk that is not there yet.
+const PLACEHOLDER: &str = "placeholder-for-provisioning";
+
+/// Labels of disks, on whatever configuration is at work.
+pub(in super::super) struct DiskLabeler {
+    pub(in super::super) session: Arc<ArcSwapOption<Session>>,
+}
+
+/// What is read of a disk.
+#[derive(Deserialize)]
+struct ManagedDisk {
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    zones: Vec<String>,
+}
+
+#[async_trait]
+impl PvLabeler for DiskLabeler {
+    async fn labels_for_volume(&self, volume: &PersistentVolume) -> CloudResult<BTreeMap<String, String>> {
+        let Some(id) = disk(volume)? else { return Ok(BTreeMap::new()) };
+        let session = current_session(&self.session)?;
+        let client = session.compute.with_urgency(Urgency::Change);
+        let disk: ManagedDisk = client.get(&api::DISKS, &id, &[]).await.map_err(CloudError::from)?;
+        Ok(labels(&disk))
+    }
+}
+
+/// The disk of a volume that is one of Azure.
+fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
+    let source = volume.spec.as_ref().and_then(|spec| spec.azure_disk.as_ref());
+    let Some(source) = source.filter(|source| source.disk_name != PLACEHOLDER) else { return Ok(None) };
+    let invalid = || CloudError::refused("spec.azureDisk.diskURI: want the resource id of a managed disk");
+    let id = ResourceId::parse(&source.disk_uri).map_err(|_| invalid())?;
+    if id.is_type(api::DISKS.resource_type) { Ok(Some(id)) } else { Err(invalid()) }
+}
+
+fn labels(disk: &ManagedDisk) -> BTreeMap<String, String> {
+    let region = disk.location.to_lowercase();
+    let zone = disk.zones.first().map(|zone| (ZONE.to_owned(), format!("{region}-{zone}")));
+    zone.into_iter().chain([(REGION.to_owned(), region.clone())]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn volume(source: serde_json::Value) -> PersistentVolume {
+        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": source})).unwrap()
+    }
+
+    #[test]
+    fn only_disks_that_are_there_are_looked_at() {
+        let id = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d";
+        let of = |name: &str, uri: &str| volume(json!({"azureDisk": {"diskName": name, "diskURI": uri}}));
+        assert_eq!(disk(&of("d", id)).unwrap().unwrap().as_str(), id);
+        assert_eq!(disk(&of(PLACEHOLDER, "x")).unwrap(), None);
+        assert_eq!(disk(&volume(json!({"hostPath": {"path": "/x"}}))).unwrap(), None);
+        for uri in ["", "https://a.blob.core.windows.net/vhds/d.vhd", &id.replace("disks", "snapshots")] {
+            assert!(disk(&of("d", uri)).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn zones_are_named_after_their_region() {
+        let of = |zones: &[&str]| {
+            let zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+            labels(&ManagedDisk { location: "EastUS".to_owned(), zones })
+        };
+        let region = (REGION.to_owned(), "eastus".to_owned());
+        assert_eq!(of(&[]), BTreeMap::from([region.clone()]));
+        assert_eq!(of(&["2"]), BTreeMap::from([region, (ZONE.to_owned(), "eastus-2".to_owned())]));
+    }
+}

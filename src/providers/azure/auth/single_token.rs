@@ -1,0 +1,40 @@
+//! One token for one purpose, fetched once and kept nowhere: for a process that ends with its answer.
+//!
+//! In: who asks, a scope, the wire. Out: a token, or what to mend.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use azure_core::credentials::Secret;
+
+use super::{
+    AuthError, CloudEndpoints,
+    credential_config::{EntraApplication, ManagedIdentityId},
+    entra::{ClientCredential, ServicePrincipal, TokenAuthority},
+    managed_identity::{ManagedIdentityFetcher, ManagedIdentityService},
+    token::{BearerToken, TokenFetcher},
+};
+use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
+
+/// A token of an identity of this machine.
+pub async fn managed_identity_token(
+    identity: ManagedIdentityId,
+    scope: &str,
+    environment: &BTreeMap<String, String>,
+    transport: Arc<dyn ArmTransport>,
+) -> Result<BearerToken, AuthError> {
+    let service = ManagedIdentityService::detect(environment)?;
+    ManagedIdentityFetcher { service, identity, transport, clock: Clock::System }.fetch(scope).await
+}
+
+/// A token of an application whose federated credential accepts `assertion`, a service account token.
+pub async fn federated_token(
+    application: EntraApplication,
+    assertion: Secret,
+    scope: &str,
+    cloud: &CloudEndpoints,
+    transport: Arc<dyn ArmTransport>,
+) -> Result<BearerToken, AuthError> {
+    let login_endpoint = cloud.login_endpoint.clone();
+    let authority = TokenAuthority { login_endpoint, adfs: cloud.adfs, transport, clock: Clock::System };
+    ServicePrincipal { authority, application, credential: ClientCredential::Assertion(assertion) }.fetch(scope).await
+}

@@ -1,0 +1,216 @@
+//! Admission webhooks: what the API server asks, and what it is answered.
+//!
+//! In: an `AdmissionReview` of `admission.k8s.io/v1`. Out: an [`AdmissionRequest`] or what is wrong with it; and the review that answers
+//! it. Upstream: `k8s.io/api/admission/v1`; the webhook server of `k8s.io/cloud-provider/app/webhooks.go`.
+
+use async_trait::async_trait;
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The one version that is spoken.
+const VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+/// Longest warning and message in characters; the API server cuts longer ones, and kubectl prints each as a line.
+const LONGEST_TEXT: usize = 512;
+/// Warnings that are told; the API server drops what is beyond 4,096 characters in all.
+const MOST_WARNINGS: usize = 10;
+
+/// A kind or a resource in a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AdmissionType {
+    pub group: String,
+    pub version: String,
+    /// The kind, or the plural name of the resource.
+    #[serde(alias = "resource")]
+    pub kind: String,
+}
+
+/// One change that the API server is about to make. Its `Debug` shows no content of objects.
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmissionRequest {
+    pub uid: String,
+    pub kind: AdmissionType,
+    pub resource: AdmissionType,
+    pub sub_resource: String,
+    pub name: String,
+    pub namespace: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// The object as it would be; null for a deletion.
+    pub object: Value,
+    /// The object as it is; null for a creation.
+    pub old_object: Value,
+}
+
+impl std::fmt::Debug for AdmissionRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("AdmissionRequest");
+        shown.field("uid", &self.uid).field("resource", &self.resource).field("operation", &self.operation);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// What is said about a change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdmissionAnswer {
+    /// Why it may not be made; `None`: it may.
+    pub refusal: Option<String>,
+    /// What the author should know either way.
+    pub warnings: Vec<String>,
+    /// Operations of a JSON patch; none: the object stays as it is.
+    pub patch: Vec<Value>,
+}
+
+impl AdmissionAnswer {
+    /// The change may be made as it is.
+    pub fn allowed() -> Self {
+        Self { refusal: None, warnings: Vec::new(), patch: Vec::new() }
+    }
+
+    /// The change may not be made.
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Self { refusal: Some(reason.into()), ..Self::allowed() }
+    }
+
+    /// The same with warnings.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+}
+
+/// A webhook that the manager hosts when `--webhooks` names it. It is asked on every replica, leading or not, and must not write.
+#[async_trait]
+pub trait AdmissionWebhook: Send + Sync {
+    /// Name for `--webhooks`, and label of the metrics.
+    fn name(&self) -> &'static str;
+    /// Where it is served, beginning with a slash.
+    fn path(&self) -> &'static str;
+    /// Judges a change. An error is answered with 500, for which the API server heeds `failurePolicy`.
+    async fn review(&self, request: &AdmissionRequest) -> Result<AdmissionAnswer, String>;
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionReviewDocument {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<AdmissionRequest>,
+}
+
+/// Reads a review. The error repeats nothing of it.
+pub fn parse_review(body: &[u8]) -> Result<AdmissionRequest, String> {
+    if body.is_empty() {
+        return Err("the body is empty".to_owned());
+    }
+    // Fields may come by place in a list, for the parser.
+    let body = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"));
+    let review: Option<AdmissionReviewDocument> = body.and_then(|body| serde_json::from_slice(body).ok());
+    let review = review.ok_or_else(|| format!("the body is no {KIND} in JSON"))?;
+    if (review.api_version.as_str(), review.kind.as_str()) != (VERSION, KIND) {
+        return Err(format!("the body is no {KIND} of {VERSION}"));
+    }
+    review.request.ok_or_else(|| format!("the {KIND} has no request"))
+}
+
+/// The review that answers the request called `uid`.
+pub fn answer_review(uid: &str, answer: &AdmissionAnswer) -> Value {
+    let mut response = json!({"uid": uid, "allowed": answer.refusal.is_none()});
+    if let Some(reason) = &answer.refusal {
+        response["status"] = json!({"code": 403, "reason": "Forbidden", "message": shortened(reason, 4 * LONGEST_TEXT)});
+    }
+    if !answer.warnings.is_empty() {
+        response["warnings"] = json!(bounded(&answer.warnings));
+    }
+    if !answer.patch.is_empty() && answer.refusal.is_none() {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(ByteString(Value::from(answer.patch.clone()).to_string().into_bytes()));
+    }
+    json!({"apiVersion": VERSION, "kind": KIND, "response": response})
+}
+
+fn bounded(warnings: &[String]) -> Vec<String> {
+    let mut shown: Vec<String> = warnings.iter().take(MOST_WARNINGS).map(|text| shortened(text, LONGEST_TEXT)).collect();
+    if let Some(more @ 1..) = warnings.len().checked_sub(MOST_WARNINGS) {
+        shown.push(format!("and {more} more"));
+    }
+    shown
+}
+
+/// The beginning of a text, on one line.
+fn shortened(text: &str, longest: usize) -> String {
+    text.chars().take(longest).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_is_read() {
+        let text = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","x":1,"request":{"uid":"u","operation":"UPDATE",
+            "resource":{"group":"","version":"v1","resource":"services"},"kind":{"group":"","version":"v1","kind":"Service"},
+            "name":"n","namespace":"ns","object":{"a":"secret"},"oldObject":{"b":1},"dryRun":false}}"#;
+        let request = parse_review(text.as_bytes()).unwrap();
+        assert_eq!(
+            (request.uid.as_str(), request.operation.as_str(), request.resource.kind.as_str()),
+            ("u", "UPDATE", "services")
+        );
+        assert_eq!((&request.object["a"], &request.old_object["b"]), (&json!("secret"), &json!(1)));
+        assert!(!format!("{request:?}").contains("secret"));
+    }
+
+    #[test]
+    fn bad_reviews_are_told_without_their_content() {
+        let review =
+            |version: &str, kind: &str, rest: &str| format!(r#"{{"apiVersion":"{version}","kind":"{kind}"{rest}}}"#);
+        for (text, told) in [
+            (String::new(), "empty"),
+            ("secret".to_owned(), "no AdmissionReview in JSON"),
+            (r#"["admission.k8s.io/v1","AdmissionReview",{"uid":"secret"}]"#.to_owned(), "no AdmissionReview in JSON"),
+            ("{}".to_owned(), "no AdmissionReview of admission.k8s.io/v1"),
+            (review("admission.k8s.io/v1beta1", KIND, r#","request":{"uid":"secret"}"#), "no AdmissionReview of"),
+            (review(VERSION, "Service", r#","request":{"uid":"secret"}"#), "no AdmissionReview of"),
+            (review(VERSION, KIND, ""), "no request"),
+            (review(VERSION, KIND, r#","request":null"#), "no request"),
+            (review(VERSION, KIND, r#","response":{"uid":"secret"}"#), "no request"),
+            (review(VERSION, KIND, r#","request":{"uid":{"secret":1}}"#), "no AdmissionReview in JSON"),
+        ] {
+            let error = parse_review(text.as_bytes()).unwrap_err();
+            assert!(error.contains(told) && !error.contains("secret"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn answers_have_the_uid_and_bounded_texts() {
+        let allowed = answer_review("u-1", &AdmissionAnswer::allowed());
+        let expected = json!({"apiVersion": VERSION, "kind": KIND, "response": {"uid": "u-1", "allowed": true}});
+        assert_eq!(allowed, expected);
+        let long = "x\n".repeat(LONGEST_TEXT);
+        let refused = AdmissionAnswer::refused(long.clone()).with_warnings(vec![long; MOST_WARNINGS + 2]);
+        let response = answer_review("u", &refused)["response"].clone();
+        let warnings = response["warnings"].as_array().unwrap().clone();
+        assert_eq!((warnings.len(), &warnings[MOST_WARNINGS]), (MOST_WARNINGS + 1, &json!("and 2 more")));
+        assert_eq!(warnings[0].as_str().unwrap().len(), LONGEST_TEXT);
+        assert!(!response["status"]["message"].as_str().unwrap().contains('\n'));
+        assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)));
+    }
+
+    #[test]
+    fn a_patch_is_encoded_unless_the_change_is_refused() {
+        let patch = vec![json!({"op": "add", "path": "/a", "value": 1})];
+        let answer = AdmissionAnswer { patch, ..AdmissionAnswer::allowed() };
+        let response = answer_review("u", &answer)["response"].clone();
+        assert_eq!(response["patchType"], "JSONPatch");
+        let decoded: ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&decoded.0).unwrap(), json!(answer.patch));
+        let refused = AdmissionAnswer { refusal: Some("no".to_owned()), ..answer };
+        assert!(answer_review("u", &refused)["response"].get("patch").is_none());
+    }
+}

@@ -1,0 +1,160 @@
+//! The webhook port: admission webhooks over TLS, on every replica, whoever leads.
+//!
+//! In: a [`WebhookServingConfig`] and the webhooks that were chosen. Out: a listening HTTPS server. Whoever asks is not asked who it is, as
+//! upstream: so nothing is told that the question did not hold, and what a stranger can cost is bounded: connections and heads as on the
+//! secure port, bodies one by one and in all ([`body`]), and time. A webhook that panics fails its request alone.
+//! Upstream: `k8s.io/cloud-provider/app/webhooks.go`, `webhook_metrics.go`.
+
+mod body;
+
+use std::{collections::BTreeMap, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use futures::FutureExt;
+use http::{Method, Request, Response, StatusCode, header};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    ServingError,
+    config::{self, WebhookServingConfig},
+    connections::ConnectionTracker,
+    listener::{self, Http2Limits},
+    tls,
+};
+use crate::{
+    metrics::Metrics,
+    runtime::{
+        admission::{AdmissionRequest, AdmissionWebhook, answer_review, parse_review},
+        clock::Clock,
+        shutdown::Shutdown,
+    },
+};
+use body::{BodyBudget, WebhookReply};
+
+/// From the head of a request to its answer. The API server waits for 10 s unless a webhook's configuration says another time.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// What a client may send on one HTTP/2 stream before it is read.
+const STREAM_WINDOW: u32 = 256 * 1024;
+
+/// A webhook port that listens.
+pub struct ServedWebhooks {
+    pub address: SocketAddr,
+    certificates: Arc<tls::ServingCertificates>,
+}
+
+impl ServedWebhooks {
+    /// PEM of who signed the certificate that is shown now, when this program made it; `None` for one that was given.
+    pub fn own_authority(&self) -> Option<String> {
+        self.certificates.own_authority()
+    }
+}
+
+/// Checks the settings, binds, and serves in the background until `shutdown` begins.
+pub async fn serve_webhooks(
+    config: &WebhookServingConfig,
+    webhooks: Vec<Arc<dyn AdmissionWebhook>>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    shutdown: &Shutdown,
+) -> Result<ServedWebhooks, ServingError> {
+    let served = start(config, webhooks, metrics, clock, shutdown).await;
+    served.map_err(|error| ServingError::Webhooks(Box::new(error)))
+}
+
+async fn start(
+    config: &WebhookServingConfig,
+    webhooks: Vec<Arc<dyn AdmissionWebhook>>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    shutdown: &Shutdown,
+) -> Result<ServedWebhooks, ServingError> {
+    config::validate(&config.secure)?;
+    let socket = listener::bind(&config.secure)?;
+    let certificates = tls::ServingCertificates::load(&config.secure, clock).await?;
+    let tls = tls::server_config(&config.secure, Arc::clone(&certificates))?;
+    shutdown.spawn(Arc::clone(&certificates).reload(config.secure.reload_interval, None, shutdown.clone()));
+    let address = socket.local;
+    let names: Vec<&str> = webhooks.iter().map(|webhook| webhook.name()).collect();
+    tracing::info!(%address, ?names, "Serving webhooks");
+    let host = Arc::new(WebhookHost::new(webhooks, Arc::clone(&metrics)));
+    let router = Router::new().fallback(move |request| {
+        let host = Arc::clone(&host);
+        async move { host.answer(request).await }
+    });
+    let limits = Http2Limits { streams: config.secure.http2_max_streams, stream_window: STREAM_WINDOW };
+    shutdown.spawn(listener::run(socket, tls, router, ConnectionTracker::new(&metrics), limits, shutdown.clone()));
+    Ok(ServedWebhooks { address, certificates })
+}
+
+/// The webhooks by path.
+struct WebhookHost {
+    webhooks: BTreeMap<&'static str, Arc<dyn AdmissionWebhook>>,
+    metrics: Arc<Metrics>,
+    bodies: BodyBudget,
+}
+
+impl WebhookHost {
+    fn new(webhooks: Vec<Arc<dyn AdmissionWebhook>>, metrics: Arc<Metrics>) -> Self {
+        let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
+        Self { webhooks, metrics, bodies: BodyBudget::default() }
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let Some(webhook) = self.webhooks.get(request.uri().path()) else {
+            return respond((StatusCode::NOT_FOUND, "404 page not found".to_owned()));
+        };
+        let begun = Instant::now();
+        let answered = timeout(DEADLINE, self.review(webhook.as_ref(), request)).await;
+        let reply = answered.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "no answer in time".to_owned()));
+        let code = reply.0.as_str().to_owned();
+        let labels = [code.as_str(), webhook.name()];
+        self.metrics.webhook_requests_total.with_label_values(&labels).inc();
+        self.metrics.webhook_request_duration.with_label_values(&labels).observe(begun.elapsed().as_secs_f64());
+        respond(reply)
+    }
+
+    async fn review(&self, webhook: &dyn AdmissionWebhook, request: Request<Body>) -> WebhookReply {
+        let bad = |reason: String| (StatusCode::BAD_REQUEST, reason);
+        let content_type = request.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+        if request.method() != Method::POST || content_type != Some(b"application/json") {
+            return bad("want a POST of type application/json".to_owned());
+        }
+        let body = match self.bodies.read(request).await {
+            Ok(body) => body,
+            Err(reply) => return reply,
+        };
+        match parse_review(&body.bytes) {
+            Ok(request) => judge(webhook, &request).await,
+            Err(reason) => bad(reason),
+        }
+    }
+}
+
+/// Asks the webhook. Its panic is its own.
+async fn judge(webhook: &dyn AdmissionWebhook, request: &AdmissionRequest) -> WebhookReply {
+    let failed = |reason: &str| {
+        tracing::warn!(
+            webhook = webhook.name(),
+            ?request,
+            reason,
+            "webhook failed; failurePolicy decides about the request"
+        );
+        (StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned())
+    };
+    match AssertUnwindSafe(webhook.review(request)).catch_unwind().await {
+        Ok(Ok(answer)) => (StatusCode::OK, answer_review(&request.uid, &answer).to_string()),
+        Ok(Err(reason)) => failed(&reason),
+        Err(_) => failed("the webhook panicked"),
+    }
+}
+
+fn respond((status, text): WebhookReply) -> Response<Body> {
+    let kind = if status == StatusCode::OK { "application/json" } else { "text/plain; charset=utf-8" };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests;
