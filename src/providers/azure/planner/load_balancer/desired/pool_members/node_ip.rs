@@ -14,7 +14,7 @@ use crate::providers::azure::{
         document::SubResource,
         network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
     },
-    planner::load_balancer::{naming, settings::LoadBalancerSettings},
+    planner::load_balancer::{naming, settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// What has to become of a pool.
@@ -35,8 +35,8 @@ pub enum PoolUpdate {
 /// to go are to end by themselves.
 pub fn pool<'a>(
     pool: &BackendAddressPool,
-    joining: &'a [PoolNode],
-    staying: &'a [PoolNode],
+    joining: impl IntoIterator<Item = &'a PoolNode>,
+    staying: impl IntoIterator<Item = &'a PoolNode>,
     settings: &LoadBalancerSettings,
 ) -> PoolUpdate {
     let properties = pool.properties.clone().unwrap_or_default();
@@ -44,13 +44,10 @@ pub fn pool<'a>(
         return PoolUpdate::HasInterfaces;
     }
     let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-    let of = |nodes: &'a [PoolNode]| -> BTreeMap<IpAddr, &'a str> {
-        let belonging = nodes.iter().filter(|node| node.belongs(settings));
-        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
-    };
+    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
     let was_empty = existing.iter().all(|entry| address(entry).is_none());
-    let mut entries = joined(existing, &of(joining), &of(staying));
+    let mut entries = joined(existing, &joining, &staying);
     if entries.is_empty() {
         return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
     }
@@ -62,6 +59,15 @@ pub fn pool<'a>(
     }
     target.load_balancer_backend_addresses = Some(entries);
     if changed == *pool { PoolUpdate::Unchanged } else { PoolUpdate::Changed(Box::new(changed)) }
+}
+
+fn by_address<'a>(
+    nodes: impl IntoIterator<Item = &'a PoolNode>,
+    family: IpFamily,
+    settings: &LoadBalancerSettings,
+) -> BTreeMap<IpAddr, &'a str> {
+    let belonging = nodes.into_iter().filter(|node| node.belongs(settings));
+    belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
 }
 
 fn address(entry: &BackendAddress) -> Option<IpAddr> {
