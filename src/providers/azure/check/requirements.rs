@@ -9,7 +9,6 @@ use crate::providers::azure::{
 
 /// What the fields that may ask for what is not built accept instead.
 const ACCEPTED: &[(&str, &str)] = &[
-    ("multipleStandardLoadBalancerConfigurations", "leave it out"),
     ("serviceGatewayEnabled", "want false"),
     ("loadBalancerBackendPoolConfigurationType", "want nodeIPConfiguration or nodeIP"),
     ("loadBalancerSku", "want standard or basic"),

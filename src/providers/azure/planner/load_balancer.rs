@@ -5,6 +5,8 @@
 
 pub mod annotations;
 pub mod desired;
+pub mod entries;
+pub mod labels;
 pub mod naming;
 pub mod observed;
 pub mod plan;

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ServiceRequest, placement};
+use super::ServiceRequest;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::LoadBalancerSku,
@@ -31,7 +31,7 @@ pub fn load_balancers<'a>(
 
 /// The load balancer that Services are on, unless the basic SKU spreads them.
 pub fn load_balancer(internal: bool, settings: &LoadBalancerSettings) -> ResourceId {
-    let name = naming::load_balancer(placement::primary_name(settings), internal);
+    let name = naming::load_balancer(settings.primary_name(), internal);
     settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
@@ -55,7 +55,7 @@ pub fn under_other_settings(
         return Default::default();
     }
     let sets = vm_sets.iter().filter(|_| settings.sku == LoadBalancerSku::Basic).map(String::as_str);
-    let names = sets.chain([settings.cluster.as_str(), placement::primary_name(settings)]);
+    let names = sets.chain([settings.cluster.as_str(), settings.primary_name()]);
     let both = names.flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
     let id = |name: String| settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name]);
     let specs = lost.iter().filter_map(ServiceRequest::spec);

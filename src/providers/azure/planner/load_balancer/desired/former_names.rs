@@ -17,7 +17,7 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
     handover,
-    placement::{self, TargetLoadBalancers},
+    placement::TargetLoadBalancers,
     pools, probes, rules,
     types::{DraftIdx, RequestIdx},
 };
@@ -43,7 +43,7 @@ pub(super) fn migrate(
     targets: &TargetLoadBalancers,
     requests: &NameOwners,
 ) -> Vec<(RequestIdx, ServiceRefusal)> {
-    let today = placement::primary_name(context.settings);
+    let today = context.settings.primary_name();
     if let Some(refusal) = migration_blocker(context, drafts, known) {
         let goes_there = |(request, target): (RequestIdx, Option<DraftIdx>)| {
             let is_there = has_parts(&drafts[target?.0], |owner| owner == request, requests);
@@ -75,7 +75,7 @@ fn migration_blocker(
     drafts: &[LoadBalancerDraft<'_>],
     known: &KnownServices<'_>,
 ) -> Option<ServiceRefusal> {
-    let today = placement::primary_name(context.settings);
+    let today = context.settings.primary_name();
     let by_interface = context.settings.pool_type == BackendPoolType::NodeIpConfiguration;
     let former = drafts.iter().filter(|draft| {
         let is_former = context.is_standard() && by_interface && !spelling::same_name(&draft.external_name, today);

@@ -9,7 +9,7 @@ use super::{
     ServiceRequest,
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
-    types::{DraftIdx, RequestIdx},
+    types::{DraftIdx, RequestIdx, RuleCounts},
 };
 use crate::providers::azure::{
     arm::{
@@ -39,16 +39,9 @@ pub(super) fn id(context: &PlanContext<'_>, name: &str) -> ResourceId {
     context.settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name])
 }
 
-/// The external name of the cluster's own load balancer.
-pub(super) fn primary_name(settings: &LoadBalancerSettings) -> &str {
-    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
-}
-
 /// Whether a load balancer with this name is the controller's to delete.
 fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
-    let (external, _) = naming::split_load_balancer(name);
-    let names = [settings.cluster.as_str(), primary_name(settings)];
-    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| spelling::same_name(known, external))
+    settings.manages(naming::split_load_balancer(name).0)
 }
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
@@ -141,9 +134,6 @@ pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool)
     }
 }
 
-/// How many rules each load balancer will have, for those that are chosen by it.
-pub(super) type RuleCounts = std::collections::BTreeMap<(String, bool), usize>;
-
 /// Rules on every load balancer, by external name in lower case and kind.
 pub(super) fn rule_counts(drafts: &[LoadBalancerDraft<'_>]) -> RuleCounts {
     drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect()
@@ -158,10 +148,10 @@ pub(super) fn external_name(
 ) -> Result<String, ServiceRefusal> {
     let mode = spec.mode.as_deref().map(str::trim).filter(|mode| !mode.is_empty());
     match (mode, current) {
-        _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
+        _ if context.is_standard() => Ok(context.settings.primary_name().to_owned()),
         (None, Some(current)) => Ok(current.to_owned()),
         (Some(mode), Some(current)) if spelling::same_word(mode, AUTO) => Ok(current.to_owned()),
-        (None, None) => with_room(context, spec, &[primary_name(context.settings).to_owned()], current, load),
+        (None, None) => with_room(context, spec, &[context.settings.primary_name().to_owned()], current, load),
         (Some(mode), None) if spelling::same_word(mode, AUTO) => {
             let candidates: Vec<_> = context.observed.vm_sets.iter().map(|set| of_vm_set(context, set)).collect();
             with_room(context, spec, &candidates, current, load)
@@ -172,7 +162,7 @@ pub(super) fn external_name(
 
 fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
     if spelling::same_name(set, &context.settings.primary_vm_set) {
-        return primary_name(context.settings).to_owned();
+        return context.settings.primary_name().to_owned();
     }
     if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
 }

@@ -101,6 +101,8 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         additional_ips: Vec::new(),
         access: AccessControl::default(),
         mode: None,
+        configurations: None,
+        labels: BTreeMap::new(),
         status_addresses: Vec::new(),
     }
 }

@@ -105,24 +105,19 @@ fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option
     })
 }
 
-fn external_name(settings: &LoadBalancerSettings) -> &str {
-    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
-}
-
 /// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
 pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
     if settings.sku == LoadBalancerSku::Basic {
         return true;
     }
     let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
-    let names = [settings.cluster.as_str(), external_name(settings)];
-    !document.is_basic() && names.iter().any(|name| spelling::same_name(name, external))
+    !document.is_basic() && settings.manages(external)
 }
 
 /// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after.
 fn vm_set(name: &str, settings: &LoadBalancerSettings) -> Option<String> {
     let (external, _) = naming::split_load_balancer(name);
-    let is_primary = spelling::same_name(external, external_name(settings));
+    let is_primary = spelling::same_name(external, settings.primary_name());
     let set = if is_primary { settings.primary_vm_set.as_str() } else { external };
     (settings.sku == LoadBalancerSku::Basic && !set.is_empty()).then(|| set.to_owned())
 }
