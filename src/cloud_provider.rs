@@ -27,7 +27,7 @@ use async_trait::async_trait;
 
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
-pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use load_balancer::{LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};
