@@ -32,6 +32,8 @@ pub(super) struct Turn {
     pub(super) members: BTreeSet<IpAddr>,
     /// Addresses that Services had in earlier steps, by namespace/name.
     pub(super) memory: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Labels of Namespaces.
+    pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Turn {
@@ -52,6 +54,7 @@ pub(super) struct Cluster {
     nodes: NodeAddresses,
     members: BTreeSet<IpAddr>,
     memory: BTreeMap<String, BTreeSet<IpAddr>>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Cluster {
@@ -60,7 +63,8 @@ impl Cluster {
         let name = case.flags.iter().find_map(|flag| flag.strip_prefix("--cluster-name=")).unwrap_or("kubernetes");
         let nodes = NodeAddresses { present: addresses(&case.nodes), gone: BTreeSet::new() };
         let (services, members, memory) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, members, memory }
+        let namespaces = BTreeMap::from([("default".to_owned(), BTreeMap::new())]);
+        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, members, memory, namespaces }
     }
 
     /// Before the first action of a step: who will be in the pools, which is planned elsewhere.
@@ -86,7 +90,11 @@ impl Cluster {
                 self.change_nodes(step);
                 Some(self.everybody())
             }
-            Action::Azure | Action::EndpointSlice { .. } | Action::Namespace { .. } | Action::Settle => None,
+            Action::Namespace { name, labels } => {
+                self.namespaces.insert(name.clone(), labels.clone());
+                None
+            }
+            Action::Azure | Action::EndpointSlice { .. } | Action::Settle => None,
         }
     }
 
@@ -142,7 +150,7 @@ impl Cluster {
             }
         }
         let (nodes, members, memory) = (self.nodes.clone(), self.members.clone(), self.memory.clone());
-        Turn { settings, asks, others, refused, nodes, members, memory }
+        Turn { settings, asks, others, refused, nodes, members, memory, namespaces: self.namespaces.clone() }
     }
 }
 
