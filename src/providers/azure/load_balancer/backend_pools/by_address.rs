@@ -54,7 +54,7 @@ impl PoolUpdater<'_> {
     async fn write(
         &self,
         targets: &[ManagedPool],
-        plan: impl Fn(&BackendAddressPool) -> Option<BackendAddressPool> + Sync,
+        plan: impl Fn(&ManagedPool, &BackendAddressPool) -> Option<BackendAddressPool> + Sync,
     ) -> PoolSyncOutcome {
         let plan = &plan;
         let groups = by_load_balancer(targets).into_values().map(|targets| async move {
@@ -72,10 +72,10 @@ impl PoolUpdater<'_> {
     async fn write_one(
         &self,
         target: &ManagedPool,
-        plan: &(impl Fn(&BackendAddressPool) -> Option<BackendAddressPool> + Sync),
+        plan: &(impl Fn(&ManagedPool, &BackendAddressPool) -> Option<BackendAddressPool> + Sync),
         outcome: &mut PoolSyncOutcome,
     ) {
-        let (mut known, mut wanted) = (None, plan(&target.document));
+        let (mut known, mut wanted) = (None, plan(target, &target.document));
         for tried in 1..=TRIES {
             let Some(document) = &wanted else { return };
             outcome.summary.load_balancers.insert(target.load_balancer.clone());
@@ -90,11 +90,11 @@ impl PoolUpdater<'_> {
                 Err(error) => error,
             };
             if error.class != ArmErrorClass::Conflict || tried == TRIES {
-                return outcome.fail(name(target), error);
+                return outcome.fail_pool(name(target), error, &target.id);
             }
             match read(&self.network, target).await {
-                Ok(current) => (wanted, known) = (plan(&current), Some(current)),
-                Err(error) => return outcome.fail(name(target), error),
+                Ok(current) => (wanted, known) = (plan(target, &current), Some(current)),
+                Err(error) => return outcome.fail_pool(name(target), error, &target.id),
             }
         }
     }
@@ -116,7 +116,7 @@ impl BackendPoolSyncer {
     /// Empties pools that list addresses where interfaces shall list pools.
     pub(super) async fn clear(&self, targets: &[ManagedPool], pools: &dyn PoolWriter, urgency: Urgency) -> PoolSyncOutcome {
         let with_addresses: Vec<ManagedPool> = targets.iter().filter(|target| target.has_addresses()).cloned().collect();
-        self.pool_updater(pools, urgency).write(&with_addresses, without_addresses).await
+        self.pool_updater(pools, urgency).write(&with_addresses, |_, pool| without_addresses(pool)).await
     }
 
     /// Brings the addresses in the pools to the nodes: those that join, and those that stay when they are in.
@@ -127,7 +127,11 @@ impl BackendPoolSyncer {
         pools: &dyn PoolWriter,
         urgency: Urgency,
     ) -> PoolSyncOutcome {
-        let plan = |pool: &BackendAddressPool| match node_ip::pool(pool, joining, staying, &self.settings) {
+        let plan = |target: &ManagedPool, pool: &BackendAddressPool| match node_ip::pool(
+            pool,
+            &target.nodes(joining, staying),
+            &self.settings,
+        ) {
             PoolUpdate::Changed(changed) => Some(*changed),
             PoolUpdate::Unchanged | PoolUpdate::HasInterfaces | PoolUpdate::WouldBeEmpty => None,
         };

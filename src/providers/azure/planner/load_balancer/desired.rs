@@ -15,6 +15,7 @@ mod frontends;
 mod handover;
 pub mod load_balancers;
 mod merge;
+mod own_pools;
 mod placement;
 pub mod pool_members;
 mod pools;
@@ -29,4 +30,5 @@ pub mod status;
 pub mod traces;
 mod types;
 
+pub use pools::name as pool_name;
 pub use types::ServiceRequest;

@@ -5,7 +5,11 @@
 
 use std::collections::HashSet;
 
-use super::member_resource;
+use super::{
+    endpoint_nodes::EndpointNodes,
+    local_pools::{LocalPool, LocalPools, RuleReferences},
+    member_resource,
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -14,7 +18,11 @@ use crate::providers::azure::{
     },
     config::LoadBalancerSku,
     planner::load_balancer::{
-        desired::pool_members::PoolNode, naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily,
+        desired::pool_members::{PoolNode, node_ip::PoolNodes},
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::IpFamily,
     },
 };
 
@@ -29,6 +37,8 @@ pub struct ManagedPool {
     pub family: IpFamily,
     /// The only scale set or availability set whose machines may be in it; `None`: those of all.
     pub vm_set: Option<String>,
+    /// The Nodes that may be in it, of a pool that one Service has for itself; `None`: it is no such pool.
+    pub endpoints: Option<EndpointNodes>,
     /// Keys of the places (see [`super::member_resource`]) that list it.
     pub members: HashSet<String>,
     /// The pool itself.
@@ -41,9 +51,21 @@ impl ManagedPool {
         self.vm_set.as_ref().is_none_or(|set| spelling::same_name(set, name))
     }
 
+    /// Whether its Service has endpoints on the Node, or it is no Service's.
+    pub fn serves(&self, node: &PoolNode) -> bool {
+        self.endpoints.as_ref().is_none_or(|endpoints| endpoints.contains(&node.name))
+    }
+
     /// Whether some of these Nodes belongs into it and has an address of its family.
     pub fn will_have_members(&self, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
-        nodes.iter().any(|node| node.belongs(settings) && node.address(self.family).is_some())
+        nodes.iter().any(|node| node.belongs(settings) && self.serves(node) && node.address(self.family).is_some())
+    }
+
+    /// What it is to list of Nodes that join and of those that may stay. Traffic to a pool of one Service may end when its endpoints do;
+    /// one of all Services is never emptied.
+    pub fn nodes<'a>(&self, joining: &'a [PoolNode], staying: &'a [PoolNode]) -> PoolNodes<'a> {
+        let of = |nodes: &'a [PoolNode]| nodes.iter().filter(|node| self.serves(node)).collect();
+        PoolNodes { family: self.family, joining: of(joining), staying: of(staying), may_be_empty: self.endpoints.is_some() }
     }
 
     /// Addresses that stand in it for themselves, not for an interface that lists it.
@@ -66,14 +88,16 @@ pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool
     (changed != *pool).then_some(changed)
 }
 
-/// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.
+/// The pools to keep. `local`: those that Services have for themselves. `created`: ids of pools that were made just now, which are filled even when
+/// such pools are left to others.
 pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
+    local: &LocalPools,
     created: &[ResourceId],
 ) -> Vec<ManagedPool> {
     let kept = observed.load_balancers.iter().filter(|document| is_managed(document, settings));
-    let pools = kept.flat_map(|document| of_load_balancer(document, settings));
+    let pools = kept.flat_map(|document| of_load_balancer(document, settings, local));
     pools.filter(|target| !is_left_to_others(target, settings) || created.contains(&target.id)).collect()
 }
 
@@ -84,11 +108,19 @@ pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
 }
 
-fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<ManagedPool> {
+fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
     let vm_set = vm_set(document.name.as_deref().unwrap_or_default(), settings);
     let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
     let is_own = |target: &ManagedPool| own.iter().any(|name| spelling::same_name(name, target.id.name()));
-    all_of(document).into_iter().filter(is_own).map(|target| ManagedPool { vm_set: vm_set.clone(), ..target }).collect()
+    let references = RuleReferences::of(document);
+    let managed = |target: ManagedPool| {
+        if is_own(&target) {
+            return Some(ManagedPool { vm_set: vm_set.clone(), ..target });
+        }
+        let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
+        Some(ManagedPool { family: *family, endpoints: Some(nodes.clone()), ..target })
+    };
+    all_of(document).into_iter().filter_map(managed).collect()
 }
 
 fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option<ManagedPool> {
@@ -100,6 +132,7 @@ fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option
         members: members.collect(),
         load_balancer: load_balancer.clone(),
         vm_set: None,
+        endpoints: None,
         document: pool.clone(),
         id,
     })

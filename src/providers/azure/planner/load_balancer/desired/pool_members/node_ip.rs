@@ -14,7 +14,7 @@ use crate::providers::azure::{
         document::SubResource,
         network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
     },
-    planner::load_balancer::{naming, settings::LoadBalancerSettings},
+    planner::load_balancer::{settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// What has to become of a pool.
@@ -30,28 +30,36 @@ pub enum PoolUpdate {
     WouldBeEmpty,
 }
 
+/// Which addresses a pool is to list.
+#[derive(Debug, Clone)]
+pub struct PoolNodes<'a> {
+    /// Family of the addresses.
+    pub family: IpFamily,
+    /// Those that are to be in it.
+    pub joining: Vec<&'a PoolNode>,
+    /// Those that may stay in it.
+    pub staying: Vec<&'a PoolNode>,
+    /// Whether it is emptied when none of the Nodes belongs into it.
+    pub may_be_empty: bool,
+}
+
 /// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are,
 /// whatever their names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about
 /// to go are to end by themselves.
-pub fn pool<'a>(
-    pool: &BackendAddressPool,
-    joining: &'a [PoolNode],
-    staying: &'a [PoolNode],
-    settings: &LoadBalancerSettings,
-) -> PoolUpdate {
+pub fn pool(pool: &BackendAddressPool, nodes: &PoolNodes<'_>, settings: &LoadBalancerSettings) -> PoolUpdate {
     let properties = pool.properties.clone().unwrap_or_default();
     if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
         return PoolUpdate::HasInterfaces;
     }
-    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-    let of = |nodes: &'a [PoolNode]| -> BTreeMap<IpAddr, &'a str> {
+    let PoolNodes { family, joining, staying, may_be_empty } = nodes;
+    let of = |nodes: &'_ [&'_ PoolNode]| -> BTreeMap<IpAddr, String> {
         let belonging = nodes.iter().filter(|node| node.belongs(settings));
-        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
+        belonging.filter_map(|node| Some((node.address(*family)?, node.name.clone()))).collect()
     };
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
     let was_empty = existing.iter().all(|entry| address(entry).is_none());
     let mut entries = joined(existing, &of(joining), &of(staying));
-    if entries.is_empty() {
+    if entries.is_empty() && (was_empty || !may_be_empty) {
         return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
     }
     let mut changed = pool.clone();
@@ -71,16 +79,16 @@ fn address(entry: &BackendAddress) -> Option<IpAddr> {
 /// The entries whose addresses are wanted or may stay, each once, and new ones behind them in the order of names.
 fn joined(
     mut entries: Vec<BackendAddress>,
-    wanted: &BTreeMap<IpAddr, &str>,
-    staying: &BTreeMap<IpAddr, &str>,
+    wanted: &BTreeMap<IpAddr, String>,
+    staying: &BTreeMap<IpAddr, String>,
 ) -> Vec<BackendAddress> {
     let mut known = BTreeSet::new();
     let may_stay = |address: &IpAddr| wanted.contains_key(address) || staying.contains_key(address);
     entries.retain(|entry| address(entry).is_some_and(|address| may_stay(&address) && known.insert(address)));
     let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
-    new.sort_by_key(|(_, name)| **name);
+    new.sort_by_key(|(_, name)| name.as_str());
     entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
-        name: Some((*name).to_owned()),
+        name: Some(name.clone()),
         properties: Some(BackendAddressProperties {
             ip_address: Some(address.to_string()),
             ..BackendAddressProperties::default()
@@ -102,7 +110,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::providers::azure::config::{AzureConfig, BackendPoolType};
+    use crate::providers::azure::{
+        config::{AzureConfig, BackendPoolType},
+        planner::load_balancer::naming,
+    };
 
     fn settings() -> LoadBalancerSettings {
         let config = AzureConfig {
@@ -120,14 +131,24 @@ mod tests {
         PoolNode { name: name.to_owned(), addresses, ..PoolNode::default() }
     }
 
+    /// The pool brought to these Nodes, as one that all Services share.
+    fn shared(pool: &BackendAddressPool, joining: &[PoolNode], staying: &[PoolNode]) -> PoolUpdate {
+        super::pool(pool, &nodes_for(pool, joining, staying), &settings())
+    }
+
+    fn nodes_for<'a>(pool: &BackendAddressPool, joining: &'a [PoolNode], staying: &'a [PoolNode]) -> PoolNodes<'a> {
+        let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+        PoolNodes { family, joining: joining.iter().collect(), staying: staying.iter().collect(), may_be_empty: false }
+    }
+
     fn of(name: &str, properties: &Value) -> BackendAddressPool {
         serde_json::from_value(json!({"name": name, "properties": properties, "unknown": 1})).unwrap()
     }
 
     fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
-        match pool(before, nodes, nodes, &settings()) {
+        match shared(before, nodes, nodes) {
             PoolUpdate::Changed(after) => {
-                assert_eq!(pool(&after, nodes, nodes, &settings()), PoolUpdate::Unchanged, "twice");
+                assert_eq!(shared(&after, nodes, nodes), PoolUpdate::Unchanged, "twice");
                 serde_json::to_value(after.properties).unwrap()
             }
             other => panic!("{other:?}"),
@@ -180,11 +201,11 @@ mod tests {
         let full = of("kubernetes", &json!({"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.4"}}]}));
         let excluded = PoolNode { excluded: true, ..node("n1", &["10.0.0.4"]) };
         for nodes in [vec![], vec![excluded.clone()], vec![node("n1", &["fd00::1"])]] {
-            assert_eq!(pool(&full, &nodes, &nodes, &settings()), PoolUpdate::WouldBeEmpty, "{nodes:?}");
+            assert_eq!(shared(&full, &nodes, &nodes), PoolUpdate::WouldBeEmpty, "{nodes:?}");
         }
-        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &[], &settings()), PoolUpdate::Unchanged);
+        assert_eq!(shared(&of("kubernetes", &json!({})), &[excluded], &[]), PoolUpdate::Unchanged);
         let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
-        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &[], &settings()), PoolUpdate::HasInterfaces);
+        assert_eq!(shared(&listed, &[node("n1", &["10.0.0.4"])], &[]), PoolUpdate::HasInterfaces);
     }
 
     proptest! {
@@ -207,13 +228,39 @@ mod tests {
                 let now: BTreeSet<IpAddr> = stay.union(&belonging(&joining)).copied().collect();
                 // The last ones stay.
                 expected = if now.is_empty() { expected } else { now };
-                if let PoolUpdate::Changed(changed) = pool(&current, &joining, &staying, &settings()) {
+                if let PoolUpdate::Changed(changed) = shared(&current, &joining, &staying) {
                     current = *changed;
                 }
                 let listed = current.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
                 prop_assert_eq!(&listed.filter_map(address).collect::<BTreeSet<_>>(), &expected);
             }
         }
+    }
+
+    #[test]
+    fn a_pool_of_one_service_lists_its_nodes_alone_and_may_be_empty() {
+        let (one, two) = (node("n1", &["10.0.0.4"]), node("n2", &["10.0.0.5", "fd00::5"]));
+        let full = of(
+            "default-web-ipv6",
+            &json!({"loadBalancerBackendAddresses": [
+            {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]}),
+        );
+        let nodes = |joining, staying, family| PoolNodes { family, joining, staying, may_be_empty: true };
+        let listed = |update: PoolUpdate| match update {
+            PoolUpdate::Changed(pool) => {
+                let entries = pool.properties.unwrap().load_balancer_backend_addresses.unwrap();
+                entries.iter().filter_map(address).map(|address| address.to_string()).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        };
+        let moved = nodes(vec![&two], vec![&two], IpFamily::V4);
+        assert_eq!(listed(pool(&full, &moved, &settings())), ["10.0.0.5"]);
+        let other_family = nodes(vec![&two], vec![&two], IpFamily::V6);
+        assert_eq!(listed(pool(&full, &other_family, &settings())), ["fd00::5"]);
+        let nobody = nodes(Vec::new(), Vec::new(), IpFamily::V4);
+        assert_eq!(listed(pool(&full, &nobody, &settings())), [""; 0]);
+        let stays = nodes(Vec::new(), vec![&one], IpFamily::V4);
+        assert!(matches!(pool(&full, &stays, &settings()), PoolUpdate::Changed(_) | PoolUpdate::Unchanged));
     }
 
     #[test]
