@@ -42,6 +42,7 @@ use crate::providers::azure::planner::load_balancer::{
         managed_pool::{self, ManagedPool},
         member_addresses::PoolMemberAddresses,
         member_updates::{self, LeaveReason, PoolMember},
+        node_placement::place_nodes,
         nodes,
         orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
     },
@@ -64,7 +65,7 @@ use model_writer::ScaleSetModelWriter;
 use outcome::PoolSyncOutcome;
 pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// Writes pools. Whoever implements it notes that their load balancers have changed.
 #[async_trait]
@@ -143,6 +144,9 @@ pub struct PoolSyncMemory {
 
 /// A machine that is off, or not ready to be written, is looked at again after this.
 const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
+
+/// A Node whose machine could not be told is looked at again after this.
+const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub struct BackendPoolSyncer {
@@ -359,12 +363,27 @@ impl BackendPoolSyncer {
         targets: Vec<ManagedPool>,
         pools: &dyn PoolWriter,
     ) -> PoolSyncOutcome {
-        let of = |nodes: &[Arc<Node>]| -> Vec<PoolNode> {
-            nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect()
-        };
-        let (joining, staying) = (of(round.nodes), of(round.all_nodes));
+        let joining = self.located_nodes(round.nodes).await;
+        let staying: Vec<PoolNode> = round.all_nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
+        let placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
         let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
-        outcome.merge(self.fill(&migrated, (&joining, &staying), pools, round.urgency).await);
+        outcome.merge(self.fill(&migrated, (&joining, &staying), &placement, pools, round.urgency).await);
+        let is_waiting = joining.iter().any(|node| node.is_unlocated);
+        *self.lock_resync_after() = is_waiting.then_some(UNLOCATED_RESYNC);
         outcome
+    }
+
+    /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails nobody.
+    async fn located_nodes(&self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
+        let (mut known, unknown) = located::pool_nodes(nodes, &self.settings);
+        let wanted: Vec<_> = unknown.iter().map(|(_, wanted)| wanted.clone()).collect();
+        let found = self.inventory.look_up(&wanted, Freshness::Cached).await;
+        for ((place, wanted), found) in unknown.iter().zip(&found) {
+            located::set_vm_set(&mut known[*place], found);
+            if let (Err(error), true) = (found, known[*place].is_unlocated) {
+                warn!(node = wanted.node_name, %error, "the scale set of the node is unknown, so that it stays in its back-end pools");
+            }
+        }
+        known
     }
 }

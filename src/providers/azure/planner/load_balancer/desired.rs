@@ -8,6 +8,7 @@ mod attempt;
 mod causes;
 mod context;
 mod draft;
+mod entry_choice;
 pub mod expected;
 mod former_names;
 mod frontend_assignment;
@@ -27,6 +28,7 @@ mod rules;
 pub(crate) mod samples;
 pub mod security_rules;
 pub mod status;
+mod targets;
 pub mod traces;
 mod types;
 

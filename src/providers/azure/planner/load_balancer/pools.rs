@@ -11,5 +11,6 @@ pub mod managed_pool;
 pub mod member_addresses;
 pub mod member_resource;
 pub mod member_updates;
+pub mod node_placement;
 pub mod nodes;
 pub mod orphans;

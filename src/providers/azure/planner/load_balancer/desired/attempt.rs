@@ -14,10 +14,9 @@ use super::{
     frontends::{self, FrontendAddress},
     handover,
     merge::PartMerge,
-    own_pools,
-    placement::{self, TargetLoadBalancers},
-    pools, port_conflicts, probes, rules,
+    own_pools, placement, pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
+    targets::{self, TargetLoadBalancers},
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
 };
 use crate::providers::azure::{
@@ -56,7 +55,7 @@ pub(super) fn attempt<'a>(
 ) -> PlanAttempt<'a> {
     let owners = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
-    let mut targets = placement::choose_targets(context, requests, &mut drafts, &owners);
+    let mut targets = targets::choose_targets(context, requests, &mut drafts, &owners, known);
     if !targets.refused.is_empty() {
         return failed(std::mem::take(&mut targets.refused));
     }

@@ -10,7 +10,7 @@ use super::{
     context::{NameOwners, PlanContext, ensured_spec},
     draft::LoadBalancerDraft,
     frontends::{self, FrontendAction, FrontendAddress, InheritedFrontend},
-    placement::TargetLoadBalancers,
+    targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{

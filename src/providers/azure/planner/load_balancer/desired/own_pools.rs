@@ -10,8 +10,8 @@ use super::{
     ServiceRequest,
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::LoadBalancerDraft,
-    placement::TargetLoadBalancers,
     pools, rules,
+    targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{

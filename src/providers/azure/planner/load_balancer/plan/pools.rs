@@ -17,7 +17,7 @@ use super::{
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::{
                 PoolNode,
-                node_ip::{self, PoolUpdate},
+                node_ip::PoolUpdate,
                 node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch},
             },
         },
@@ -28,6 +28,7 @@ use super::{
             managed_pool::{self, ManagedPool, managed_pools, without_addresses},
             member_addresses::PoolMemberAddresses,
             member_updates::{self, LeaveReason, PoolMember, PoolMemberUpdate, PoolMemberUpdates},
+            node_placement::place_nodes,
             nodes::pool_node,
             orphans::{OrphanedPoolMembers, members_of_node_sets},
         },
@@ -147,7 +148,7 @@ pub(super) fn plan_pools(
         let created: Vec<ResourceId> = new.chain(input.unfilled.to_vec()).collect();
         let pools = managed_pools(written, settings, input.local, &created);
         match settings.pool_type {
-            BackendPoolType::NodeIp => by_address(&pools, hosts, input, settings, &mut plan),
+            BackendPoolType::NodeIp => by_address(written, &pools, hosts, input, settings, &mut plan),
             BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => {
                 by_interface(&pools, hosts, input, settings, &mut plan);
             }
@@ -241,6 +242,13 @@ impl PoolChange {
         Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
     }
 
+    /// With a reason more, if there is one.
+    #[must_use]
+    pub fn because(mut self, why: Option<String>) -> Self {
+        self.reasons.extend(why);
+        self
+    }
+
     /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
     fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
         if reasons.is_empty() {
@@ -262,14 +270,16 @@ fn listed(pool: &BackendAddressPool) -> BTreeSet<String> {
 
 /// Pools that list addresses, and those that interfaces list until they are migrated.
 fn by_address(
+    written: &ObservedNetwork,
     pools: &[ManagedPool],
     hosts: &[Arc<Node>],
     input: &PoolInput<'_>,
     settings: &LoadBalancerSettings,
     plan: &mut PoolPlan,
 ) {
-    let of = |nodes: &[Arc<Node>]| -> Vec<PoolNode> { nodes.iter().map(|node| pool_node(node, settings)).collect() };
-    let (joining, staying) = (of(hosts), of(input.all_nodes));
+    let joining = located_nodes(hosts, input, settings, plan);
+    let staying: Vec<PoolNode> = input.all_nodes.iter().map(|node| pool_node(node, settings)).collect();
+    let placement = place_nodes(written, &[], &joining, settings);
     let is_ready = |pool: &ManagedPool| pool.members.is_empty() || pool.will_have_members(&joining, settings);
     let ready: Vec<ManagedPool> = pools.iter().filter(|pool| is_ready(pool)).cloned().collect();
     evict(&ready, &LeaveReason::ByAddress, input, settings, plan);
@@ -278,15 +288,34 @@ fn by_address(
         if let Some(properties) = &mut document.properties {
             properties.backend_ip_configurations = None;
         }
-        if let PoolUpdate::Changed(mut changed) = node_ip::pool(&document, &pool.nodes(&joining, &staying), settings) {
+        if let PoolUpdate::Changed(mut changed) = placement.update(pool, &document, (&joining, &staying), settings) {
             if pool.members.is_empty()
                 && let (Some(properties), Some(known)) = (&mut changed.properties, &pool.document.properties)
             {
                 properties.backend_ip_configurations.clone_from(&known.backend_ip_configurations);
             }
-            plan.changes.push(PoolChange::of_pool(pool.id.clone(), &pool.document, *changed));
+            let why = placement.reason(&pool.scope);
+            plan.changes.push(PoolChange::of_pool(pool.id.clone(), &pool.document, *changed).because(why));
         }
     }
+}
+
+/// Nodes with the VM sets of their machines, as far as placing them needs these.
+fn located_nodes(
+    nodes: &[Arc<Node>],
+    input: &PoolInput<'_>,
+    settings: &LoadBalancerSettings,
+    plan: &mut PoolPlan,
+) -> Vec<PoolNode> {
+    let (mut known, unknown) = located::pool_nodes(nodes, settings);
+    for (place, wanted) in unknown {
+        let found = answer(input, &wanted);
+        located::set_vm_set(&mut known[place], &found);
+        if let (Err(error), true) = (&found, known[place].is_unlocated) {
+            plan.waiting.insert(WaitingFor::Machine(wanted.node_name, error.to_string()));
+        }
+    }
+    known
 }
 
 /// Pools that interfaces list.

@@ -3,7 +3,7 @@
 //! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool that membership is kept of.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, net::IpAddr};
 
 use super::{
     endpoint_nodes::EndpointNodes,
@@ -18,13 +18,22 @@ use crate::providers::azure::{
     },
     config::LoadBalancerSku,
     planner::load_balancer::{
-        desired::pool_members::{PoolNode, node_ip::PoolNodes},
-        naming,
-        observed::ObservedNetwork,
-        settings::LoadBalancerSettings,
-        spec::IpFamily,
+        desired::pool_members::PoolNode, naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily,
     },
 };
+
+/// Whose machines a pool is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolScope {
+    /// Those of all Nodes.
+    All,
+    /// Those of one scale set or availability set.
+    VmSet(String),
+    /// Those of the Nodes that are placed on the entry of this name.
+    Entry(String),
+    /// Those of the Nodes with endpoints of one Service, which has the pool for itself.
+    Service(EndpointNodes),
+}
 
 /// A pool of the cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +44,8 @@ pub struct ManagedPool {
     pub load_balancer: ResourceId,
     /// Family of its members.
     pub family: IpFamily,
-    /// The only scale set or availability set whose machines may be in it; `None`: those of all.
-    pub vm_set: Option<String>,
-    /// The Nodes that may be in it, of a pool that one Service has for itself; `None`: it is no such pool.
-    pub endpoints: Option<EndpointNodes>,
+    /// Whose machines may be in it.
+    pub scope: PoolScope,
     /// Keys of the places (see [`super::member_resource`]) that list it.
     pub members: HashSet<String>,
     /// The pool itself.
@@ -48,24 +55,15 @@ pub struct ManagedPool {
 impl ManagedPool {
     /// Whether machines of the set called `name` (empty: of none) may be in it.
     pub fn takes(&self, name: &str) -> bool {
-        self.vm_set.as_ref().is_none_or(|set| spelling::same_name(set, name))
-    }
-
-    /// Whether its Service has endpoints on the Node, or it is no Service's.
-    pub fn serves(&self, node: &PoolNode) -> bool {
-        self.endpoints.as_ref().is_none_or(|endpoints| endpoints.contains(&node.name))
+        match &self.scope {
+            PoolScope::VmSet(set) => spelling::same_name(set, name),
+            PoolScope::All | PoolScope::Entry(_) | PoolScope::Service(_) => true,
+        }
     }
 
     /// Whether some of these Nodes belongs into it and has an address of its family.
     pub fn will_have_members(&self, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
-        nodes.iter().any(|node| node.belongs(settings) && self.serves(node) && node.address(self.family).is_some())
-    }
-
-    /// What it is to list of Nodes that join and of those that may stay. Traffic to a pool of one Service may end when its endpoints do;
-    /// one of all Services is never emptied.
-    pub fn nodes<'a>(&self, joining: &'a [PoolNode], staying: &'a [PoolNode]) -> PoolNodes<'a> {
-        let of = |nodes: &'a [PoolNode]| nodes.iter().filter(|node| self.serves(node)).collect();
-        PoolNodes { family: self.family, joining: of(joining), staying: of(staying), may_be_empty: self.endpoints.is_some() }
+        nodes.iter().any(|node| node.belongs(settings) && node.address(self.family).is_some())
     }
 
     /// Addresses that stand in it for themselves, not for an interface that lists it.
@@ -109,18 +107,30 @@ pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
 }
 
 fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
-    let vm_set = vm_set(document.name.as_deref().unwrap_or_default(), settings);
-    let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
-    let is_own = |target: &ManagedPool| own.iter().any(|name| spelling::same_name(name, target.id.name()));
+    let scope = scope(document.name.as_deref().unwrap_or_default(), settings);
     let references = RuleReferences::of(document);
     let managed = |target: ManagedPool| {
-        if is_own(&target) {
-            return Some(ManagedPool { vm_set: vm_set.clone(), ..target });
+        if is_cluster_pool(target.id.name(), settings) {
+            return Some(ManagedPool { scope: scope.clone(), ..target });
         }
         let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
-        Some(ManagedPool { family: *family, endpoints: Some(nodes.clone()), ..target })
+        Some(ManagedPool { family: *family, scope: PoolScope::Service(nodes.clone()), ..target })
     };
     all_of(document).into_iter().filter_map(managed).collect()
+}
+
+/// Whether a pool of this name is one that Services share.
+fn is_cluster_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
+    [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
+}
+
+/// Addresses that the shared pools of a load balancer list.
+pub(super) fn cluster_addresses(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    let own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_cluster_pool(name, settings)));
+    let entries =
+        own.filter_map(|pool| pool.properties.as_ref()).flat_map(|it| it.load_balancer_backend_addresses.iter().flatten());
+    entries.filter_map(|entry| entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()).collect()
 }
 
 fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option<ManagedPool> {
@@ -131,8 +141,7 @@ fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option
         family: naming::pool_family(id.name()),
         members: members.collect(),
         load_balancer: load_balancer.clone(),
-        vm_set: None,
-        endpoints: None,
+        scope: PoolScope::All,
         document: pool.clone(),
         id,
     })
@@ -147,12 +156,19 @@ pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -
     !document.is_basic() && settings.manages(external)
 }
 
-/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after.
-fn vm_set(name: &str, settings: &LoadBalancerSettings) -> Option<String> {
+/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after. One of an
+/// entry has those that are placed there.
+fn scope(name: &str, settings: &LoadBalancerSettings) -> PoolScope {
     let (external, _) = naming::split_load_balancer(name);
+    if settings.has_entries() {
+        return PoolScope::Entry(external.to_owned());
+    }
     let is_primary = spelling::same_name(external, settings.primary_name());
     let set = if is_primary { settings.primary_vm_set.as_str() } else { external };
-    (settings.sku == LoadBalancerSku::Basic && !set.is_empty()).then(|| set.to_owned())
+    match settings.sku == LoadBalancerSku::Basic && !set.is_empty() {
+        true => PoolScope::VmSet(set.to_owned()),
+        false => PoolScope::All,
+    }
 }
 
 fn is_left_to_others(target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {

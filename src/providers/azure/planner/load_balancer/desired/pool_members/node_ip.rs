@@ -14,7 +14,7 @@ use crate::providers::azure::{
         document::SubResource,
         network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
     },
-    planner::load_balancer::{settings::LoadBalancerSettings, spec::IpFamily},
+    planner::load_balancer::{naming, settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// What has to become of a pool.
@@ -30,35 +30,46 @@ pub enum PoolUpdate {
     WouldBeEmpty,
 }
 
-/// Which addresses a pool is to list.
-#[derive(Debug, Clone)]
-pub struct PoolNodes<'a> {
-    /// Family of the addresses.
-    pub family: IpFamily,
-    /// Those that are to be in it.
-    pub joining: Vec<&'a PoolNode>,
-    /// Those that may stay in it.
-    pub staying: Vec<&'a PoolNode>,
-    /// Whether it is emptied when none of the Nodes belongs into it.
-    pub may_be_empty: bool,
-}
-
 /// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are,
 /// whatever their names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about
 /// to go are to end by themselves.
-pub fn pool(pool: &BackendAddressPool, nodes: &PoolNodes<'_>, settings: &LoadBalancerSettings) -> PoolUpdate {
+pub fn pool<'a>(
+    pool: &BackendAddressPool,
+    joining: impl IntoIterator<Item = &'a PoolNode>,
+    staying: impl IntoIterator<Item = &'a PoolNode>,
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
+    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    update(pool, (&joining, &staying), false, settings)
+}
+
+/// The same for a pool that one Service has for itself: its name does not tell the family, and traffic may end when the last endpoint
+/// does.
+pub fn own_pool<'a>(
+    pool: &BackendAddressPool,
+    family: IpFamily,
+    joining: impl IntoIterator<Item = &'a PoolNode>,
+    staying: impl IntoIterator<Item = &'a PoolNode>,
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
+    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    update(pool, (&joining, &staying), true, settings)
+}
+
+fn update(
+    pool: &BackendAddressPool,
+    (joining, staying): (&BTreeMap<IpAddr, &str>, &BTreeMap<IpAddr, &str>),
+    may_be_empty: bool,
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
     let properties = pool.properties.clone().unwrap_or_default();
     if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
         return PoolUpdate::HasInterfaces;
     }
-    let PoolNodes { family, joining, staying, may_be_empty } = nodes;
-    let of = |nodes: &'_ [&'_ PoolNode]| -> BTreeMap<IpAddr, String> {
-        let belonging = nodes.iter().filter(|node| node.belongs(settings));
-        belonging.filter_map(|node| Some((node.address(*family)?, node.name.clone()))).collect()
-    };
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
     let was_empty = existing.iter().all(|entry| address(entry).is_none());
-    let mut entries = joined(existing, &of(joining), &of(staying));
+    let mut entries = joined(existing, joining, staying);
     if entries.is_empty() && (was_empty || !may_be_empty) {
         return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
     }
@@ -72,6 +83,15 @@ pub fn pool(pool: &BackendAddressPool, nodes: &PoolNodes<'_>, settings: &LoadBal
     if changed == *pool { PoolUpdate::Unchanged } else { PoolUpdate::Changed(Box::new(changed)) }
 }
 
+fn by_address<'a>(
+    nodes: impl IntoIterator<Item = &'a PoolNode>,
+    family: IpFamily,
+    settings: &LoadBalancerSettings,
+) -> BTreeMap<IpAddr, &'a str> {
+    let belonging = nodes.into_iter().filter(|node| node.belongs(settings));
+    belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
+}
+
 fn address(entry: &BackendAddress) -> Option<IpAddr> {
     entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }
@@ -79,16 +99,16 @@ fn address(entry: &BackendAddress) -> Option<IpAddr> {
 /// The entries whose addresses are wanted or may stay, each once, and new ones behind them in the order of names.
 fn joined(
     mut entries: Vec<BackendAddress>,
-    wanted: &BTreeMap<IpAddr, String>,
-    staying: &BTreeMap<IpAddr, String>,
+    wanted: &BTreeMap<IpAddr, &str>,
+    staying: &BTreeMap<IpAddr, &str>,
 ) -> Vec<BackendAddress> {
     let mut known = BTreeSet::new();
     let may_stay = |address: &IpAddr| wanted.contains_key(address) || staying.contains_key(address);
     entries.retain(|entry| address(entry).is_some_and(|address| may_stay(&address) && known.insert(address)));
     let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
-    new.sort_by_key(|(_, name)| name.as_str());
+    new.sort_by_key(|(_, name)| **name);
     entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
-        name: Some(name.clone()),
+        name: Some((*name).to_owned()),
         properties: Some(BackendAddressProperties {
             ip_address: Some(address.to_string()),
             ..BackendAddressProperties::default()
@@ -110,10 +130,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::providers::azure::{
-        config::{AzureConfig, BackendPoolType},
-        planner::load_balancer::naming,
-    };
+    use crate::providers::azure::config::{AzureConfig, BackendPoolType};
 
     fn settings() -> LoadBalancerSettings {
         let config = AzureConfig {
@@ -131,24 +148,14 @@ mod tests {
         PoolNode { name: name.to_owned(), addresses, ..PoolNode::default() }
     }
 
-    /// The pool brought to these Nodes, as one that all Services share.
-    fn shared(pool: &BackendAddressPool, joining: &[PoolNode], staying: &[PoolNode]) -> PoolUpdate {
-        super::pool(pool, &nodes_for(pool, joining, staying), &settings())
-    }
-
-    fn nodes_for<'a>(pool: &BackendAddressPool, joining: &'a [PoolNode], staying: &'a [PoolNode]) -> PoolNodes<'a> {
-        let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-        PoolNodes { family, joining: joining.iter().collect(), staying: staying.iter().collect(), may_be_empty: false }
-    }
-
     fn of(name: &str, properties: &Value) -> BackendAddressPool {
         serde_json::from_value(json!({"name": name, "properties": properties, "unknown": 1})).unwrap()
     }
 
     fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
-        match shared(before, nodes, nodes) {
+        match pool(before, nodes, nodes, &settings()) {
             PoolUpdate::Changed(after) => {
-                assert_eq!(shared(&after, nodes, nodes), PoolUpdate::Unchanged, "twice");
+                assert_eq!(pool(&after, nodes, nodes, &settings()), PoolUpdate::Unchanged, "twice");
                 serde_json::to_value(after.properties).unwrap()
             }
             other => panic!("{other:?}"),
@@ -201,11 +208,11 @@ mod tests {
         let full = of("kubernetes", &json!({"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.4"}}]}));
         let excluded = PoolNode { excluded: true, ..node("n1", &["10.0.0.4"]) };
         for nodes in [vec![], vec![excluded.clone()], vec![node("n1", &["fd00::1"])]] {
-            assert_eq!(shared(&full, &nodes, &nodes), PoolUpdate::WouldBeEmpty, "{nodes:?}");
+            assert_eq!(pool(&full, &nodes, &nodes, &settings()), PoolUpdate::WouldBeEmpty, "{nodes:?}");
         }
-        assert_eq!(shared(&of("kubernetes", &json!({})), &[excluded], &[]), PoolUpdate::Unchanged);
+        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &[], &settings()), PoolUpdate::Unchanged);
         let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
-        assert_eq!(shared(&listed, &[node("n1", &["10.0.0.4"])], &[]), PoolUpdate::HasInterfaces);
+        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &[], &settings()), PoolUpdate::HasInterfaces);
     }
 
     proptest! {
@@ -228,7 +235,7 @@ mod tests {
                 let now: BTreeSet<IpAddr> = stay.union(&belonging(&joining)).copied().collect();
                 // The last ones stay.
                 expected = if now.is_empty() { expected } else { now };
-                if let PoolUpdate::Changed(changed) = shared(&current, &joining, &staying) {
+                if let PoolUpdate::Changed(changed) = pool(&current, &joining, &staying, &settings()) {
                     current = *changed;
                 }
                 let listed = current.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
@@ -245,7 +252,9 @@ mod tests {
             &json!({"loadBalancerBackendAddresses": [
             {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]}),
         );
-        let nodes = |joining, staying, family| PoolNodes { family, joining, staying, may_be_empty: true };
+        let update = |joining: Vec<&PoolNode>, staying: Vec<&PoolNode>, family| {
+            own_pool(&full, family, joining, staying, &settings())
+        };
         let listed = |update: PoolUpdate| match update {
             PoolUpdate::Changed(pool) => {
                 let entries = pool.properties.unwrap().load_balancer_backend_addresses.unwrap();
@@ -253,14 +262,10 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        let moved = nodes(vec![&two], vec![&two], IpFamily::V4);
-        assert_eq!(listed(pool(&full, &moved, &settings())), ["10.0.0.5"]);
-        let other_family = nodes(vec![&two], vec![&two], IpFamily::V6);
-        assert_eq!(listed(pool(&full, &other_family, &settings())), ["fd00::5"]);
-        let nobody = nodes(Vec::new(), Vec::new(), IpFamily::V4);
-        assert_eq!(listed(pool(&full, &nobody, &settings())), [""; 0]);
-        let stays = nodes(Vec::new(), vec![&one], IpFamily::V4);
-        assert!(matches!(pool(&full, &stays, &settings()), PoolUpdate::Changed(_) | PoolUpdate::Unchanged));
+        assert_eq!(listed(update(vec![&two], vec![&two], IpFamily::V4)), ["10.0.0.5"]);
+        assert_eq!(listed(update(vec![&two], vec![&two], IpFamily::V6)), ["fd00::5"]);
+        assert_eq!(listed(update(vec![&two], vec![&one, &two], IpFamily::V4)), ["10.0.0.4", "10.0.0.5"], "it drains");
+        assert_eq!(listed(update(Vec::new(), Vec::new(), IpFamily::V4)), [""; 0]);
     }
 
     #[test]
