@@ -9,6 +9,7 @@ mod batch_commit;
 mod dry_run;
 mod load_balancers;
 mod newcomers;
+mod occupancy_metrics;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
@@ -31,6 +32,7 @@ use serde_json::{Value, json};
 
 use self::{
     newcomers::Newcomers,
+    occupancy_metrics::OccupancyMetrics,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
     progress::{PipelineProgress, PipelineStage},
@@ -151,6 +153,7 @@ impl AzureLoadBalancers {
             .into(),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
+            occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
             zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),

@@ -9,6 +9,7 @@ pub mod entries;
 pub mod labels;
 pub mod naming;
 pub mod observed;
+pub mod occupancy;
 pub mod plan;
 pub mod pools;
 pub mod rule_memory;

@@ -134,8 +134,8 @@ pub(super) struct LoadBalancerDeletion<'a> {
 impl Drop for LoadBalancerDeletion<'_> {
     fn drop(&mut self) {
         self.context.lock_deleting().remove(&self.id);
-        // What stays after all wants the members of its pools back.
-        if !self.is_gone {
+        // What stays after all wants the members of its pools back; the Nodes of an entry that has gone belong elsewhere.
+        if !self.is_gone || self.context.settings.has_entries() {
             self.context.invalidate_pool_sync();
         }
     }

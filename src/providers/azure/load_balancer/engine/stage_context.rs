@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{
     newcomers::Newcomers,
+    occupancy_metrics::OccupancyMetrics,
     pool_metrics::PoolMetrics,
     pool_sync_state::PoolSyncState,
     progress::{PipelineProgress, PipelineStage},
@@ -54,6 +55,7 @@ pub(super) struct StageContext {
     /// One at a time: what one puts in another must not take out.
     pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
     pub(super) pool_metrics: PoolMetrics,
+    pub(super) occupancy_metrics: OccupancyMetrics,
     pub(super) zones: RegionZones,
     pub(super) inventory: Arc<Inventory>,
     pub(super) watches: ClusterWatches,
@@ -232,7 +234,11 @@ impl StageContext {
         if let Some(labels) = self.watches.namespace_labels() {
             self.observer.set_namespace_labels(labels);
         }
-        self.observer.observe(query, urgency).await.map_err(|error| {
+        let seen = self.observer.observe(query, urgency).await;
+        if let Ok((observed, _)) = &seen {
+            self.occupancy_metrics.note(observed, &self.settings);
+        }
+        seen.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
                 self.record_failed_call(informed, ArmCallKind::ListLoadBalancers, &error);
             }

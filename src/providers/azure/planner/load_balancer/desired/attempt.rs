@@ -355,6 +355,18 @@ impl DraftEditor<'_, '_> {
         }
     }
 
+    /// What makes room.
+    fn advice(&self) -> &'static str {
+        match self.context.settings.has_entries() {
+            true => {
+                "name another entry in azure-load-balancer-configurations, or add one to multipleStandardLoadBalancerConfigurations"
+            }
+            false => {
+                "take Services or ports away, or spread Services over several load balancers with multipleStandardLoadBalancerConfigurations"
+            }
+        }
+    }
+
     /// Those who add something, in order, get the room that there is.
     fn refuse_over_limit(
         &mut self,
@@ -388,7 +400,10 @@ impl DraftEditor<'_, '_> {
                 continue;
             }
             let name = draft.id.name();
-            let message = format!("load balancer {name} would have more than {most} {what}, which is all that Azure allows");
+            let message = format!(
+                "load balancer {name} would have more than {most} {what}, which is all that Azure allows; {}",
+                self.advice()
+            );
             self.refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
         }
     }
