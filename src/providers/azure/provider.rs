@@ -28,6 +28,7 @@ use super::{
         LoadedConfig,
     },
     load_balancer::{
+        cluster_watches::ClusterWatches,
         engine::{self, AzureLoadBalancers},
         lease::ResourceLocker,
     },
@@ -72,6 +73,8 @@ struct AzureCloudState {
     started: AtomicBool,
     /// One for the process: sessions come and go.
     locker: OnceLock<ResourceLocker>,
+    /// Likewise.
+    watches: ClusterWatches,
     scope: ProviderScope,
 }
 
@@ -154,6 +157,7 @@ impl AzureCloud {
             load_error: watch::Sender::default(),
             started: AtomicBool::default(),
             locker: OnceLock::new(),
+            watches: ClusterWatches::default(),
             scope,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -214,6 +218,8 @@ impl AzureCloud {
             inventory: Arc::clone(&session.inventory),
             services: context.services.clone(),
             nodes: context.nodes.clone(),
+            on_demand: (&context.namespaces, &context.endpoint_slices),
+            watches: self.inner.watches.clone(),
             locker: locker.clone(),
             events: context.events.clone(),
             metrics: Arc::clone(&context.metrics),
@@ -392,7 +398,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
-        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::LoadBalancerProxy {
+            session: session_proxy::SessionProxy(Arc::clone(&self.inner.session)),
+            watches: self.inner.watches.clone(),
+        }))
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {

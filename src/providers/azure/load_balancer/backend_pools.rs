@@ -37,6 +37,7 @@ use crate::providers::azure::planner::load_balancer::{
     },
     observed::ObservedNetwork,
     pools::{
+        local_pools::LocalPools,
         located::{self, ExcludedMembers, vm_set},
         managed_pool::{self, ManagedPool},
         member_addresses::PoolMemberAddresses,
@@ -84,6 +85,8 @@ pub struct PoolSyncRequest<'a> {
     pub nodes: &'a [Arc<Node>],
     /// Every Node of the cluster.
     pub all_nodes: &'a [Arc<Node>],
+    /// Pools that Services have for themselves.
+    pub local: &'a LocalPools,
     /// Pools that the caller has just created: they are filled even when `preConfiguredBackendPoolLoadBalancerTypes` leaves pools of
     /// this kind to others.
     pub created: &'a [ResourceId],
@@ -204,7 +207,7 @@ impl BackendPoolSyncer {
 
     /// Brings the cluster's pools of the managed load balancers to the nodes. Not for two calls at once.
     pub async fn sync(&self, round: &PoolSyncRequest<'_>, pools: &dyn PoolWriter) -> Result<PoolSyncSummary, PoolSyncError> {
-        let mut targets = managed_pool::managed_pools(round.observed, &self.settings, round.created);
+        let mut targets = managed_pool::managed_pools(round.observed, &self.settings, round.local, round.created);
         targets.retain(|target| !round.deleting.contains(&target.load_balancer));
         *self.lock_resync_after() = None;
         if targets.is_empty() {

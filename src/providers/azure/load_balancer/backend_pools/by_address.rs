@@ -15,10 +15,7 @@ use super::{BackendPoolSyncer, PoolWriter, outcome::PoolSyncOutcome};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
     planner::load_balancer::{
-        desired::pool_members::{
-            PoolNode,
-            node_ip::{self, PoolUpdate},
-        },
+        desired::pool_members::{PoolNode, node_ip::PoolUpdate},
         plan::{pools::PoolChange, print::PlannedChange},
         pools::{
             managed_pool::{ManagedPool, without_addresses},
@@ -93,11 +90,11 @@ impl PoolUpdater<'_> {
                 Err(error) => error,
             };
             if error.class != ArmErrorClass::Conflict || tried == TRIES {
-                return outcome.fail(name(target), error);
+                return outcome.fail_pool(name(target), error, &target.id);
             }
             match read(&self.network, target).await {
                 Ok(current) => (wanted, known) = (plan(target, &current), Some(current)),
-                Err(error) => return outcome.fail(name(target), error),
+                Err(error) => return outcome.fail_pool(name(target), error, &target.id),
             }
         }
     }
@@ -138,12 +135,14 @@ impl BackendPoolSyncer {
         pools: &dyn PoolWriter,
         urgency: Urgency,
     ) -> PoolSyncOutcome {
-        let plan = |target: &ManagedPool, pool: &BackendAddressPool| {
-            let (joining, staying) = placement.of_pool(&target.scope, joining, staying);
-            match node_ip::pool(pool, joining, staying, &self.settings) {
-                PoolUpdate::Changed(changed) => Some(*changed),
-                PoolUpdate::Unchanged | PoolUpdate::HasInterfaces | PoolUpdate::WouldBeEmpty => None,
-            }
+        let plan = |target: &ManagedPool, pool: &BackendAddressPool| match placement.update(
+            target,
+            pool,
+            (joining, staying),
+            &self.settings,
+        ) {
+            PoolUpdate::Changed(changed) => Some(*changed),
+            PoolUpdate::Unchanged | PoolUpdate::HasInterfaces | PoolUpdate::WouldBeEmpty => None,
         };
         self.pool_updater(pools, placement, urgency).write(targets, plan).await
     }

@@ -29,7 +29,11 @@ use crate::{
             events::ArmCallKind,
             observe::NetworkCacheKey,
         },
-        planner::load_balancer::{desired::ServiceRequest, observed::ObservedNetwork},
+        planner::load_balancer::{
+            desired::ServiceRequest,
+            observed::ObservedNetwork,
+            pools::local_pools::{LocalPools, RuleReferences},
+        },
     },
 };
 
@@ -52,12 +56,14 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.load(requests, urgency).await?.observed;
     let all_nodes = world.service_index.nodes();
+    let (local, publications) = world.local_pools();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
     let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
     let round = PoolSyncRequest {
         observed: &observed,
         nodes: &nodes,
         all_nodes: &all_nodes,
+        local: &local,
         created: &created,
         deleting: &leaving,
         urgency,
@@ -68,13 +74,16 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
     }
+    if let Err(error) = &synced {
+        record_failed_pools(world, error, &local, &observed);
+    }
     finish_sync(world, synced).map_err(CloudError::from)?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = members.resync_after().map(|after| Instant::now() + after);
     // Pools that were passed over may want members by now.
     if leaving.is_empty() {
-        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, due });
+        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
     }
     Ok(())
 }
@@ -109,6 +118,7 @@ impl Drop for InvalidationGuard<'_> {
 pub(super) fn is_synced(world: &StageContext) -> bool {
     let (Some(nodes), Some(followed)) = (world.hosts(), world.lock_pool_sync().synced) else { return false };
     world.unfilled_pools().is_empty()
+        && followed.publications == world.watches.publications()
         && followed.due.is_none_or(|due| due > Instant::now())
         && followed.fingerprint == fingerprint(&nodes, &world.service_index.nodes(), &world.settings)
 }
@@ -138,6 +148,20 @@ fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
         LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
     });
     errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+}
+
+/// Tells each Service whose own pool could not be written.
+fn record_failed_pools(world: &StageContext, error: &PoolSyncError, local: &LocalPools, observed: &ObservedNetwork) {
+    let failed = error.failures.iter().filter_map(|failure| match (&failure.pool, &failure.error) {
+        (Some(pool), LookupError::Arm(error)) => Some((pool, error)),
+        _ => None,
+    });
+    for (pool, error) in failed {
+        let document = pool.parent().and_then(|balancer| observed.load_balancer(&balancer));
+        if let Some(found) = document.and_then(|document| local.find(pool, &RuleReferences::of(document))) {
+            world.record_failed_pool(&found.service, error);
+        }
+    }
 }
 
 /// Takes everybody out of the pools of load balancers that are about to go.

@@ -16,6 +16,7 @@ mod frontends;
 mod handover;
 pub mod load_balancers;
 mod merge;
+mod own_pools;
 mod placement;
 pub mod pool_members;
 mod pools;
@@ -31,4 +32,5 @@ mod targets;
 pub mod traces;
 mod types;
 
+pub use pools::name as pool_name;
 pub use types::ServiceRequest;

@@ -68,6 +68,11 @@ pub fn service_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
     entries.iter().filter_map(|entry| entry.service_selector.as_ref()).flat_map(LabelMatcher::keys).collect()
 }
 
+/// Keys of the labels of Namespaces that some entry looks at.
+pub fn namespace_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
+    entries.iter().filter_map(|entry| entry.namespace_selector.as_ref()).flat_map(LabelMatcher::keys).collect()
+}
+
 /// Keys of the labels of Nodes that some entry looks at.
 pub fn node_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
     entries.iter().filter_map(|entry| entry.node_selector.as_ref()).flat_map(LabelMatcher::keys).collect()

@@ -1,6 +1,6 @@
 //! What of the configuration and the flags decides about load balancers.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use super::{
     entries::{self, LoadBalancerEntry},
@@ -35,6 +35,8 @@ pub struct LoadBalancerSettings {
     pub load_balancer_name: String,
     /// `multipleStandardLoadBalancerConfigurations`, if load balancers are Standard ones; empty: there is one load balancer of a kind.
     pub entries: Vec<LoadBalancerEntry>,
+    /// How long changes of endpoints gather before pools of single Services follow.
+    pub pool_update_interval: Duration,
     /// What back-end pools list.
     pub pool_type: BackendPoolType,
     /// `preConfiguredBackendPoolLoadBalancerTypes`: whether pools of external and of internal load balancers are left alone.
@@ -97,6 +99,7 @@ impl LoadBalancerSettings {
             sku: config.load_balancer_sku,
             load_balancer_name: config.load_balancer_name.clone(),
             entries: entries::entries(config),
+            pool_update_interval: pool_update_interval(config),
             pool_type: config.load_balancer_backend_pool_configuration_type,
             preconfigured: (matches!(preconfigured, "external" | "all"), matches!(preconfigured, "internal" | "all")),
             probe_mode: config.cluster_service_load_balancer_health_probe_mode,
@@ -176,6 +179,12 @@ impl LoadBalancerSettings {
         let mut named = self.allowed_groups.iter().map(String::as_str).chain(own);
         named.any(|group| spelling::same_name(group, name))
     }
+}
+
+/// Zero is no interval: it stands for the default, as upstream.
+fn pool_update_interval(config: &AzureConfig) -> Duration {
+    const DEFAULT: Duration = Duration::from_secs(30);
+    Some(config.load_balancer_backend_pool_update_interval).filter(|interval| !interval.is_zero()).unwrap_or(DEFAULT)
 }
 
 fn unsupported(config: &AzureConfig) -> Vec<&'static str> {

@@ -14,7 +14,7 @@ use super::{
     frontends::{self, FrontendAddress},
     handover,
     merge::PartMerge,
-    placement, pools, port_conflicts, probes, rules,
+    own_pools, placement, pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
     targets::{self, TargetLoadBalancers},
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
@@ -63,6 +63,10 @@ pub(super) fn attempt<'a>(
     if !held_back.is_empty() {
         return failed(held_back);
     }
+    let without_pool = own_pools::refusals(context, requests, &drafts, &targets, known);
+    if !without_pool.is_empty() {
+        return failed(without_pool);
+    }
     let mut seating = frontend_assignment::assign_frontends(context, requests, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));
@@ -91,8 +95,10 @@ pub(super) fn attempt<'a>(
     };
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
+        let needed = own_pools::needed(context, requests, &targets, DraftIdx(place));
+        own_pools::remove(context, draft, requests, &needed, known);
         work.remove_frontends(DraftIdx(place), draft);
-        work.add_frontends(DraftIdx(place), draft, requests, &targets);
+        work.add_frontends(DraftIdx(place), draft, &needed);
     }
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
@@ -273,25 +279,14 @@ impl DraftEditor<'_, '_> {
     }
 
     /// Adds new front ends, the pools they need, and tags.
-    fn add_frontends(
-        &self,
-        place: DraftIdx,
-        draft: &mut LoadBalancerDraft<'_>,
-        requests: &[&ServiceRequest],
-        targets: &TargetLoadBalancers,
-    ) {
+    fn add_frontends(&self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>, needed: &[String]) {
         for (_, frontend) in self.assignment.added.iter().filter(|(target, _)| *target == place) {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        let here = targets.iter().zip(requests).filter(|((_, target), _)| *target == Some(place));
-        let families: BTreeSet<_> =
-            here.filter_map(|(_, request)| ensured_spec(request)).flat_map(|spec| &spec.families).copied().collect();
-        for family in &families {
-            pools::ensure(draft, self.context.settings, *family);
-        }
+        needed.iter().for_each(|name| pools::ensure(draft, name));
         let settings = self.context.settings;
-        let is_touched = !families.is_empty() || !draft.reasons.is_empty();
+        let is_touched = !needed.is_empty() || !draft.reasons.is_empty();
         if is_touched
             && draft.is_ours
             && !settings.tags.is_empty()

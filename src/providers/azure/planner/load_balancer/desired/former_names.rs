@@ -156,8 +156,11 @@ fn move_parts(
         to.reasons.push(format!("front end {frontend} comes from load balancer {}", from.id.name()));
     }
     from.is_former = true;
-    let families: BTreeSet<_> = rules.iter().filter_map(pool_of).map(|pool| naming::pool_family(pool.name())).collect();
-    families.into_iter().for_each(|family| pools::ensure(to, context.settings, family));
+    let shared = |name: &str| naming::pool(&context.settings.cluster, naming::pool_family(name));
+    let pool_name =
+        |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
+    let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
+    needed.iter().for_each(|name| pools::ensure(to, name));
     let into = to.properties_mut();
     let frontends = frontends.into_iter().map(|part| {
         let id = frontend_id_on(&ids.1, part.name.as_deref());

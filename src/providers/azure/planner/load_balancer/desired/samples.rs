@@ -83,6 +83,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         families: vec![IpFamily::V4],
         ports: Vec::new(),
         local_probe: None,
+        own_pool: false,
         ha_ports: None,
         client_ip_affinity: false,
         idle_timeout: 4,

@@ -17,12 +17,13 @@ use super::{
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::{
                 PoolNode,
-                node_ip::{self, PoolUpdate},
+                node_ip::PoolUpdate,
                 node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch},
             },
         },
         observed::ObservedNetwork,
         pools::{
+            local_pools::LocalPools,
             located::{self, MachineAnswer},
             managed_pool::{self, ManagedPool, managed_pools, without_addresses},
             member_addresses::PoolMemberAddresses,
@@ -68,6 +69,8 @@ pub struct PoolInput<'a> {
     pub machines: &'a KnownMachines,
     /// What is remembered of members without a Node.
     pub orphans: &'a OrphanedPoolMembers,
+    /// Pools that Services have for themselves.
+    pub local: &'a LocalPools,
     /// Pools that were made and not filled yet.
     pub unfilled: &'a [ResourceId],
     /// The group whose scale sets get new models.
@@ -143,7 +146,7 @@ pub(super) fn plan_pools(
     if let Some(hosts) = input.hosts {
         let new = network.load_balancers.changes.iter().flat_map(|change| new_pools(observed, change));
         let created: Vec<ResourceId> = new.chain(input.unfilled.to_vec()).collect();
-        let pools = managed_pools(written, settings, &created);
+        let pools = managed_pools(written, settings, input.local, &created);
         match settings.pool_type {
             BackendPoolType::NodeIp => by_address(written, &pools, hosts, input, settings, &mut plan),
             BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => {
@@ -285,8 +288,7 @@ fn by_address(
         if let Some(properties) = &mut document.properties {
             properties.backend_ip_configurations = None;
         }
-        let (joining, staying) = placement.of_pool(&pool.scope, &joining, &staying);
-        if let PoolUpdate::Changed(mut changed) = node_ip::pool(&document, joining, staying, settings) {
+        if let PoolUpdate::Changed(mut changed) = placement.update(pool, &document, (&joining, &staying), settings) {
             if pool.members.is_empty()
                 && let (Some(properties), Some(known)) = (&mut changed.properties, &pool.document.properties)
             {

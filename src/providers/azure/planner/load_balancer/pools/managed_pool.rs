@@ -5,7 +5,11 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use super::member_resource;
+use super::{
+    endpoint_nodes::EndpointNodes,
+    local_pools::{LocalPool, LocalPools, RuleReferences},
+    member_resource,
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -27,6 +31,8 @@ pub enum PoolScope {
     VmSet(String),
     /// Those of the Nodes that are placed on the entry of this name.
     Entry(String),
+    /// Those of the Nodes with endpoints of one Service, which has the pool for itself.
+    Service(EndpointNodes),
 }
 
 /// A pool of the cluster.
@@ -51,7 +57,7 @@ impl ManagedPool {
     pub fn takes(&self, name: &str) -> bool {
         match &self.scope {
             PoolScope::VmSet(set) => spelling::same_name(set, name),
-            PoolScope::All | PoolScope::Entry(_) => true,
+            PoolScope::All | PoolScope::Entry(_) | PoolScope::Service(_) => true,
         }
     }
 
@@ -80,14 +86,16 @@ pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool
     (changed != *pool).then_some(changed)
 }
 
-/// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.
+/// The pools to keep. `local`: those that Services have for themselves. `created`: ids of pools that were made just now, which are filled even when
+/// such pools are left to others.
 pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
+    local: &LocalPools,
     created: &[ResourceId],
 ) -> Vec<ManagedPool> {
     let kept = observed.load_balancers.iter().filter(|document| is_managed(document, settings));
-    let pools = kept.flat_map(|document| of_load_balancer(document, settings));
+    let pools = kept.flat_map(|document| of_load_balancer(document, settings, local));
     pools.filter(|target| !is_left_to_others(target, settings) || created.contains(&target.id)).collect()
 }
 
@@ -98,10 +106,17 @@ pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
 }
 
-fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<ManagedPool> {
+fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
     let scope = scope(document.name.as_deref().unwrap_or_default(), settings);
-    let is_own = |target: &ManagedPool| is_cluster_pool(target.id.name(), settings);
-    all_of(document).into_iter().filter(is_own).map(|target| ManagedPool { scope: scope.clone(), ..target }).collect()
+    let references = RuleReferences::of(document);
+    let managed = |target: ManagedPool| {
+        if is_cluster_pool(target.id.name(), settings) {
+            return Some(ManagedPool { scope: scope.clone(), ..target });
+        }
+        let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
+        Some(ManagedPool { family: *family, scope: PoolScope::Service(nodes.clone()), ..target })
+    };
+    all_of(document).into_iter().filter_map(managed).collect()
 }
 
 /// Whether a pool of this name is one that Services share.

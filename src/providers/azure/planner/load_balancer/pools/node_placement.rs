@@ -11,11 +11,21 @@ use std::{
     net::IpAddr,
 };
 
-use super::managed_pool::{self, PoolScope};
+use super::managed_pool::{self, ManagedPool, PoolScope};
 use crate::providers::azure::{
-    arm::{ResourceId, network::ArmLoadBalancer, spelling},
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, BackendAddressPool},
+        spelling,
+    },
     planner::load_balancer::{
-        desired::pool_members::PoolNode, entries::LoadBalancerEntry, naming, observed::ObservedNetwork,
+        desired::pool_members::{
+            PoolNode,
+            node_ip::{self, PoolUpdate},
+        },
+        entries::LoadBalancerEntry,
+        naming,
+        observed::ObservedNetwork,
         settings::LoadBalancerSettings,
     },
 };
@@ -192,6 +202,23 @@ impl NodePlacement {
         let names: BTreeSet<&str> = hosts.iter().map(|node| node.name.as_str()).collect();
         let is_free = |node: &&PoolNode| !names.contains(node.name.as_str()) || self.waiting.contains(&node.name);
         (hosts.iter().filter(joins).collect(), all.iter().filter(|node| is_free(node) || joins(node)).collect())
+    }
+
+    /// What has to become of a pool. `document`: the pool as it is; `hosts` and `all` as above.
+    pub fn update(
+        &self,
+        pool: &ManagedPool,
+        document: &BackendAddressPool,
+        (hosts, all): (&[PoolNode], &[PoolNode]),
+        settings: &LoadBalancerSettings,
+    ) -> PoolUpdate {
+        if let PoolScope::Service(endpoints) = &pool.scope {
+            let has_endpoints = |node: &&PoolNode| endpoints.contains(&node.name);
+            let (joining, staying) = (hosts.iter().filter(has_endpoints), all.iter().filter(has_endpoints));
+            return node_ip::own_pool(document, pool.family, joining, staying, settings);
+        }
+        let (joining, staying) = self.of_pool(&pool.scope, hosts, all);
+        node_ip::pool(document, joining, staying, settings)
     }
 
     /// Why a pool has its members.

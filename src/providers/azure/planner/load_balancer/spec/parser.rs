@@ -81,6 +81,7 @@ fn assemble(
         internal,
         ports,
         local_probe,
+        own_pool: settings.has_entries() && fields.external_traffic_policy.as_deref() == Some("Local"),
         ha_ports,
         client_ip_affinity: fields.session_affinity.as_deref() == Some("ClientIP"),
         idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),

@@ -174,6 +174,8 @@ pub struct ServiceSpec {
     pub ports: Vec<PortSpec>,
     /// The probe of nodes with local endpoints, for `externalTrafficPolicy: Local`; the number is its health-check node port.
     pub local_probe: Option<ProbeSpec>,
+    /// Whether it has back-end pools for itself: policy `Local`, where there are several load balancers.
+    pub own_pool: bool,
     /// One rule for all ports (`azure-load-balancer-enable-high-availability-ports`, internal and standard only), with its probe.
     pub ha_ports: Option<PortProbe>,
     /// `SourceIP` instead of `Default`.
