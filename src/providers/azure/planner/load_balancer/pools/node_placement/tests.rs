@@ -8,7 +8,7 @@ use crate::providers::azure::{
     config::BackendPoolType,
     planner::load_balancer::{
         desired::samples,
-        labels::{LabelMatcher, Labels},
+        labels::{LabelMap, LabelMatcher},
     },
 };
 
@@ -30,7 +30,7 @@ fn node(number: usize, set: Option<&str>, label: &str) -> PoolNode {
         name: format!("n{number:04}"),
         addresses: vec![format!("10.{}.{}.{}", number / 62_500, number / 250 % 250, number % 250 + 1).parse().unwrap()],
         vm_set: set.map(str::to_owned),
-        labels: Labels::from([("pool".to_owned(), label.to_owned())]),
+        labels: LabelMap::from([("pool".to_owned(), label.to_owned())]),
         ..PoolNode::default()
     }
 }
