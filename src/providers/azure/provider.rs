@@ -135,7 +135,11 @@ impl AzureCloud {
         scope: ProviderScope,
     ) -> CloudResult<Self> {
         let first = match (&config.cloud_config, &config.cloud_config_secret) {
-            (Some(path), None) => Some(read_file(path, &environment)?),
+            (Some(path), None) => {
+                let read = read_file(path, &environment)?;
+                require_cluster_entry(&read, config)?;
+                Some(read)
+            }
             (None, None) => {
                 let advice = "the azure provider needs a configuration: set --cloud-config or --cloud-config-secret-name";
                 return Err(CloudError::invalid(advice));
@@ -183,6 +187,7 @@ impl AzureCloud {
     }
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
+        require_cluster_entry(&config, &self.inner.settings)?;
         let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),
@@ -318,6 +323,12 @@ pub(super) fn source(settings: &ProviderConfig) -> ConfigSource {
     let secret = settings.cloud_config_secret.clone();
     let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
     ConfigSource { file: settings.cloud_config.clone(), secret }
+}
+
+/// A list of load balancers without one of the cluster's name fits no cluster of that name.
+fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
+    let missing = config::missing_cluster_entry(config, &settings.cluster_name);
+    missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))
 }
 
 fn load_to_cloud_error(error: &ConfigLoadError) -> CloudError {
