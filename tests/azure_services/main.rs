@@ -40,5 +40,6 @@ mod refusals;
 mod rights;
 mod scale;
 mod sequences;
+mod several;
 mod storm;
 mod together;

@@ -31,6 +31,7 @@ pub mod status;
 mod targets;
 pub mod traces;
 mod types;
+mod write_order;
 
 pub use pools::name as pool_name;
 pub use types::ServiceRequest;

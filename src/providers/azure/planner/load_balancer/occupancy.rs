@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::{
-    desired::arm_constraints::{LoadBalancerLimits, part_counts},
+    desired::arm_constraints::{PartLimits, part_counts},
     naming,
     observed::ObservedNetwork,
     pools::managed_pool,
@@ -31,7 +31,7 @@ pub struct LoadBalancerOccupancy {
     /// Front ends.
     pub frontends: usize,
     /// What Azure allows.
-    pub limits: LoadBalancerLimits,
+    pub limits: PartLimits,
 }
 
 impl LoadBalancerOccupancy {
@@ -93,7 +93,7 @@ pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> 
     let managed = network.load_balancers.iter().filter(|document| managed_pool::is_managed(document, settings));
     let load_balancers: Vec<LoadBalancerOccupancy> = managed
         .map(|document| {
-            let ((rules, frontends), limits) = (part_counts(document), LoadBalancerLimits::of(document));
+            let ((rules, frontends), limits) = (part_counts(document), PartLimits::of(document));
             LoadBalancerOccupancy { name: document.name.clone().unwrap_or_default(), rules, frontends, limits }
         })
         .collect();

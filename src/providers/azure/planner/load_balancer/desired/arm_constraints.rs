@@ -16,14 +16,14 @@ use crate::providers::azure::arm::{
 
 /// How many parts a load balancer may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadBalancerLimits {
+pub struct PartLimits {
     /// Front ends.
     pub frontends: usize,
     /// Load balancing and inbound NAT rules.
     pub rules: usize,
 }
 
-impl LoadBalancerLimits {
+impl PartLimits {
     /// Those of its SKU.
     pub fn of(document: &ArmLoadBalancer) -> Self {
         let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
@@ -74,7 +74,7 @@ fn part(name: Option<&str>, message: Option<String>) -> Option<LoadBalancerViola
 }
 
 fn limits(document: &ArmLoadBalancer) -> Vec<LoadBalancerViolation> {
-    let ((rules, frontends), limits) = (part_counts(document), LoadBalancerLimits::of(document));
+    let ((rules, frontends), limits) = (part_counts(document), PartLimits::of(document));
     let counts = [("front ends", frontends, limits.frontends), ("rules", rules, limits.rules)];
     let too_many =
         |(what, count, most)| (count > most).then_some(LoadBalancerViolation::LimitExceeded { what, count, limit: most });
