@@ -46,9 +46,9 @@ fn slice(cluster: &Cluster, service: &str, number: u32, nodes: &[&str]) {
     }))
     .unwrap();
     match cluster.server.get::<EndpointSlice>("default", &name) {
-        Some(_) => cluster.server.update_with("default", &name, |there: &mut EndpointSlice| {
+        Some(_) => drop(cluster.server.update_with("default", &name, |there: &mut EndpointSlice| {
             there.endpoints.clone_from(&slice.endpoints);
-        }),
+        })),
         None => drop(cluster.server.create(&slice)),
     }
 }
