@@ -260,9 +260,13 @@ fn a_pool_is_tried_until_azure_shows_it() {
             slice(&cluster, "web", 1, &[&names[1]]);
             slice(&cluster, "api", 1, &[&names[1]]);
             tokio::time::sleep(AFTER_INTERVAL).await;
-            assert_eq!(pools(&cluster)["default-api"], set(&[&names[1]]), "{code}: another pool does not wait");
+            // A quota is everybody's.
+            let is_followed = pools(&cluster)["default-api"] == set(&[&names[1]]);
+            assert!(is_followed || status == 429, "{code}: another pool does not wait");
             cluster.settle().await;
-            assert_eq!(pools(&cluster)["default-web"], set(&[&names[1]]), "{code}");
+            for name in ["default-web", "default-api"] {
+                assert_eq!(pools(&cluster)[name], set(&[&names[1]]), "{code}");
+            }
             let writes = cluster.writes();
             assert!(writes.iter().all(|write| write.contains("/backendAddressPools/")), "{code}: {writes:?}");
             life.stop().await;
