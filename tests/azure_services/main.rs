@@ -31,6 +31,7 @@ mod hostile;
 mod isolation;
 mod leftovers;
 mod lifecycle;
+mod local_services;
 mod machines;
 mod membership;
 mod order;

@@ -51,7 +51,8 @@ pub async fn check_with(
     };
     let lacking: Option<Vec<ConfigFinding>> = offline.config.as_ref().map(more);
     let offline = offline.with_findings(lacking.unwrap_or_default(), request.strict);
-    let mut report = CheckReport { text: offline.text(), passed: !offline.has_errors() };
+    let watched: String = offline.config.iter().flat_map(requirements::watched).map(|line| line + "\n").collect();
+    let mut report = CheckReport { text: offline.text() + &watched, passed: !offline.has_errors() };
     if let (true, Some(config)) = (request.online, offline.config) {
         let online = online::check(Arc::new(config), environment, transport).await;
         report = CheckReport { text: report.text + &online.text, passed: report.passed && online.passed };

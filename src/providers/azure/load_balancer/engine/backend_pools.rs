@@ -24,7 +24,6 @@ use crate::{
         },
         inventory::LookupError,
         load_balancer::{
-            apply::NetworkWriter,
             backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
             events::ArmCallKind,
             observe::NetworkCacheKey,
@@ -32,19 +31,29 @@ use crate::{
         planner::load_balancer::{
             desired::ServiceRequest,
             observed::ObservedNetwork,
-            pools::local_pools::{LocalPools, RuleReferences},
+            pools::{
+                local_pools::{LocalPools, RuleReferences},
+                managed_pool::is_cluster_pool,
+            },
         },
     },
 };
 
+/// Writes pools, and counts those that Services have for themselves.
+struct MeteredPoolWriter<'a>(&'a StageContext);
+
 #[async_trait]
-impl PoolWriter for NetworkWriter {
+impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
-        NetworkWriter::put_pool(self, pool, document, urgency).await
+        let is_own = !is_cluster_pool(pool.name(), &self.0.settings);
+        let running = is_own.then(|| self.0.pool_metrics.update_own_pool());
+        let written = self.0.writer.put_pool(pool, document, urgency).await;
+        running.into_iter().for_each(|one| one.end(written.is_ok()));
+        written
     }
 
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
-        NetworkWriter::migrate_to_ip_based(self, load_balancer, pools, urgency).await
+        self.0.writer.migrate_to_ip_based(load_balancer, pools, urgency).await
     }
 }
 
@@ -69,7 +78,7 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
         urgency,
     };
     let doubtful = InvalidationGuard::all(world, &observed);
-    let synced = members.sync(&round, &world.writer).await;
+    let synced = members.sync(&round, &MeteredPoolWriter(world)).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);

@@ -99,7 +99,7 @@ impl LoadBalancerSettings {
             sku: config.load_balancer_sku,
             load_balancer_name: config.load_balancer_name.clone(),
             entries: entries::entries(config),
-            pool_update_interval: pool_update_interval(config),
+            pool_update_interval: config.load_balancer_backend_pool_update_interval.0,
             pool_type: config.load_balancer_backend_pool_configuration_type,
             preconfigured: (matches!(preconfigured, "external" | "all"), matches!(preconfigured, "internal" | "all")),
             probe_mode: config.cluster_service_load_balancer_health_probe_mode,
@@ -179,12 +179,6 @@ impl LoadBalancerSettings {
         let mut named = self.allowed_groups.iter().map(String::as_str).chain(own);
         named.any(|group| spelling::same_name(group, name))
     }
-}
-
-/// Zero is no interval: it stands for the default, as upstream.
-fn pool_update_interval(config: &AzureConfig) -> Duration {
-    const DEFAULT: Duration = Duration::from_secs(30);
-    Some(config.load_balancer_backend_pool_update_interval).filter(|interval| !interval.is_zero()).unwrap_or(DEFAULT)
 }
 
 fn unsupported(config: &AzureConfig) -> Vec<&'static str> {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ServiceRequest,
-    context::{KnownServices, NameOwners, PlanContext, ensured_spec},
+    context::{KnownServices, PlanContext, ensured_spec},
     draft::LoadBalancerDraft,
-    pools, rules,
+    pools,
     targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
@@ -84,9 +84,9 @@ fn is_shared(context: &PlanContext<'_>, name: &str) -> bool {
 }
 
 fn leads_to(rule: &LoadBalancingRule, pool: &ResourceId) -> bool {
-    let properties = rule.properties.as_ref();
-    let reference = properties.map(|properties| rules::reference_key(properties.backend_address_pool.as_ref()));
-    reference.is_some_and(|reference| reference == pool.as_str().to_ascii_lowercase())
+    let reference = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
+    let id = reference.and_then(|reference| reference.id.as_deref());
+    id.is_some_and(|id| spelling::same_id(id, pool.as_str()))
 }
 
 fn is_rule_of(rule: &LoadBalancingRule, identity: &ServiceIdentity) -> bool {
@@ -117,17 +117,17 @@ pub(super) fn remove(
     needed: &[String],
     known: &KnownServices<'_>,
 ) {
-    let asking = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
-    let is_candidate = |rule: &LoadBalancingRule| rule.name.as_deref().is_some_and(|name| asking.of_rule(name).is_some());
-    // Without rules that somebody who asks had here, nothing of theirs was here.
-    if !draft.rules_before().iter().any(is_candidate) {
+    let there = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    let there = there.filter_map(|pool| pool.name.as_deref()).filter(|name| !is_shared(context, name));
+    let there: BTreeSet<String> = there.map(str::to_lowercase).filter(|name| !needed.contains(name)).collect();
+    if there.is_empty() {
         return;
     }
     let mut gone = BTreeSet::new();
     for request in requests {
         let identity = request.identity();
         let names = FAMILIES.map(|family| naming::own_pool(identity, family));
-        let names = names.into_iter().filter(|name| !is_shared(context, name) && !needed.contains(name));
+        let names = names.into_iter().filter(|name| there.contains(name));
         gone.extend(names.filter(|name| is_left_behind(draft, name, identity, known)));
     }
     let Some(pools) = draft.after.properties.as_mut().and_then(|properties| properties.backend_address_pools.as_mut())

@@ -120,7 +120,7 @@ fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings,
 }
 
 /// Whether a pool of this name is one that Services share.
-fn is_cluster_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
+pub fn is_cluster_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
     [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
 }
 
