@@ -31,7 +31,7 @@ use async_trait::async_trait;
 pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
-pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use load_balancer::{LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
 pub use registry::{LocalConfig, ProviderContext, Registry};

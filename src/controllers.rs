@@ -15,7 +15,7 @@ pub mod service;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 
 use crate::{
     cloud_provider::CloudResult,
@@ -33,6 +33,21 @@ const PLANNED_NODES: usize = 100;
 pub struct Informers {
     pub nodes: Informer<Node>,
     pub services: Informer<Service>,
+    /// Runs only when the provider needs it.
+    pub namespaces: Informer<Namespace>,
+}
+
+impl Informers {
+    /// With these, and one of Namespaces.
+    pub fn new(nodes: Informer<Node>, services: Informer<Service>) -> Self {
+        Self { nodes, services, namespaces: Informer::new(prune_namespace) }
+    }
+}
+
+/// Takes out of a Namespace what nobody reads: all but its name and labels.
+fn prune_namespace(namespace: &mut Namespace) {
+    namespace.metadata.annotations = None;
+    (namespace.spec, namespace.status) = (None, None);
 }
 
 /// What every controller gets.

@@ -85,7 +85,7 @@ impl NodeManager {
             metered::metered(provider, Arc::clone(&metrics), leadership.clone().into(), metered::CallDeadlines::default());
 
         let nodes = Informer::for_object(&node_name, prune_node).without_status_fields(UNREAD_STATUS);
-        let mut informers = Informers { nodes, services: Informer::new(|_| ()) };
+        let mut informers = Informers::new(nodes, Informer::new(|_| ()));
         let nodes = informers.nodes.store();
         let own = ControllerContext {
             cluster_name: String::new(),
@@ -104,6 +104,8 @@ impl NodeManager {
             metrics: Arc::clone(&metrics),
             nodes: nodes.clone(),
             services: InformerStore::<Service>::default(),
+            namespaces: Default::default(),
+            endpoint_slices: Default::default(),
             events: recorder,
         };
         events::start_sink(recorded, client, clock, Arc::clone(&metrics), background);

@@ -68,7 +68,7 @@ impl World {
         let clock = Clock::manual("2024-01-01T00:00:00Z".parse().unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
         let shutdown = Shutdown::new();
-        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+        let mut informers = Informers::new(Informer::new(prune_node), Informer::new(|_| ()));
         let (recorder, events) = EventRecorder::channel("node-controller");
         let context = ControllerContext {
             cluster_name: "kubernetes".into(),
@@ -237,7 +237,7 @@ impl CloudProvider for NoCloud {
 
 #[tokio::test(start_paused = true)]
 async fn a_cloud_without_instances_is_refused() {
-    let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+    let mut informers = Informers::new(Informer::new(prune_node), Informer::new(|_| ()));
     let context = ControllerContext {
         cluster_name: "kubernetes".into(),
         writer: ObjectWriter::new(server().client(), Leadership::unopposed()),

@@ -64,7 +64,7 @@ impl Bench {
             clock: Clock::System,
             metrics: Arc::clone(&metrics),
         };
-        let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
+        let mut informers = Informers::new(Informer::new(|_| {}), Informer::new(|_| {}));
         let config = RouteControllerConfig {
             cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
             reconciliation_period: PERIOD,
@@ -403,7 +403,7 @@ fn a_provider_without_routes_is_told_apart() {
         clock: Clock::System,
         metrics: Arc::new(Metrics::new().unwrap()),
     };
-    let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
+    let mut informers = Informers::new(Informer::new(|_| {}), Informer::new(|_| {}));
     let config = RouteControllerConfig {
         cluster_cidrs: Vec::new(),
         reconciliation_period: PERIOD,

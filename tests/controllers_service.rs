@@ -76,7 +76,7 @@ impl World {
             clock: self.clock,
             metrics: Arc::clone(&metrics),
         };
-        let mut informers = Informers { nodes: Informer::new(|_: &mut Node| {}), services: Informer::new(prune_service) };
+        let mut informers = Informers::new(Informer::new(|_: &mut Node| {}), Informer::new(prune_service));
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
         let shutdown = Shutdown::new();
         informers.nodes.start(self.server.client(), &shutdown, Arc::clone(&metrics));

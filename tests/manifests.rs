@@ -60,6 +60,9 @@ const CALLS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("cluster", "", "services", "*", &["get", "list", "watch"]),
     // `PatchTarget::Status` in the service controller, which is also how the finalizer is written.
     ("cluster", "", "services/status", "*", &["patch"]),
+    // Informers that run only when the provider's configuration needs them: Azure with several standard load balancers.
+    ("cluster", "", "namespaces", "*", &["get", "list", "watch"]),
+    ("cluster", "discovery.k8s.io", "endpointslices", "*", &["get", "list", "watch"]),
     // runtime/events/sink.rs
     ("cluster", "", "events", "*", &["create", "patch"]),
     // serving/authentication/token.rs, serving/authorization.rs

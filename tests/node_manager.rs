@@ -104,7 +104,7 @@ impl Cluster {
     /// The node controller over ARM.
     async fn manage_centrally(&self) {
         let metrics = Arc::new(Metrics::new().unwrap());
-        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+        let mut informers = Informers::new(Informer::new(prune_node), Informer::new(|_| ()));
         let (events, _) = EventRecorder::channel("node-controller");
         let context = ControllerContext {
             cluster_name: "kubernetes".into(),
@@ -122,6 +122,8 @@ impl Cluster {
             metrics: Arc::clone(&metrics),
             nodes: informers.nodes.store(),
             services: informers.services.store(),
+            namespaces: Default::default(),
+            endpoint_slices: Default::default(),
             events,
         };
         cloud.initialize(provider).await.unwrap();

@@ -29,6 +29,12 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
         checks.add("informer-services", HealthEndpointSet::READYZ, move || informer("services", &services.status()));
     }
     let seen = Arc::clone(watched);
+    checks.add("informer-namespaces", HealthEndpointSet::READYZ, move || on_demand("namespaces", seen.namespaces.status()));
+    let seen = Arc::clone(watched);
+    checks.add("informer-endpointslices", HealthEndpointSet::READYZ, move || {
+        on_demand("endpointslices", seen.endpoint_slices.status())
+    });
+    let seen = Arc::clone(watched);
     checks.add("cloud-provider", HealthEndpointSet::READYZ, move || match &*seen.provider_ready.borrow() {
         Some(Ok(())) => seen.provider.health(),
         Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
@@ -43,6 +49,11 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
         });
     }
     checks
+}
+
+/// What nobody needs is not missing.
+fn on_demand(what: &str, status: Option<(WatchStatus, usize)>) -> Result<(), String> {
+    status.map_or(Ok(()), |(status, _)| informer(what, &status))
 }
 
 pub(super) fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {

@@ -28,14 +28,14 @@ use crate::{
         Controller, Informers,
         leader_migration::{ControllerLease, LeaderMigration},
         names::{self, ControllerNames, SERVICE},
-        service::prune_service,
+        service::{prune_endpoint_slice, prune_service},
     },
     metrics::Metrics,
     node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
     runtime::{
         clock::Clock,
         events::{self, EventRecorder},
-        informer::Informer,
+        informer::{Informer, OnDemandInformer},
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
     },
@@ -44,6 +44,9 @@ use crate::{
 
 /// Source component of the manager's own events, and its user agent's last part.
 pub const COMPONENT: &str = "cloud-controller-manager";
+
+/// EndpointSlices of one page of a list: each has up to 100 endpoints, most of which goes right after it is decoded.
+const SLICES_IN_PAGE: u32 = 100;
 
 /// How long background tasks may take to end once the work is done; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
@@ -136,7 +139,7 @@ impl ControllerManager {
         let prune = if config.node_filter.is_none() { prune_node_and_labels } else { prune_node };
         let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune);
         let nodes = nodes.without_status_fields(UNREAD_STATUS);
-        let mut informers = Informers { nodes, services: Informer::new(prune_service) };
+        let mut informers = Informers::new(nodes, Informer::new(prune_service));
         let context = wiring::WiringContext {
             config: &config,
             clients: clients.as_ref(),
@@ -156,14 +159,22 @@ impl ControllerManager {
 
         let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
         let client = provider_client(clients.as_ref(), provider.provider_name())?;
+        let watches = clients.watches()?;
+        let on_demand = watches_services.then(|| (watches.clone(), background, Arc::clone(&metrics)));
+        let Informers { nodes, services, namespaces } = informers;
+        let namespaces = on_demand_informer(namespaces, on_demand.as_ref());
+        let slices = Informer::new(prune_endpoint_slice).with_page_size(SLICES_IN_PAGE);
+        let endpoint_slices = on_demand_informer(slices, on_demand.as_ref());
         let provider_context = ProviderContext {
             client,
             leadership: provider_leadership,
             shutdown: background.clone(),
             clock,
             metrics: Arc::clone(&metrics),
-            nodes: informers.nodes.store(),
-            services: informers.services.store(),
+            nodes: nodes.store(),
+            services: services.store(),
+            namespaces: namespaces.clone(),
+            endpoint_slices: endpoint_slices.clone(),
             events: recorder.clone(),
         };
         let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
@@ -176,8 +187,10 @@ impl ControllerManager {
             leadership,
             migration,
             election: main.health,
-            nodes: informers.nodes.store(),
-            services: watches_services.then(|| informers.services.store()),
+            nodes: nodes.store(),
+            services: watches_services.then(|| services.store()),
+            namespaces,
+            endpoint_slices,
             provider,
             provider_ready: provider_ready.clone(),
             controllers: wired.controllers,
@@ -188,10 +201,9 @@ impl ControllerManager {
         let shown = ServedState { state: &watched, webhooks };
         serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
-        let watches = clients.watches()?;
-        informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
+        nodes.start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {
-            informers.services.start(watches, background, Arc::clone(&metrics));
+            services.start(watches, background, Arc::clone(&metrics));
         }
         Ok(Self { config, state: watched, election: main.pending, second_election: second, provider_ready, metrics })
     }
@@ -240,6 +252,19 @@ async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
         controllers.abort();
         let _ = controllers.await;
     }
+}
+
+/// An informer that begins when the provider needs it, unless no controller could use what it sees.
+fn on_demand_informer<K>(
+    informer: Informer<K>,
+    start: Option<&(kube::Client, &Shutdown, Arc<Metrics>)>,
+) -> OnDemandInformer<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    start.map_or_else(OnDemandInformer::default, |(client, shutdown, metrics)| {
+        OnDemandInformer::new(informer, client.clone(), shutdown, Arc::clone(metrics))
+    })
 }
 
 /// The provider acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of their own. It asks for leadership

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -13,6 +16,7 @@ use crate::{
         names::ControllerNames,
     },
     runtime::{
+        informer::OnDemandInformer,
         leader_election::{LeaderElectionHealth, Leadership},
         store::InformerStore,
     },
@@ -41,6 +45,8 @@ pub(super) struct ManagerState {
     pub(super) nodes: InformerStore<Node>,
     /// `None`: no controller that runs needs them.
     pub(super) services: Option<InformerStore<Service>>,
+    pub(super) namespaces: OnDemandInformer<Namespace>,
+    pub(super) endpoint_slices: OnDemandInformer<EndpointSlice>,
     pub(super) provider: Arc<dyn CloudProvider>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
     pub(super) provider_ready: watch::Receiver<ProviderReadiness>,

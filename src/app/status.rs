@@ -17,6 +17,8 @@ pub(super) fn value(watched: &ManagerState) -> Value {
         "informers": {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
             "services": watched.services.as_ref().map(|services| informer(&services.status(), services.len())),
+            "namespaces": on_demand(watched.namespaces.status()),
+            "endpointslices": on_demand(watched.endpoint_slices.status()),
         },
         "cloudProvider": provider(watched),
         "controllers": controllers,
@@ -58,6 +60,11 @@ pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
 /// How a watch is doing.
 pub(super) fn informer(status: &WatchStatus, objects: usize) -> Value {
     json!({"synced": status.synced, "objects": objects, "error": status.error})
+}
+
+/// The same for one that runs only when the provider needs it.
+fn on_demand(status: Option<(WatchStatus, usize)>) -> Value {
+    status.map_or(Value::Null, |(status, objects)| informer(&status, objects))
 }
 
 fn unsettled(row: &UnsettledKey) -> Value {

@@ -1,6 +1,6 @@
 //! Load balancers: Services of type `LoadBalancer`.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -8,6 +8,16 @@ use k8s_openapi::api::core::v1::{Node, Service};
 pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 
 use super::{CloudError, CloudResult};
+
+/// Keys of labels that decide where a load balancer is: a change of any other label is no reason to look at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelsRead {
+    /// Of the Service.
+    pub service: BTreeSet<String>,
+    /// Of its Namespace, which the provider has to demand
+    /// ([`ProviderContext::namespaces`](super::ProviderContext::namespaces)).
+    pub namespace: BTreeSet<String>,
+}
 
 /// Load balancers of a cloud. Upstream: `cloud.go`, `LoadBalancer`.
 ///
@@ -48,6 +58,18 @@ pub trait LoadBalancer: Send + Sync {
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         let _ = (cluster, service, nodes);
         Err(CloudError::NotImplemented)
+    }
+
+    /// Which labels of Services and Namespaces decide about load balancers; none, unless a provider says otherwise. May change with its
+    /// configuration.
+    fn labels_read(&self) -> LabelsRead {
+        LabelsRead::default()
+    }
+
+    /// Resolves when [`LoadBalancer::sync_hosts`] has to be called for a reason that the provider alone sees, such as endpoints that have
+    /// moved. Never, unless a provider says otherwise.
+    async fn hosts_changed(&self) {
+        std::future::pending().await
     }
 
     /// How many Services the provider can usefully have in flight at once; `None` for no limit of its own. Used when

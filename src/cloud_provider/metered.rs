@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     AdmissionWebhook, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2,
-    LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges,
-    RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route,
+    RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -329,6 +329,14 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
 
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.meter.read("plan_load_balancer", self.inner.plan_load_balancer(cluster, service, nodes)).await
+    }
+
+    fn labels_read(&self) -> LabelsRead {
+        self.inner.labels_read()
+    }
+
+    async fn hosts_changed(&self) {
+        self.inner.hosts_changed().await;
     }
 
     fn max_in_flight(&self) -> Option<usize> {

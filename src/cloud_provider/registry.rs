@@ -3,14 +3,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
 
 pub use super::config::{IdentityBindingConfig, ImageCredentialConfig, LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
     flags::{FlagSection, FlagSpec},
     metrics::{Metric, MetricTable, Metrics, RegistryError},
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
+    runtime::{
+        clock::Clock, events::EventRecorder, informer::OnDemandInformer, leader_election::Leadership, shutdown::Shutdown,
+        store::InformerStore,
+    },
 };
 
 /// What a provider gets at start.
@@ -30,6 +36,10 @@ pub struct ProviderContext {
     pub nodes: InformerStore<Node>,
     /// The cluster's Services as last seen, pruned; likewise.
     pub services: InformerStore<Service>,
+    /// The cluster's Namespaces, names and labels, for providers that need them: they are listed and watched from the first demand on.
+    pub namespaces: OnDemandInformer<Namespace>,
+    /// The cluster's EndpointSlices, each with its Service and the names of its Nodes alone; likewise.
+    pub endpoint_slices: OnDemandInformer<EndpointSlice>,
     /// Takes the provider's events; the source component is the provider's to set.
     pub events: EventRecorder,
 }

@@ -79,6 +79,8 @@ mod tests {
             metrics: Arc::new(Metrics::new().unwrap()),
             nodes: InformerStore::default(),
             services: InformerStore::default(),
+            namespaces: Default::default(),
+            endpoint_slices: Default::default(),
             events: EventRecorder::channel("test").0,
         };
         let background = Shutdown::new();

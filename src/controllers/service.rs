@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! Service changes ─► queue "service" ─► plan::decide(Service, applied, hosts) ─► Ensure | UpdateHosts | Cleanup | …
+//! labels that the provider reads, of a Service or its Namespace ─► queue "service"
 //! Node changes ─► queue "node" (gathers a second) ─► which load balancers have other hosts? ─► queue "service"
 //!             └─► queue "hosts" (gathers a second) ─► the hosts of all load balancers, whatever becomes of Services
+//! what the provider alone sees ─► queue "hosts"
 //! ```
 //!
 //! In: Services and Nodes from the stores. Out: calls of [`crate::cloud_provider::LoadBalancer`], one for a Service at a time, for
@@ -19,6 +21,7 @@ pub mod events;
 mod gauges;
 mod hosts;
 mod keys;
+pub mod labels;
 pub mod needs_update;
 pub mod plan;
 pub mod predicates;
@@ -33,10 +36,13 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Node, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
 pub use config::ServiceControllerConfig;
-pub use prune::prune_service;
+pub use prune::{prune_endpoint_slice, prune_service};
 
 use self::{
     keys::{COALESCING_DELAY, HostSync, NodeSync},
@@ -83,6 +89,7 @@ pub fn new(
         context: context.clone(),
         services: informers.services.store(),
         nodes: informers.nodes.store(),
+        namespaces: informers.namespaces.store(),
         balancer,
         queue: ReconcileQueue::new("service", plan::BACKOFF, context.clock, metrics()),
         node_queue: ReconcileQueue::new("node", plan::BACKOFF, context.clock, metrics()),
@@ -96,6 +103,8 @@ pub fn new(
     informers.services.subscribe(move |change| observer.observe_service(change));
     let observer = Arc::clone(&reconciler);
     informers.nodes.subscribe(move |change| observer.observe_node(change));
+    let observer = Arc::clone(&reconciler);
+    informers.namespaces.subscribe(move |change| observer.observe_namespace(change));
     Ok(Arc::new(ServiceController { reconciler, limit, resync_period: config.resync_period }))
 }
 
@@ -114,7 +123,7 @@ impl ServiceReconciler {
         let vanished = self.cache().observe(change, self.context.writer.leadership().is_leading());
         let priority = match change {
             ObjectChange::Added(new) => plan::on_added(new, !self.services.status().synced),
-            ObjectChange::Updated { old, new } => plan::on_updated(old, new),
+            ObjectChange::Updated { old, new } => plan::on_updated(old, new).or_else(|| self.on_relabeled(old, new)),
             ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
         };
         let key = ObjectKey::of(change.object().as_ref());
@@ -123,6 +132,30 @@ impl ServiceReconciler {
             (None, ObjectChange::Deleted(_)) => self.queue.forget(&key),
             (None, _) => {}
         }
+    }
+
+    /// A Service whose load balancer may have to be elsewhere.
+    fn on_relabeled(&self, old: &Service, new: &Service) -> Option<ReconcilePriority> {
+        let differs = || labels::differ(&self.balancer.labels_read().service, &old.metadata, &new.metadata);
+        (needs_update::wants_load_balancer(new) && differs()).then_some(ReconcilePriority::UserChange)
+    }
+
+    /// Has the Services of a Namespace looked at whose labels say something else now. Those of the first list are new to this process, not to
+    /// the cluster.
+    fn observe_namespace(&self, change: &ObjectChange<Namespace>) {
+        let nothing = ObjectMeta::default();
+        let (old, new) = match change {
+            ObjectChange::Added(new) => (&nothing, &new.metadata),
+            ObjectChange::Updated { old, new } => (&old.metadata, &new.metadata),
+            ObjectChange::Deleted(old) => (&old.metadata, &nothing),
+        };
+        if !labels::differ(&self.balancer.labels_read().namespace, old, new) {
+            return;
+        }
+        let priority =
+            if self.namespaces.status().synced { ReconcilePriority::UserChange } else { ReconcilePriority::Resync };
+        let keys = self.cache().keys_in(change.object().metadata.name.as_deref().unwrap_or_default());
+        keys.into_iter().for_each(|key| self.queue.add(key, priority));
     }
 
     fn observe_node(&self, change: &ObjectChange<Node>) {
@@ -182,6 +215,17 @@ impl ServiceController {
         }
     }
 
+    /// Has the hosts looked at whenever the provider says so.
+    async fn follow_provider(&self, shutdown: &Shutdown) {
+        loop {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = self.reconciler.balancer.hosts_changed() => {}
+            }
+            self.reconciler.host_queue.add(HostSync, ReconcilePriority::NodeChange);
+        }
+    }
+
     /// Without the Nodes every load balancer would lose its hosts.
     async fn synced(&self) {
         self.reconciler.nodes.synced().await;
@@ -207,6 +251,7 @@ impl Controller for ServiceController {
                 self.reconcile_services(&shutdown),
                 self.reconcile_nodes(&shutdown),
                 self.reconcile_hosts(&shutdown),
+                self.follow_provider(&shutdown),
                 self.reconciler.resync_hosts(&shutdown),
                 self.resync(&shutdown)
             );

@@ -8,6 +8,7 @@
 
 mod json_filter;
 mod lenient_object;
+mod on_demand;
 
 use std::{
     collections::HashMap,
@@ -31,6 +32,8 @@ use serde::de::DeserializeOwned;
 
 use tokio::time::Instant;
 use tower::BoxError;
+
+pub use on_demand::OnDemandInformer;
 
 use self::{json_filter::without_unread, lenient_object::LenientObject};
 use super::{

@@ -14,6 +14,7 @@ use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, pinned, set_port, with},
+    several,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,6 +28,8 @@ enum Kind {
     Shared,
     /// Without floating IP: security rules lead to machines.
     Machines,
+    /// It comes with a load balancer of its own, moves to that of others, and its Nodes with it.
+    Several,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +58,7 @@ fn service(kind: Kind) -> Service {
     match kind {
         Kind::External => external("web"),
         Kind::Internal => internal("web"),
-        Kind::DualStack => dual_stack("web"),
+        Kind::DualStack | Kind::Several => dual_stack("web"),
         Kind::Local => local("web"),
         Kind::Shared => pinned("web", SHARED, 8080),
         Kind::Machines => with(external("web").node_port(30_080), FLOATING_IP, "true"),
@@ -67,6 +70,9 @@ fn act(cluster: &Cluster, kind: Kind, act: Act) {
         Act::Create => drop(cluster.create(&service(kind))),
         Act::Update => cluster.change("web", |service| {
             set_port(service, 9090);
+            if kind == Kind::Several {
+                *service = with(service.clone(), "azure-load-balancer-configurations", "kubernetes");
+            }
             if kind == Kind::Machines {
                 *service = with(service.clone().node_port(30_081), FLOATING_IP, "false");
             }
@@ -79,7 +85,13 @@ fn act(cluster: &Cluster, kind: Kind, act: Act) {
 fn cluster(kind: Kind) -> Cluster {
     let takes = Latency { respond: Duration::ZERO, operation: Duration::from_millis(300) };
     let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
-    let cluster = Cluster::new(two_nodes(), AzureOptions { latencies, ..AzureOptions::default() });
+    let options = AzureOptions { latencies, ..AzureOptions::default() };
+    if kind == Kind::Several {
+        let cluster = several::cluster(2, options);
+        cluster.create(&external("base"));
+        return cluster;
+    }
+    let cluster = Cluster::new(two_nodes(), options);
     if kind == Kind::Shared {
         let topology = cluster.world.topology();
         let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &["theirs"]);
@@ -257,6 +269,11 @@ fn a_service_on_a_shared_public_ip_survives_crashes() {
 #[test]
 fn a_service_without_floating_ip_survives_crashes() {
     sweep(Kind::Machines);
+}
+
+#[test]
+fn a_service_that_moves_to_another_load_balancer_survives_crashes() {
+    sweep(Kind::Several);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use cloud_controller_manager::{
     },
 };
 use k8s_openapi::api::core::v1::{Event, Service};
-use serde_json::json;
 
 use crate::{
     cluster::{Cluster, PATIENCE, alone, is_ready, two_nodes},
@@ -26,9 +25,8 @@ fn cluster() -> Cluster {
 
 /// With a configuration that is not built.
 fn unsupported(cluster: Cluster) -> Cluster {
-    let configurations = json!([{"name": "lb1", "primaryVMSet": "pool1"}, {"name": "lb2", "primaryVMSet": "pool2"}]);
-    let by_address = cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
-    by_address.configured("multipleStandardLoadBalancerConfigurations", configurations)
+    let by_pods = cluster.configured("loadBalancerBackendPoolConfigurationType", "podIP");
+    by_pods.configured("serviceGatewayEnabled", true).configured("loadBalancerSku", "service")
 }
 
 fn refused() -> Service {
@@ -74,8 +72,8 @@ fn an_unsupported_configuration_keeps_no_service_that_never_got_anything() {
         cluster.create(&external("web"));
         tokio::time::sleep(5 * MINUTE).await;
         let problem = life.provider.load_balancer().unwrap().problem().unwrap();
-        assert!(problem.contains("multipleStandardLoadBalancerConfigurations"), "{problem}");
-        assert!(told(&cluster, "web", "multipleStandardLoadBalancerConfigurations") > 0);
+        assert!(problem.contains("serviceGatewayEnabled"), "{problem}");
+        assert!(told(&cluster, "web", "serviceGatewayEnabled") > 0);
         cluster.delete("web");
         cluster.until_gone(10 * MINUTE).await;
         assert_eq!(cluster.writes(), [""; 0]);

@@ -6,14 +6,33 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, Etag
 use k8s_openapi::api::core::v1::Service;
 
 use crate::{
-    cluster::{Cluster, Life, alone, is_ready, two_nodes},
+    cluster::{Cluster, Life, alone, two_nodes},
     documents::{State, differences, unordered},
     services::{dual_stack, external, internal, local, set_port, with},
+    several,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn services() -> Vec<Service> {
+/// What is behind the storm: one load balancer of a kind, or several, each Service on the one that it names.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Layout {
+    One,
+    Several,
+}
+
+const ENTRIES: [&str; 3] = ["kubernetes", "lb2", "lb3"];
+const CONFIGURATIONS: &str = "azure-load-balancer-configurations";
+
+fn services(layout: Layout) -> Vec<Service> {
+    let all = services_of_one().into_iter().enumerate();
+    match layout {
+        Layout::One => services_of_one(),
+        Layout::Several => all.map(|(index, service)| with(service, CONFIGURATIONS, ENTRIES[index % 3])).collect(),
+    }
+}
+
+fn services_of_one() -> Vec<Service> {
     let labelled = with(external("labelled"), "azure-dns-label-name", "mine");
     let mut all = vec![
         dual_stack("dual"),
@@ -78,22 +97,31 @@ fn storm(cluster: &Cluster) {
     }
 }
 
-fn cluster(seed: u64) -> Cluster {
+fn cluster(seed: u64, layout: Layout) -> Cluster {
     let takes = Latency { respond: Duration::from_millis(50), operation: Duration::from_secs(1) };
     let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
-    Cluster::new(two_nodes(), AzureOptions { latencies, seed, ..AzureOptions::default() })
+    let options = AzureOptions { latencies, seed, ..AzureOptions::default() };
+    match layout {
+        Layout::One => Cluster::new(two_nodes(), options),
+        Layout::Several => several::cluster(3, options),
+    }
 }
 
 /// Create all, change some, delete some. Answers what there is after each, and then without any.
-async fn history(cluster: &Cluster, life: &Life) -> Vec<State> {
+async fn history(cluster: &Cluster, life: &Life, layout: Layout) -> Vec<State> {
     let _ = life;
     let mut states = Vec::new();
-    services().iter().for_each(|service| drop(cluster.create(service)));
+    services(layout).iter().for_each(|service| drop(cluster.create(service)));
     cluster.until_ready(HOUR).await;
     states.push(calm(cluster).await);
     ["e0", "i0", "dual"].iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
     cluster.change("e1", |service| crate::services::annotate(service, "azure-load-balancer-internal", Some("true")));
     cluster.change("i1", |service| crate::services::annotate(service, "azure-load-balancer-internal", None));
+    if layout == Layout::Several {
+        for (name, entry) in [("e3", "kubernetes"), ("i3", "lb2"), ("labelled", "lb2"), ("dual", "lb3")] {
+            cluster.change(name, |service| crate::services::annotate(service, CONFIGURATIONS, Some(entry)));
+        }
+    }
     states.push(calm(cluster).await);
     ["e2", "i2", "local"].iter().for_each(|name| cluster.delete(name));
     cluster
@@ -109,21 +137,22 @@ async fn history(cluster: &Cluster, life: &Life) -> Vec<State> {
 /// Half an hour in which everything ends that can.
 async fn calm(cluster: &Cluster) -> State {
     tokio::time::sleep(HOUR / 2).await;
-    assert!(cluster.services().iter().all(is_ready));
+    // What is not ready by now is told.
+    cluster.until_ready(Duration::from_secs(1)).await;
     unordered(cluster)
 }
 
-fn weather(seed: u64) {
+fn weather(seed: u64, layout: Layout) {
     let expected = alone(async {
-        let cluster = cluster(seed);
+        let cluster = cluster(seed, layout);
         let life = cluster.start();
-        history(&cluster, &life).await
+        history(&cluster, &life, layout).await
     });
     let found = alone(async {
-        let cluster = cluster(seed);
+        let cluster = cluster(seed, layout);
         storm(&cluster);
         let life = cluster.start();
-        let states = history(&cluster, &life).await;
+        let states = history(&cluster, &life, layout).await;
         let failed =
             cluster.azure().count(|request| request.class != Class::Other && (request.status == 0 || request.status >= 400));
         println!(
@@ -140,7 +169,12 @@ fn weather(seed: u64) {
 
 #[test]
 fn a_storm_of_faults_changes_nothing() {
-    weather(1);
+    weather(1, Layout::One);
+}
+
+#[test]
+fn a_storm_over_several_load_balancers_changes_nothing() {
+    weather(1, Layout::Several);
 }
 
 /// `make soak` says for how many seconds other seeds follow.
@@ -149,10 +183,10 @@ fn another_storm_changes_nothing_either() {
     let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().expect("a number of seconds"));
     let started = tokio::time::Instant::now();
     let mut seed = 2;
-    weather(seed);
+    weather(seed, Layout::One);
     while started.elapsed().as_secs() < seconds {
         seed += 1;
-        weather(seed);
+        weather(seed, Layout::One);
     }
 }
 
@@ -161,7 +195,7 @@ fn another_storm_changes_nothing_either() {
 fn an_operation_that_fails_is_made_up_for() {
     for kind in ["publicIPAddresses", "loadBalancers", "networkSecurityGroups"] {
         alone(async {
-            let cluster = cluster(0);
+            let cluster = cluster(0, Layout::One);
             let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
             cluster.azure().add_fault(Fault::new(fails).method("PUT").path(&format!("*/{kind}/*")).times(1));
             cluster.create(&external("web"));

@@ -63,6 +63,15 @@ impl Azure {
         Self { world, config, ca_file, stop }
     }
 
+    /// Other values in the configuration of managers to come.
+    fn configure(&self, values: &serde_json::Value) {
+        let mut config = self.world.config();
+        for (field, value) in values.as_object().expect("fields") {
+            config[field] = value.clone();
+        }
+        fs::write(&self.config, config.to_string()).expect("azure.json");
+    }
+
     async fn manager(&self, plane: &ControlPlane, name: &str) -> Manager {
         self.manager_with(plane, name, &[]).await
     }
@@ -366,5 +375,33 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     }
     assert_eq!(azure.documents(PUBLIC_IPS).len(), made_before);
     assert!(azure.documents(BALANCERS).is_empty(), "{:?}", azure.documents(BALANCERS));
+    assert!(manager.is_running());
+}
+
+/// The shipped rights suffice for what is watched only because of the configuration.
+pub(crate) async fn several_load_balancers(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::of(plane, "azure-several", topology()).await;
+    azure.configure(&serde_json::json!({
+        "loadBalancerBackendPoolConfigurationType": "nodeIP",
+        "multipleStandardLoadBalancerConfigurations": [
+            {"name": "kubernetes", "primaryVMSet": "pool1"},
+            {"name": "lb2", "primaryVMSet": "none", "serviceNamespaceSelector": {"matchLabels": {"tier": "gold"}}},
+        ],
+    }));
+    let mut manager = azure.manager_with(plane, "azure-several", ALL).await;
+    initialised(&azure, &objects).await;
+    objects.create_service("web").await;
+    objects.until_service_has_address("web").await;
+    eventually("Namespaces and EndpointSlices have been listed", SOON, async || {
+        let (_, status) = manager.get("/statusz", Some(ADMIN_TOKEN)).await.unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+        ["namespaces", "endpointslices"].iter().all(|kind| status["informers"][kind]["synced"] == true)
+    })
+    .await;
+    eventually("it is ready", SOON, async || manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200))
+        .await;
+    objects.delete_service("web").await;
+    objects.until_service_is_gone("web").await;
     assert!(manager.is_running());
 }

@@ -63,6 +63,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_pod_cidrs", On::Both, |plane| pod_cidrs::of_azure(plane).boxed()),
+    ("azure_several_load_balancers", On::Both, |plane| azure::several_load_balancers(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),

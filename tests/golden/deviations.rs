@@ -44,5 +44,7 @@ pub(crate) const PUT_RIGHT: &[Deviation] =
 pub(crate) const BALANCERS_PUT_RIGHT: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
 
 /// Steps after which nodes are put into pools.
-pub(crate) const MEMBERS_PUT_RIGHT: &[Deviation] =
-    &[("unmanaged-nodes/managed", "a node that becomes managed joins at once rather than when other nodes change")];
+pub(crate) const MEMBERS_PUT_RIGHT: &[Deviation] = &[
+    ("unmanaged-nodes/managed", "a node that becomes managed joins at once rather than when other nodes change"),
+    ("multi-lb/delete", "nodes of a load balancer that is gone join another one at once rather than with the next Service"),
+];

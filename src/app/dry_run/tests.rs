@@ -22,6 +22,8 @@ fn standby(services: impl IntoIterator<Item = String>, cloud: FakeCloud) -> Arc<
         migration: None,
         nodes: InformerStore::<Node>::of(Vec::new()),
         services: Some(InformerStore::of(services.into_iter().map(service))),
+        namespaces: Default::default(),
+        endpoint_slices: Default::default(),
         provider: Arc::new(cloud),
         provider_ready: watch::channel(Some(Ok(()))).1,
         controllers: Vec::new(),

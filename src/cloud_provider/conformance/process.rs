@@ -18,6 +18,7 @@ use crate::{
     runtime::{
         clock::Clock,
         events::EventRecorder,
+        informer::OnDemandInformer,
         leader_election::{Leadership, LeadershipState},
         shutdown::Shutdown,
         store::InformerStore,
@@ -92,6 +93,8 @@ fn context(
         metrics: Arc::new(metrics),
         nodes: InformerStore::of(nodes.iter().cloned()),
         services: InformerStore::of(services.iter().cloned()),
+        namespaces: OnDemandInformer::default(),
+        endpoint_slices: OnDemandInformer::default(),
         events: EventRecorder::channel("conformance").0,
     })
 }

@@ -187,6 +187,12 @@ impl LoadBalancer for Probe {
     async fn plan_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
         self.answer("plan_load_balancer", "the plan".into()).await
     }
+    fn labels_read(&self) -> LabelsRead {
+        self.note("labels_read", LabelsRead { service: ["tier".to_owned()].into(), ..LabelsRead::default() })
+    }
+    async fn hosts_changed(&self) {
+        self.note("hosts_changed", ())
+    }
     fn max_in_flight(&self) -> Option<usize> {
         self.note("max_in_flight", Some(7))
     }
@@ -244,15 +250,17 @@ const WRITES: [&str; 8] = [
     "update_load_balancer",
 ];
 
-/// Accessors that answer at once; all other methods are calls.
-const ACCESSORS: [&str; 15] = [
+/// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
+const ACCESSORS: [&str; 17] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
     "has_cluster_id",
     "health",
+    "hosts_changed",
     "instances",
     "instances_v2",
+    "labels_read",
     "load_balancer",
     "max_in_flight",
     "pod_cidr_masks",
@@ -293,6 +301,8 @@ fn context(leadership: Leadership) -> ProviderContext {
         metrics: Arc::new(Metrics::new().unwrap()),
         nodes: InformerStore::default(),
         services: InformerStore::default(),
+        namespaces: Default::default(),
+        endpoint_slices: Default::default(),
         events: EventRecorder::channel("test").0,
     }
 }
@@ -383,6 +393,8 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
+    assert_eq!(balancer.labels_read().service.len(), 1);
+    balancer.hosts_changed().await;
     assert_eq!(balancer.max_in_flight(), Some(7));
     assert_eq!(balancer.problem().as_deref(), Some("no"));
     assert_eq!(balancer.disregards_limit(1), Some("one is none"));

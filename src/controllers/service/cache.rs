@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     conditions::LoadBalancerPhase,
     gauges::{self, STAGES, UnsettledServices},
+    labels::SelectedLabels,
     needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, wants_load_balancer},
     plan::{AppliedService, ServiceStatusUpdate},
     predicates::{LoadBalancerHosts, NodeSet},
@@ -78,12 +79,18 @@ impl ServiceCache {
         self.unsettled.begin(key, Instant::now());
     }
 
-    /// The call succeeded for these hosts.
-    pub(super) fn mark_synced(&mut self, key: &ObjectKey, nodes: &NodeSet, answer: ServiceStatusUpdate) {
+    /// The call succeeded for these hosts and labels.
+    pub(super) fn mark_synced(
+        &mut self,
+        key: &ObjectKey,
+        (nodes, labels): (&NodeSet, SelectedLabels),
+        answer: ServiceStatusUpdate,
+    ) {
         if let Some(applied) = self.applied.get_mut(key) {
             applied.synced = true;
             applied.verify = false;
             applied.nodes = Some(nodes.clone());
+            applied.labels = labels;
             applied.phase = Some(answer.phase.clone());
             applied.unpublished = Some(answer);
         }
@@ -116,6 +123,11 @@ impl ServiceCache {
     pub(super) fn verify_all(&mut self) -> Vec<ObjectKey> {
         self.applied.values_mut().for_each(|applied| applied.verify = true);
         self.applied.keys().cloned().collect()
+    }
+
+    /// Services of this namespace that have, or may have, a load balancer.
+    pub(super) fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.applied.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 
     /// A Node changed by more than a heartbeat: the hosts are read again when next needed.

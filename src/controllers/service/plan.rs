@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
     conditions::LoadBalancerPhase,
+    labels::SelectedLabels,
     needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update, wants_load_balancer},
     predicates::NodeSet,
 };
@@ -31,6 +32,8 @@ pub struct AppliedService {
     pub synced: bool,
     /// The hosts that were last applied.
     pub nodes: Option<NodeSet>,
+    /// The labels that counted then.
+    pub labels: SelectedLabels,
     /// What the cloud answered and the Service may not say yet.
     pub unpublished: Option<ServiceStatusUpdate>,
     /// Whether this is to be checked against the cloud although nothing changed.
@@ -42,7 +45,15 @@ pub struct AppliedService {
 impl AppliedService {
     /// A Service of which only is known that it wants, or wanted, a load balancer.
     pub fn unknown(service: Arc<Service>) -> Self {
-        Self { service, synced: false, nodes: None, unpublished: None, verify: false, phase: None }
+        Self {
+            service,
+            synced: false,
+            nodes: None,
+            labels: SelectedLabels::default(),
+            unpublished: None,
+            verify: false,
+            phase: None,
+        }
     }
 }
 
@@ -83,7 +94,13 @@ pub enum ServiceAction {
     Publish(ServiceStatusUpdate),
 }
 
-pub fn decide(service: Option<&Service>, applied: Option<&AppliedService>, hosts: &NodeSet) -> ServiceAction {
+/// The next step. `labels`: those of the Service and its Namespace that count now.
+pub fn decide(
+    service: Option<&Service>,
+    applied: Option<&AppliedService>,
+    hosts: &NodeSet,
+    labels: &SelectedLabels,
+) -> ServiceAction {
     match (service, applied) {
         (None, None) => ServiceAction::Ignore,
         (None, Some(applied)) => ServiceAction::DeleteOrphan(Arc::clone(&applied.service)),
@@ -91,7 +108,7 @@ pub fn decide(service: Option<&Service>, applied: Option<&AppliedService>, hosts
             ServiceAction::DeleteOrphan(Arc::clone(&applied.service))
         }
         (Some(service), None) => decide_unknown(service),
-        (Some(service), Some(applied)) => decide_known(service, applied, hosts),
+        (Some(service), Some(applied)) => decide_known(service, applied, hosts, labels),
     }
 }
 
@@ -106,13 +123,15 @@ fn decide_unknown(service: &Service) -> ServiceAction {
     }
 }
 
-fn decide_known(service: &Service, applied: &AppliedService, hosts: &NodeSet) -> ServiceAction {
+fn decide_known(service: &Service, applied: &AppliedService, hosts: &NodeSet, labels: &SelectedLabels) -> ServiceAction {
     if needs_cleanup(service) || !wants_load_balancer(service) || is_being_deleted(service) {
         ServiceAction::Cleanup
     } else if needs_update(&applied.service, service) {
         ServiceAction::Ensure(EnsureReason::Changed)
     } else if !applied.synced {
         ServiceAction::Ensure(EnsureReason::NotSynced)
+    } else if applied.labels != *labels {
+        ServiceAction::Ensure(EnsureReason::Changed)
     } else if applied.verify {
         ServiceAction::Ensure(EnsureReason::Resync)
     } else if let Some(answer) = &applied.unpublished {

@@ -1,6 +1,11 @@
-//! What of a Service is kept in memory. Pure.
+//! What of a Service and of an EndpointSlice is kept in memory. Pure.
 
-use k8s_openapi::api::core::v1::Service;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    core::v1::Service,
+    discovery::v1::{Endpoint, EndpointSlice},
+};
 
 use super::needs_update::{has_finalizer, wants_load_balancer};
 
@@ -19,6 +24,24 @@ pub fn prune_service(service: &mut Service) {
         *spec = Default::default();
         (spec.type_, spec.load_balancer_class) = (type_, load_balancer_class);
     }
+}
+
+/// The label that names the Service of an EndpointSlice.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Takes out of an EndpointSlice what nobody reads: all but its Service and the Nodes of its endpoints, each once.
+pub fn prune_endpoint_slice(slice: &mut EndpointSlice) {
+    slice.metadata.annotations = None;
+    slice.metadata.owner_references = None;
+    slice.metadata.labels = slice.metadata.labels.take().map(|mut labels| {
+        labels.retain(|key, _| key == SERVICE_NAME);
+        labels
+    });
+    slice.ports = None;
+    let nodes: BTreeSet<String> =
+        slice.endpoints.take().into_iter().flatten().filter_map(|endpoint| endpoint.node_name).collect();
+    let pruned = nodes.into_iter().map(|node| Endpoint { node_name: Some(node), ..Endpoint::default() });
+    slice.endpoints = Some(pruned.collect());
 }
 
 #[cfg(test)]
@@ -42,6 +65,26 @@ mod tests {
             prune_service(&mut after);
             assert_eq!(before, after);
         }
+    }
+
+    #[test]
+    fn of_a_slice_the_service_and_its_nodes_are_kept() {
+        let endpoint = |node: Option<&str>| Endpoint {
+            addresses: vec!["10.244.0.9".to_owned()],
+            node_name: node.map(str::to_owned),
+            ..Endpoint::default()
+        };
+        let mut slice =
+            EndpointSlice { address_type: "IPv4".to_owned(), ports: Some(Vec::new()), ..EndpointSlice::default() };
+        let labels = [(SERVICE_NAME.to_owned(), "web".to_owned()), ("app".to_owned(), "web".to_owned())];
+        slice.metadata.labels = Some(labels.clone().into());
+        slice.endpoints = Some([Some("n2"), Some("n1"), None, Some("n2")].map(endpoint).into());
+        prune_endpoint_slice(&mut slice);
+        let endpoints = slice.endpoints.unwrap();
+        let nodes: Vec<_> = endpoints.iter().map(|endpoint| endpoint.node_name.as_deref()).collect();
+        assert_eq!((nodes, endpoints[0].addresses.len()), (vec![Some("n1"), Some("n2")], 0));
+        assert_eq!(slice.metadata.labels, Some(labels.into_iter().take(1).collect()));
+        assert_eq!((slice.address_type.as_str(), slice.ports), ("IPv4", None));
     }
 
     #[test]

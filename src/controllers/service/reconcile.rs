@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::Api;
 use serde_json::Value;
 
@@ -22,6 +22,7 @@ use super::{
     conditions::{self, LoadBalancerPhase},
     events,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
+    labels::SelectedLabels,
     needs_update::{change_event, has_finalizer, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
@@ -63,6 +64,8 @@ pub(super) struct ServiceReconciler {
     pub(super) context: ControllerContext,
     pub(super) services: InformerStore<Service>,
     pub(super) nodes: InformerStore<Node>,
+    /// Empty unless the provider needs them.
+    pub(super) namespaces: InformerStore<Namespace>,
     pub(super) balancer: Arc<dyn LoadBalancer>,
     pub(super) queue: ReconcileQueue<ObjectKey>,
     pub(super) node_queue: ReconcileQueue<NodeSync>,
@@ -84,6 +87,13 @@ impl ServiceReconciler {
 
     pub(super) fn hosts(&self) -> Arc<LoadBalancerHosts> {
         self.cache().hosts(|| self.nodes.list())
+    }
+
+    /// The labels that decide about the load balancer of `service` now.
+    fn labels(&self, service: Option<&Service>) -> SelectedLabels {
+        let Some(service) = service else { return SelectedLabels::default() };
+        let namespace = self.namespaces.get(&ObjectKey::cluster(service.metadata.namespace.as_deref().unwrap_or_default()));
+        SelectedLabels::of(&self.balancer.labels_read(), service, namespace.as_deref())
     }
 
     fn record(&self, event: RecordedEvent) {
@@ -157,7 +167,8 @@ impl ServiceReconciler {
         applied: bool,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         let hosts = self.hosts();
-        let decision = plan::decide(current.as_deref(), self.cache().get(key), &hosts.set);
+        let labels = self.labels(current.as_deref());
+        let decision = plan::decide(current.as_deref(), self.cache().get(key), &hosts.set, &labels);
         let service = match (&decision, current) {
             (ServiceAction::DeleteOrphan(old), _) => return self.delete_orphan(key, old).await,
             (ServiceAction::Ignore, _) | (_, None) => return Ok(ServiceRoundResult::Done),
@@ -166,8 +177,8 @@ impl ServiceReconciler {
         };
         let result = match decision {
             ServiceAction::Cleanup => self.cleanup(key, service).await,
-            ServiceAction::Ensure(cause) => self.ensure(key, service, &hosts, cause).await,
-            ServiceAction::UpdateHosts => return self.update_hosts(key, service, &hosts).await,
+            ServiceAction::Ensure(cause) => self.ensure(key, service, (&hosts, labels), cause).await,
+            ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
             ServiceAction::Publish(answer) => self.publish(key, service, &answer).await,
             ServiceAction::Ignore | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
         };
@@ -185,7 +196,7 @@ impl ServiceReconciler {
         &self,
         key: &ObjectKey,
         service: &mut Arc<Service>,
-        hosts: &LoadBalancerHosts,
+        (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
         cause: EnsureReason,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
@@ -212,7 +223,7 @@ impl ServiceReconciler {
         if cause != EnsureReason::Resync && answer.phase == LoadBalancerPhase::Ready {
             self.record(events::ensured(service));
         }
-        self.cache().mark_synced(key, &hosts.set, answer);
+        self.cache().mark_synced(key, (&hosts.set, labels), answer);
         Ok(ServiceRoundResult::Applied)
     }
 
@@ -238,7 +249,7 @@ impl ServiceReconciler {
         &self,
         key: &ObjectKey,
         service: &Arc<Service>,
-        hosts: &LoadBalancerHosts,
+        (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         self.cache().mark_pending(key, service, LoadBalancerPhase::Updating);
         let stage = match self.call_update(service, hosts).await {
@@ -254,7 +265,8 @@ impl ServiceReconciler {
         };
         match stage {
             Ok(stage) => {
-                self.cache().mark_synced(key, &hosts.set, ServiceStatusUpdate { status: None, phase: stage });
+                let answer = ServiceStatusUpdate { status: None, phase: stage };
+                self.cache().mark_synced(key, (&hosts.set, labels), answer);
                 Ok(ServiceRoundResult::Applied)
             }
             Err(error) => Err(self.update_failed(key, service, hosts, error)),

@@ -14,7 +14,7 @@ pub use permissions::{PermissionGrant, PermissionPurpose, RequiredPermission, is
 use super::{
     arm::ArmTransport,
     auth::ReqwestTransport,
-    config::{ConfigLoader, EnvironmentOverrides, offline_report},
+    config::{AzureConfig, ConfigFinding, ConfigLoader, EnvironmentOverrides, missing_cluster_entry, offline_report},
     provider::{environment, source},
 };
 use crate::cloud_provider::registry::{CheckReport, CheckRequest};
@@ -45,9 +45,14 @@ pub async fn check_with(
         Err(error) => return CheckReport { text: format!("error: {error}"), passed: false },
     };
     let offline = offline_report(&texts, &loader.environment, request.strict);
-    let lacking = offline.config.as_ref().map(|config| requirements::lacking(config, request.routes));
+    let more = |config: &AzureConfig| {
+        let missing = missing_cluster_entry(config, &request.config.cluster_name);
+        missing.into_iter().chain(requirements::lacking(config, request.routes)).collect()
+    };
+    let lacking: Option<Vec<ConfigFinding>> = offline.config.as_ref().map(more);
     let offline = offline.with_findings(lacking.unwrap_or_default(), request.strict);
-    let mut report = CheckReport { text: offline.text(), passed: !offline.has_errors() };
+    let watched: String = offline.config.iter().flat_map(requirements::watched).map(|line| line + "\n").collect();
+    let mut report = CheckReport { text: offline.text() + &watched, passed: !offline.has_errors() };
     if let (true, Some(config)) = (request.online, offline.config) {
         let online = online::check(Arc::new(config), environment, transport).await;
         report = CheckReport { text: report.text + &online.text, passed: report.passed && online.passed };

@@ -37,4 +37,4 @@ pub use rate_limits::RATE_LIMIT_CLIENTS;
 pub use reference::reference_page;
 pub use reload::{INTERVAL, follow};
 pub use source::{ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource};
-pub use validate::{has_credentials, validate};
+pub use validate::{has_credentials, missing_cluster_entry, validate};

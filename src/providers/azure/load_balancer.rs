@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod backend_pools;
+pub mod cluster_watches;
 pub mod engine;
 pub mod events;
 pub mod explain;

@@ -52,6 +52,10 @@ declare_metrics! {
              "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
              "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
             "[ALPHA] Failed calls among those in provider_reconcile_duration_seconds.";
+        load_balancer_rules: gauge "cloud_controller_manager_azure_load_balancer_rules" ["load_balancer"]
+            "[ALPHA] Load balancing and inbound NAT rules of each load balancer of the cluster. Only in this program.";
+        load_balancer_rules_limit: gauge "cloud_controller_manager_azure_load_balancer_rules_limit" ["load_balancer"]
+            "[ALPHA] Most rules that Azure allows on each load balancer of the cluster. Only in this program.";
         azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
             "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
         azure_arm_budget_wait: histogram(WAIT) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]

@@ -30,6 +30,7 @@ use super::{
     },
     gauges::ProviderGauges,
     load_balancer::{
+        cluster_watches::ClusterWatches,
         engine::{self, AzureLoadBalancers},
         lease::ResourceLocker,
     },
@@ -81,6 +82,8 @@ struct AzureCloudState {
     locker: OnceLock<ResourceLocker>,
     /// Where gauges are kept, once the provider is initialised.
     observed: OnceLock<(Arc<Metrics>, Clock)>,
+    /// One for the process, likewise.
+    watches: ClusterWatches,
     scope: ProviderScope,
 }
 
@@ -141,7 +144,11 @@ impl AzureCloud {
         scope: ProviderScope,
     ) -> CloudResult<Self> {
         let first = match (&config.cloud_config, &config.cloud_config_secret) {
-            (Some(path), None) => Some(read_file(path, &environment)?),
+            (Some(path), None) => {
+                let read = read_file(path, &environment)?;
+                require_cluster_entry(&read, config)?;
+                Some(read)
+            }
             (None, None) => {
                 let advice = "the azure provider needs a configuration: set --cloud-config or --cloud-config-secret-name";
                 return Err(CloudError::invalid(advice));
@@ -160,6 +167,7 @@ impl AzureCloud {
             started: AtomicBool::default(),
             locker: OnceLock::new(),
             observed: OnceLock::new(),
+            watches: ClusterWatches::default(),
             scope,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -189,6 +197,7 @@ impl AzureCloud {
     }
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
+        require_cluster_entry(&config, &self.inner.settings)?;
         let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),
@@ -219,6 +228,8 @@ impl AzureCloud {
             inventory: Arc::clone(&session.inventory),
             services: context.services.clone(),
             nodes: context.nodes.clone(),
+            on_demand: (&context.namespaces, &context.endpoint_slices),
+            watches: self.inner.watches.clone(),
             locker: locker.clone(),
             events: context.events.clone(),
             metrics: Arc::clone(&context.metrics),
@@ -324,6 +335,12 @@ pub(super) fn source(settings: &ProviderConfig) -> ConfigSource {
     ConfigSource { file: settings.cloud_config.clone(), secret }
 }
 
+/// A list of load balancers without one of the cluster's name fits no cluster of that name.
+fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
+    let missing = config::missing_cluster_entry(config, &settings.cluster_name);
+    missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))
+}
+
 fn load_to_cloud_error(error: &ConfigLoadError) -> CloudError {
     match error {
         ConfigLoadError::Unavailable(_) => CloudError::failed(error.to_string()),
@@ -406,7 +423,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
-        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::LoadBalancerProxy {
+            session: session_proxy::SessionProxy(Arc::clone(&self.inner.session)),
+            watches: self.inner.watches.clone(),
+        }))
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {

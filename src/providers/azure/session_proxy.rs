@@ -6,10 +6,14 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
+use super::{
+    load_balancer::{cluster_watches::ClusterWatches, engine::AzureLoadBalancers},
+    session::Session,
+};
 use crate::cloud_provider::{
-    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
-    NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LabelsRead, LoadBalancer,
+    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges, RouteOutcomes, Routes, SecondLook,
+    Zone, Zones,
 };
 
 /// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
@@ -39,8 +43,20 @@ impl SessionProxy {
     }
 }
 
+/// Load balancers of the session at work, and what is watched for all sessions.
+pub(super) struct LoadBalancerProxy {
+    pub(super) session: SessionProxy,
+    pub(super) watches: ClusterWatches,
+}
+
+impl LoadBalancerProxy {
+    fn load_balancers(&self) -> CloudResult<Arc<AzureLoadBalancers>> {
+        self.session.load_balancers()
+    }
+}
+
 #[async_trait]
-impl LoadBalancer for SessionProxy {
+impl LoadBalancer for LoadBalancerProxy {
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         self.load_balancers()?.get_load_balancer(cluster, service).await
     }
@@ -66,6 +82,14 @@ impl LoadBalancer for SessionProxy {
     }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
+    }
+
+    fn labels_read(&self) -> LabelsRead {
+        self.load_balancers().map(|load_balancers| load_balancers.labels_read()).unwrap_or_default()
+    }
+
+    async fn hosts_changed(&self) {
+        self.watches.endpoints_moved().await;
     }
 
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {

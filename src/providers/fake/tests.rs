@@ -51,6 +51,8 @@ fn context(leadership: Leadership) -> ProviderContext {
         metrics: Arc::new(Metrics::new().unwrap()),
         nodes: InformerStore::default(),
         services: InformerStore::default(),
+        namespaces: Default::default(),
+        endpoint_slices: Default::default(),
         events: EventRecorder::channel("test").0,
     }
 }

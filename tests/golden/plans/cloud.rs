@@ -59,6 +59,7 @@ impl<'a> Cloud<'a> {
             subnets: subnets.map(|subnet| (subnet.name.clone().unwrap_or_default().to_lowercase(), subnet)).collect(),
             zones: zones.iter().map(ToString::to_string).collect(),
             vm_sets: self.vm_sets(),
+            namespace_labels: turn.namespaces.clone(),
         }
     }
 

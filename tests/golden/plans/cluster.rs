@@ -10,6 +10,10 @@ use cloud_controller_manager::providers::azure::{
     config,
     planner::load_balancer::{
         desired::{ServiceRequest, security_rules::NodeAddresses},
+        pools::{
+            endpoint_nodes::EndpointNodes,
+            local_pools::{LocalPools, local_services},
+        },
         settings::LoadBalancerSettings,
         spec::{ServiceSpec, identity_of, parse_leniently, parse_service},
     },
@@ -32,9 +36,25 @@ pub(super) struct Turn {
     pub(super) members: BTreeSet<IpAddr>,
     /// Addresses that Services had in earlier steps, by namespace/name.
     pub(super) memory: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Nodes with endpoints of each Service that has an EndpointSlice.
+    pub(super) endpoints: BTreeMap<String, BTreeSet<String>>,
+    /// Labels of Namespaces.
+    pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Turn {
+    /// The pools that Services have for themselves.
+    pub(super) fn local_pools(&self) -> LocalPools {
+        let asking = self.asks.iter().filter_map(ServiceRequest::spec);
+        let specs: Vec<&ServiceSpec> = asking.chain(&self.others).map(AsRef::as_ref).collect();
+        let nodes = |key: String| {
+            let found = self.endpoints.get(&key).map(|nodes| EndpointNodes::Only(Arc::new(nodes.clone())));
+            (key, found.unwrap_or(EndpointNodes::All))
+        };
+        let nodes = local_services(specs.iter().copied()).into_iter().map(nodes).collect();
+        LocalPools::new(specs, &nodes)
+    }
+
     /// The same without what these Services ask for.
     pub(super) fn without(&self, keys: &BTreeSet<String>) -> Self {
         let mut turn = self.clone();
@@ -52,6 +72,8 @@ pub(super) struct Cluster {
     nodes: NodeAddresses,
     members: BTreeSet<IpAddr>,
     memory: BTreeMap<String, BTreeSet<IpAddr>>,
+    endpoints: BTreeMap<String, BTreeSet<String>>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Cluster {
@@ -60,7 +82,9 @@ impl Cluster {
         let name = case.flags.iter().find_map(|flag| flag.strip_prefix("--cluster-name=")).unwrap_or("kubernetes");
         let nodes = NodeAddresses { present: addresses(&case.nodes), gone: BTreeSet::new() };
         let (services, members, memory) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, members, memory }
+        let namespaces = BTreeMap::from([("default".to_owned(), BTreeMap::new())]);
+        let (config, name, endpoints) = (case.config.clone(), name.to_owned(), BTreeMap::new());
+        Self { config, name, services, nodes, members, memory, endpoints, namespaces }
     }
 
     /// Before the first action of a step: who will be in the pools, which is planned elsewhere.
@@ -86,7 +110,15 @@ impl Cluster {
                 self.change_nodes(step);
                 Some(self.everybody())
             }
-            Action::Azure | Action::EndpointSlice { .. } | Action::Namespace { .. } | Action::Settle => None,
+            Action::Namespace { name, labels } => {
+                self.namespaces.insert(name.clone(), labels.clone());
+                None
+            }
+            Action::EndpointSlice { service, nodes } => {
+                self.endpoints.insert(service.clone(), nodes.iter().cloned().collect());
+                Some(self.everybody())
+            }
+            Action::Azure | Action::Settle => None,
         }
     }
 
@@ -142,7 +174,8 @@ impl Cluster {
             }
         }
         let (nodes, members, memory) = (self.nodes.clone(), self.members.clone(), self.memory.clone());
-        Turn { settings, asks, others, refused, nodes, members, memory }
+        let (endpoints, namespaces) = (self.endpoints.clone(), self.namespaces.clone());
+        Turn { settings, asks, others, refused, nodes, members, memory, endpoints, namespaces }
     }
 }
 

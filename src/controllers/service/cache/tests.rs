@@ -50,7 +50,11 @@ fn nothing_is_known_from_before_a_call_until_it_succeeded() {
     let (service, set) = (service("u1", "LoadBalancer"), NodeSet::of([]));
     state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
     assert!(!state.get(&key()).unwrap().synced);
-    state.mark_synced(&key(), &set, ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready });
+    state.mark_synced(
+        &key(),
+        (&set, SelectedLabels::default()),
+        ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready },
+    );
     state.mark_published(&key());
     assert_eq!(state.verify_all(), [key()]);
     let applied = state.get(&key()).unwrap();

@@ -58,7 +58,7 @@ fn a_service_that_is_not_known() {
         ("deleted, cleaned, held by others", Some(deleted(service("LoadBalancer", false))), ServiceAction::Ignore),
     ];
     for (name, service, expected) in cases {
-        assert_eq!(decide(service.as_ref(), None, &hosts(&["a"])), expected, "{name}");
+        assert_eq!(decide(service.as_ref(), None, &hosts(&["a"]), &SelectedLabels::default()), expected, "{name}");
     }
 }
 
@@ -74,6 +74,11 @@ fn a_service_that_is_known() {
     let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
     let unpublished = AppliedService { unpublished: Some(answer.clone()), ..known.clone() };
     let verify = AppliedService { verify: true, ..known.clone() };
+    let mut relabeled = known.clone();
+    let mut elsewhere = Service::default();
+    elsewhere.metadata.labels = Some([("tier".to_owned(), "gold".to_owned())].into());
+    let read = crate::cloud_provider::LabelsRead { service: ["tier".to_owned()].into(), ..Default::default() };
+    relabeled.labels = SelectedLabels::of(&read, &elsewhere, None);
     let unsettled = AppliedService { synced: false, ..known.clone() };
     let (a, b) = (hosts(&["a"]), hosts(&["b"]));
     let cases = [
@@ -91,7 +96,7 @@ fn a_service_that_is_known() {
         ("other type, no finalizer", Some(&service("ClusterIP", false)), &known, &a, ServiceAction::Cleanup),
     ];
     for (name, service, applied, hosts, expected) in cases {
-        assert_eq!(decide(service, Some(applied), hosts), expected, "{name}");
+        assert_eq!(decide(service, Some(applied), hosts, &SelectedLabels::default()), expected, "{name}");
     }
 }
 

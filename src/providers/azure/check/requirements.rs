@@ -4,12 +4,12 @@
 
 use crate::providers::azure::{
     config::{AzureConfig, ConfigFinding},
+    load_balancer::cluster_watches::WatchedKinds,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
 /// What the fields that may ask for what is not built accept instead.
 const ACCEPTED: &[(&str, &str)] = &[
-    ("multipleStandardLoadBalancerConfigurations", "leave it out"),
     ("serviceGatewayEnabled", "want false"),
     ("loadBalancerBackendPoolConfigurationType", "want nodeIPConfiguration or nodeIP"),
     ("loadBalancerSku", "want standard or basic"),
@@ -33,6 +33,20 @@ pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<ConfigFindi
         ));
     }
     findings
+}
+
+/// What the program watches of the cluster only because of this configuration, and the rights that it takes: a line each.
+pub(super) fn watched(config: &AzureConfig) -> Vec<String> {
+    let WatchedKinds { namespaces, endpoint_slices } = WatchedKinds::of(&LoadBalancerSettings::new(config, ""));
+    let kinds = [
+        (namespaces, "Namespaces", "namespaces", "an entry of multipleStandardLoadBalancerConfigurations selects them"),
+        (endpoint_slices, "EndpointSlices", "endpointslices.discovery.k8s.io", "there are several standard load balancers"),
+    ];
+    let needed = kinds.into_iter().filter(|(is_needed, ..)| *is_needed);
+    let line = |(_, kind, resource, why): (bool, &str, &str, &str)| {
+        format!("watches {kind}, since {why}: needs list and watch on {resource}")
+    };
+    needed.map(line).collect()
 }
 
 /// `asked` is a field, and perhaps the value of it that asks for what is not built.

@@ -56,6 +56,27 @@ async fn offline_nothing_is_sent_and_what_is_wrong_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_watched_because_of_the_configuration_is_told() {
+    let world = world();
+    let entries = |entry: Value| {
+        let config = with(world.config(), "multipleStandardLoadBalancerConfigurations", json!([entry]));
+        with(config, "loadBalancerBackendPoolConfigurationType", json!("nodeIP"))
+    };
+    let told = async |config: &Value| {
+        let report = checked(&world, config, false, false).await;
+        ["Namespaces", "EndpointSlices"].map(|kind| report.text.contains(&format!("watches {kind}, since")))
+    };
+    let plain = json!({"name": "kubernetes", "primaryVMSet": "uni"});
+    let selecting = with(plain.clone(), "serviceNamespaceSelector", json!({"matchLabels": {"a": "b"}}));
+    assert_eq!(told(&world.config()).await, [false, false]);
+    assert_eq!(told(&entries(plain)).await, [false, true]);
+    assert_eq!(told(&entries(selecting)).await, [true, true]);
+    let negative = with(world.config(), "loadBalancerBackendPoolUpdateIntervalInSeconds", json!(-1));
+    let refused = checked(&world, &negative, false, false).await;
+    assert!(!refused.passed && errors(&refused)[0].contains("not below 0"), "{}", refused.text);
+}
+
+#[tokio::test(start_paused = true)]
 async fn online_every_scope_is_asked_and_nothing_written() {
     let world = world();
     let report = online(&world).await;

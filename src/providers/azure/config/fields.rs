@@ -10,7 +10,7 @@ use super::{
     document::YamlNode,
     objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadBalancer},
     reader::FieldReader,
-    values::{FieldValue, read_or_default},
+    values::{FieldValue, NotNegative, read_or_default},
 };
 
 /// One row of the table.
@@ -219,8 +219,8 @@ fields! {
         allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "any" "Public addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Only in this program.";
         allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, beside resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group, and in which prefixes of azure-pip-prefix-id are; empty: all. Only in this program.";
         enforce_public_ip_namespaces: bool = "enforcePublicIPNamespaces" "false" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was made for a Service of the same namespace; prefixes are then in the cluster's resource groups or allowedPublicIPResourceGroups. Only in this program.";
-        multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers. Checked, but not built yet: while it is set, no load balancer is touched.";
-        load_balancer_backend_pool_update_interval: Duration = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "Accepted; pools of single Services, which only several standard load balancers have, are not built yet.";
+        multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers: which Services and Nodes belong to each. One has the name of the cluster.";
+        load_balancer_backend_pool_update_interval: NotNegative = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "With several standard load balancers: how long changes of endpoints gather before the pools of Services with externalTrafficPolicy Local follow, each with one write.";
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
         cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
         cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";

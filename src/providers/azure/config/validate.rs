@@ -13,6 +13,7 @@ use super::{
 };
 
 pub use credentials::has_credentials;
+pub use load_balancers::missing_cluster_entry;
 
 /// Checks `config` after [`super::EnvironmentOverrides::apply`].
 pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {

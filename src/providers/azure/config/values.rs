@@ -144,6 +144,31 @@ impl FieldValue for f64 {
 /// Seconds of the longest time, some 68 years: it can still be added to any instant.
 const LONGEST: u64 = i32::MAX as u64;
 
+/// A time that cannot be less than none. Elsewhere such a time counts as the default, as in Go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NotNegative(pub Duration);
+
+impl FieldValue for NotNegative {
+    fn kind() -> String {
+        "whole number of seconds, not below 0".to_owned()
+    }
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        match whole(node) {
+            Some(seconds) if seconds >= 0 => Duration::read(node, reader).map(Self),
+            _ => reader.type_error(node, &Self::kind()),
+        }
+    }
+    fn default_from(text: &str) -> Self {
+        Self(Duration::default_from(text))
+    }
+    fn is_zero(&self) -> bool {
+        self.0.is_zero()
+    }
+    fn to_json(&self) -> Json {
+        self.0.to_json()
+    }
+}
+
 impl FieldValue for Duration {
     fn kind() -> String {
         "whole number of seconds".to_owned()

@@ -36,11 +36,14 @@ use crate::providers::azure::planner::load_balancer::{
         node_ip_configuration::{PoolEntryStatus, PoolMembershipPatch},
     },
     observed::ObservedNetwork,
+    plan::waiting::NO_ENTRY,
     pools::{
+        local_pools::LocalPools,
         located::{self, ExcludedMembers, vm_set},
         managed_pool::{self, ManagedPool},
         member_addresses::PoolMemberAddresses,
         member_updates::{self, LeaveReason, PoolMember},
+        node_placement::place_nodes,
         nodes,
         orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
     },
@@ -63,7 +66,7 @@ use model_writer::ScaleSetModelWriter;
 use outcome::PoolSyncOutcome;
 pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// Writes pools. Whoever implements it notes that their load balancers have changed.
 #[async_trait]
@@ -83,6 +86,8 @@ pub struct PoolSyncRequest<'a> {
     pub nodes: &'a [Arc<Node>],
     /// Every Node of the cluster.
     pub all_nodes: &'a [Arc<Node>],
+    /// Pools that Services have for themselves.
+    pub local: &'a LocalPools,
     /// Pools that the caller has just created: they are filled even when `preConfiguredBackendPoolLoadBalancerTypes` leaves pools of
     /// this kind to others.
     pub created: &'a [ResourceId],
@@ -141,6 +146,9 @@ pub struct PoolSyncMemory {
 /// A machine that is off, or not ready to be written, is looked at again after this.
 const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
 
+/// A Node whose machine could not be told is looked at again after this.
+const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
+
 /// See the module.
 pub struct BackendPoolSyncer {
     compute: ArmClient,
@@ -153,6 +161,8 @@ pub struct BackendPoolSyncer {
     member_writer: PoolMemberWriter,
     orphans: Mutex<OrphanedPoolMembers>,
     resync_after: Mutex<Option<Duration>>,
+    /// Nodes that no entry took when last looked at.
+    unplaced: Mutex<BTreeSet<String>>,
 }
 
 impl BackendPoolSyncer {
@@ -180,6 +190,7 @@ impl BackendPoolSyncer {
             member_writer: machines,
             orphans: unclaimed,
             resync_after: again,
+            unplaced: Mutex::default(),
         }
     }
 
@@ -200,7 +211,7 @@ impl BackendPoolSyncer {
 
     /// Brings the cluster's pools of the managed load balancers to the nodes. Not for two calls at once.
     pub async fn sync(&self, round: &PoolSyncRequest<'_>, pools: &dyn PoolWriter) -> Result<PoolSyncSummary, PoolSyncError> {
-        let mut targets = managed_pool::managed_pools(round.observed, &self.settings, round.created);
+        let mut targets = managed_pool::managed_pools(round.observed, &self.settings, round.local, round.created);
         targets.retain(|target| !round.deleting.contains(&target.load_balancer));
         *self.lock_resync_after() = None;
         if targets.is_empty() {
@@ -356,12 +367,35 @@ impl BackendPoolSyncer {
         targets: Vec<ManagedPool>,
         pools: &dyn PoolWriter,
     ) -> PoolSyncOutcome {
-        let of = |nodes: &[Arc<Node>]| -> Vec<PoolNode> {
-            nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect()
-        };
-        let (joining, staying) = (of(round.nodes), of(round.all_nodes));
+        let joining = self.located_nodes(round.nodes).await;
+        let staying: Vec<PoolNode> = round.all_nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
+        let placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
+        self.report_unplaced(&placement.unplaced);
         let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
-        outcome.merge(self.fill(&migrated, (&joining, &staying), pools, round.urgency).await);
+        outcome.merge(self.fill(&migrated, (&joining, &staying), &placement, pools, round.urgency).await);
+        let is_waiting = joining.iter().any(|node| node.is_unlocated);
+        *self.lock_resync_after() = is_waiting.then_some(UNLOCATED_RESYNC);
         outcome
+    }
+
+    /// Nodes that no entry takes are told once.
+    fn report_unplaced(&self, unplaced: &BTreeSet<String>) {
+        let mut told = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        unplaced.difference(&told).for_each(|node| warn!(node, reason = NO_ENTRY, "the node is behind no load balancer"));
+        told.clone_from(unplaced);
+    }
+
+    /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails nobody.
+    async fn located_nodes(&self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
+        let (mut known, unknown) = located::pool_nodes(nodes, &self.settings);
+        let wanted: Vec<_> = unknown.iter().map(|(_, wanted)| wanted.clone()).collect();
+        let found = self.inventory.look_up(&wanted, Freshness::Cached).await;
+        for ((place, wanted), found) in unknown.iter().zip(&found) {
+            located::set_vm_set(&mut known[*place], found);
+            if let (Err(error), true) = (found, known[*place].is_unlocated) {
+                warn!(node = wanted.node_name, %error, "the scale set of the node is unknown, so that it stays in its back-end pools");
+            }
+        }
+        known
     }
 }

@@ -9,6 +9,7 @@ mod batch_commit;
 mod dry_run;
 mod load_balancers;
 mod newcomers;
+mod occupancy_metrics;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
@@ -23,11 +24,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
 use serde_json::{Value, json};
 
 use self::{
     newcomers::Newcomers,
+    occupancy_metrics::OccupancyMetrics,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
     progress::{PipelineProgress, PipelineStage},
@@ -36,6 +41,7 @@ use self::{
 use super::{
     apply::NetworkWriter,
     backend_pools::BackendPoolSyncer,
+    cluster_watches::{self, ClusterWatches},
     events::{self, COMPONENT},
     lease::{LeaseGuard, ResourceLocker},
     observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
@@ -51,7 +57,7 @@ use crate::providers::azure::planner::load_balancer::{
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
+    cloud_provider::{CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
     metrics::Metrics,
     providers::azure::{
         arm::{ArmClient, Urgency},
@@ -59,7 +65,7 @@ use crate::{
         inventory::Inventory,
         operation_metrics::{OperationLabels, observe_operation},
     },
-    runtime::{clock::Clock, events::EventRecorder, store::InformerStore},
+    runtime::{clock::Clock, events::EventRecorder, informer::OnDemandInformer, store::InformerStore},
 };
 
 /// What load balancers are built from.
@@ -80,6 +86,10 @@ pub struct LoadBalancerDeps<'a> {
     pub services: InformerStore<Service>,
     /// Nodes of the cluster.
     pub nodes: InformerStore<Node>,
+    /// Namespaces and EndpointSlices of the cluster, in case they are needed.
+    pub on_demand: (&'a OnDemandInformer<Namespace>, &'a OnDemandInformer<EndpointSlice>),
+    /// What is watched of the cluster where there are several load balancers.
+    pub watches: ClusterWatches,
     /// The lease that is held while something is done.
     pub locker: ResourceLocker,
     /// Takes events.
@@ -114,6 +124,8 @@ impl AzureLoadBalancers {
             inventory,
             services,
             nodes,
+            on_demand: (namespaces, endpoint_slices),
+            watches,
             locker,
             events,
             metrics,
@@ -121,6 +133,7 @@ impl AzureLoadBalancers {
         } = parts;
         let events = events.for_component(COMPONENT);
         let settings = Arc::new(LoadBalancerSettings::new(config, cluster));
+        watches.demand(&settings, namespaces, endpoint_slices);
         let observer =
             NetworkObserver::new(network.clone(), Arc::clone(&settings), CacheLifetimes::from_config(config), clock);
         let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
@@ -139,6 +152,8 @@ impl AzureLoadBalancers {
             )
             .into(),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
+            watches,
+            occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
             zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),
@@ -291,6 +306,7 @@ impl AzureLoadBalancers {
         let checked = self.checked_spec(service);
         self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
+        self.pipeline.context.watches.synced().await?;
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
         let ended = self.run_request(request, service, &ask, urgency).await;
         let observer = &self.pipeline.context.observer;
@@ -381,6 +397,7 @@ impl LoadBalancer for AzureLoadBalancers {
         if is_idle {
             return Ok(());
         }
+        context.watches.synced().await?;
         let _held = self.hold_lease().await?;
         backend_pools::join(context, &[], Urgency::Node).await?;
         self.pipeline.refresh_machine_rules(Urgency::Node).await;
@@ -401,8 +418,13 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn plan_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
         let (spec, _) = self.accepted_spec(service)?;
+        self.pipeline.context.watches.synced().await?;
         let requests = [ServiceRequest::Ensure(spec)];
         Ok(dry_run::plan_requests(&self.pipeline.context, &requests, nodes).await?.to_string())
+    }
+
+    fn labels_read(&self) -> LabelsRead {
+        cluster_watches::labels_read(&self.settings)
     }
 
     fn problem(&self) -> Option<String> {

@@ -70,6 +70,8 @@ calls! {
     DeletePublicIp "DeletePublicIPAddress" "An unused public IP could not be deleted.";
     /// A network interface joins or leaves a pool.
     CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be added to or removed from a back-end pool.";
+    /// Members of a pool that one Service has for itself.
+    UpdateBackendPool "LoadBalancerBackendPoolUpdateFailed" "The Service's own back-end pool could not be brought to the Nodes with its endpoints; it is tried again.";
 }
 
 fn event(service: &Service, reason: &'static str, message: String) -> RecordedEvent {

@@ -21,7 +21,7 @@ mod network_cache;
 mod network_query;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -32,7 +32,9 @@ use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
 pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
 
-use crate::providers::azure::planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings};
+use crate::providers::azure::planner::load_balancer::{
+    labels::LabelMap, observed::ObservedNetwork, settings::LoadBalancerSettings,
+};
 use crate::{
     providers::azure::arm::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
@@ -223,6 +225,11 @@ impl NetworkObserver {
     /// Tells the scale sets or availability sets of the cluster's machines, for [`ObservedNetwork::vm_sets`].
     pub fn set_vm_sets(&self, vm_sets: Vec<String>) {
         self.lock().cache.set_vm_sets(vm_sets);
+    }
+
+    /// Tells the labels of the cluster's Namespaces, for [`ObservedNetwork::namespace_labels`].
+    pub fn set_namespace_labels(&self, labels: BTreeMap<String, LabelMap>) {
+        self.lock().cache.set_namespace_labels(labels);
     }
 
     fn begin_query(&self, query: &NetworkQuery) -> CacheSequence {

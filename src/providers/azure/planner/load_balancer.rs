@@ -5,8 +5,11 @@
 
 pub mod annotations;
 pub mod desired;
+pub mod entries;
+pub mod labels;
 pub mod naming;
 pub mod observed;
+pub mod occupancy;
 pub mod plan;
 pub mod pools;
 pub mod rule_memory;

@@ -41,6 +41,8 @@ impl Setting {
             metrics: Arc::new(Metrics::new().unwrap()),
             nodes: InformerStore::of([]),
             services: InformerStore::of([]),
+            namespaces: Default::default(),
+            endpoint_slices: Default::default(),
             events: EventRecorder::channel("test").0,
         };
         Self { world, server, folder: tempfile::tempdir().unwrap(), context }

@@ -1,13 +1,15 @@
 //! Whether the load balancer fields belong together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::{
     choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
     fields::AzureConfig,
-    finding::FindingCollector,
+    finding::{ConfigFinding, FindingCollector},
+    objects::MultipleStandardLoadBalancer,
 };
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";
@@ -83,6 +85,42 @@ fn probes(config: &AzureConfig, findings: &mut FindingCollector) {
     );
 }
 
+/// Longest name of an entry: Azure takes 80 characters, and the internal load balancer has an ending.
+const LONGEST_NAME: usize = 80 - INTERNAL.len();
+/// Ending of the names of internal load balancers.
+const INTERNAL: &str = "-internal";
+
+/// What is wrong with the entries for a cluster of this name: one of them has to be called like it. Upstream notices that when the first
+/// Service is reconciled, and fails each then, deletions included.
+pub fn missing_cluster_entry(config: &AzureConfig, cluster: &str) -> Option<ConfigFinding> {
+    let all = &config.multiple_standard_load_balancer_configurations;
+    let is_there = || all.iter().any(|entry| entry.name.eq_ignore_ascii_case(cluster));
+    let counts = !all.is_empty() && config.load_balancer_sku == LoadBalancerSku::Standard && !cluster.is_empty();
+    (counts && !is_there()).then(|| {
+        let advice = format!("has no entry called `{cluster}`, the name of the cluster (--cluster-name): add one");
+        ConfigFinding::error(SEVERAL, advice)
+    })
+}
+
+/// What is wrong with the name of an entry, whatever the others are called.
+fn name_problem(name: &str) -> Option<String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let ends = name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let ending = name.get(name.len().saturating_sub(INTERNAL.len())..);
+    if name.trim().is_empty() {
+        Some("is required: the name of the load balancer".to_owned())
+    } else if ending.is_some_and(|ending| ending.eq_ignore_ascii_case(INTERNAL)) {
+        Some(format!("must not end in {INTERNAL}, which internal load balancers get as an ending"))
+    } else if name.len() > LONGEST_NAME || !starts || !ends || !name.chars().all(is_word) {
+        Some(format!(
+            "expected at most {LONGEST_NAME} letters, digits, `_`, `.` and `-`, a letter or digit first, no `.` or `-` last"
+        ))
+    } else {
+        None
+    }
+}
+
 /// Upstream: `checkEnableMultipleStandardLoadBalancers` of `pkg/provider/azure.go`; names compare without case there.
 fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollector) {
     let all = &config.multiple_standard_load_balancer_configurations;
@@ -98,7 +136,10 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
     let (mut names, mut machines) = (BTreeSet::new(), BTreeSet::new());
     for (index, one) in all.iter().enumerate() {
         let field = |name: &str| format!("{SEVERAL}[{index}].{name}");
-        findings.error_if(one.name.is_empty(), &field("name"), "is required: the name of the load balancer");
+        if let Some(problem) = name_problem(&one.name) {
+            findings.error_if(true, &field("name"), &problem);
+        }
+        warn_of_selectors(one, &field, findings);
         findings.error_if(
             one.primary_vm_set.is_empty(),
             &field("primaryVMSet"),
@@ -108,5 +149,28 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
         findings.error_if(!is_new, &field("name"), "is the name of an entry above; names must be unique");
         let is_new = one.primary_vm_set.is_empty() || machines.insert(one.primary_vm_set.to_lowercase());
         findings.error_if(!is_new, &field("primaryVMSet"), "is that of an entry above; each must be unique");
+    }
+}
+
+/// Selectors that are there and match everything take Services away from the entries without selector.
+fn warn_of_selectors(
+    entry: &MultipleStandardLoadBalancer,
+    field: &impl Fn(&str) -> String,
+    findings: &mut FindingCollector,
+) {
+    let selectors = [
+        ("serviceLabelSelector", &entry.service_label_selector),
+        ("serviceNamespaceSelector", &entry.service_namespace_selector),
+    ];
+    let is_empty = |selector: &LabelSelector| {
+        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    };
+    for (name, selector) in selectors {
+        findings.warn_if(
+            selector.as_ref().is_some_and(is_empty),
+            &field(name),
+            "is empty, so it matches every Service, and no entry without a selector gets any; leave it out if that is not meant",
+        );
     }
 }

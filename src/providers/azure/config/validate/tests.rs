@@ -94,6 +94,36 @@ fn several_load_balancers_are_told_apart() {
 }
 
 #[test]
+fn names_of_entries_can_be_those_of_load_balancers() {
+    let of = |name: &str| {
+        found(&format!(
+            "loadBalancerBackendPoolConfigurationType: nodeIP\nmultipleStandardLoadBalancerConfigurations: [{{name: {name:?}, primaryVMSet: p}}]\n"
+        ))
+    };
+    let long = "l".repeat(72);
+    for name in ["", " ", "x-internal", "X-INTERNAL", "-x", "x.", "a b", "x/y", &long] {
+        assert_eq!(of(name), ["error multipleStandardLoadBalancerConfigurations[0].name"], "{name:?}");
+    }
+    for name in ["x", "x-internal2", "X_", &long[1..]] {
+        assert_eq!(of(name), [""; 0], "{name:?}");
+    }
+    let empty = "loadBalancerBackendPoolConfigurationType: nodeIP\nmultipleStandardLoadBalancerConfigurations: [{name: a, primaryVMSet: p, serviceLabelSelector: {}}]\n";
+    assert_eq!(found(empty), ["warning multipleStandardLoadBalancerConfigurations[0].serviceLabelSelector"]);
+}
+
+#[test]
+fn one_entry_has_the_name_of_the_cluster() {
+    let config = |sku: &str| {
+        let text = "multipleStandardLoadBalancerConfigurations: [{name: Kubernetes, primaryVMSet: p}]\n";
+        crate::providers::azure::config::decode(&format!("{text}loadBalancerSku: {sku}\n")).config
+    };
+    let missing = |cluster: &str, sku: &str| super::missing_cluster_entry(&config(sku), cluster).is_some();
+    assert_eq!(["kubernetes", "other", ""].map(|cluster| missing(cluster, "standard")), [false, true, false]);
+    assert!(!missing("other", "basic"));
+    assert!(super::missing_cluster_entry(&AzureConfig::default(), "other").is_none());
+}
+
+#[test]
 fn credentials_are_complete() {
     let whole = "tenantId: t\naadClientId: c\n";
     let none = "useManagedIdentityExtension: false\n";

@@ -15,14 +15,12 @@ use super::{BackendPoolSyncer, PoolWriter, outcome::PoolSyncOutcome};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
     planner::load_balancer::{
-        desired::pool_members::{
-            PoolNode,
-            node_ip::{self, PoolUpdate},
-        },
+        desired::pool_members::{PoolNode, node_ip::PoolUpdate},
         plan::{pools::PoolChange, print::PlannedChange},
         pools::{
             managed_pool::{ManagedPool, without_addresses},
             member_updates::LeaveReason,
+            node_placement::NodePlacement,
         },
     },
 };
@@ -46,6 +44,7 @@ struct PoolUpdater<'a> {
     /// Where pools are read from after somebody else has written them.
     network: ArmClient,
     pools: &'a dyn PoolWriter,
+    placement: &'a NodePlacement,
     urgency: Urgency,
 }
 
@@ -54,7 +53,7 @@ impl PoolUpdater<'_> {
     async fn write(
         &self,
         targets: &[ManagedPool],
-        plan: impl Fn(&BackendAddressPool) -> Option<BackendAddressPool> + Sync,
+        plan: impl Fn(&ManagedPool, &BackendAddressPool) -> Option<BackendAddressPool> + Sync,
     ) -> PoolSyncOutcome {
         let plan = &plan;
         let groups = by_load_balancer(targets).into_values().map(|targets| async move {
@@ -72,10 +71,10 @@ impl PoolUpdater<'_> {
     async fn write_one(
         &self,
         target: &ManagedPool,
-        plan: &(impl Fn(&BackendAddressPool) -> Option<BackendAddressPool> + Sync),
+        plan: &(impl Fn(&ManagedPool, &BackendAddressPool) -> Option<BackendAddressPool> + Sync),
         outcome: &mut PoolSyncOutcome,
     ) {
-        let (mut known, mut wanted) = (None, plan(&target.document));
+        let (mut known, mut wanted) = (None, plan(target, &target.document));
         for tried in 1..=TRIES {
             let Some(document) = &wanted else { return };
             outcome.summary.load_balancers.insert(target.load_balancer.clone());
@@ -83,18 +82,19 @@ impl PoolUpdater<'_> {
                 Ok(()) => {
                     outcome.summary.pools += 1;
                     let before = known.as_ref().unwrap_or(&target.document);
-                    let change = || PoolChange::of_pool(target.id.clone(), before, document.clone());
-                    info!(change = %PlannedChange::Pool(&change()), "wrote back-end pool");
+                    let change = PoolChange::of_pool(target.id.clone(), before, document.clone());
+                    let change = change.because(self.placement.reason(&target.scope));
+                    info!(change = %PlannedChange::Pool(&change), "wrote back-end pool");
                     return;
                 }
                 Err(error) => error,
             };
             if error.class != ArmErrorClass::Conflict || tried == TRIES {
-                return outcome.fail(name(target), error);
+                return outcome.fail_pool(name(target), error, &target.id);
             }
             match read(&self.network, target).await {
-                Ok(current) => (wanted, known) = (plan(&current), Some(current)),
-                Err(error) => return outcome.fail(name(target), error),
+                Ok(current) => (wanted, known) = (plan(target, &current), Some(current)),
+                Err(error) => return outcome.fail_pool(name(target), error, &target.id),
             }
         }
     }
@@ -109,14 +109,21 @@ async fn read(network: &ArmClient, target: &ManagedPool) -> ArmResult<BackendAdd
 }
 
 impl BackendPoolSyncer {
-    fn pool_updater<'a>(&self, pools: &'a dyn PoolWriter, urgency: Urgency) -> PoolUpdater<'a> {
-        PoolUpdater { network: self.network.with_urgency(urgency), pools, urgency }
+    fn pool_updater<'a>(
+        &self,
+        pools: &'a dyn PoolWriter,
+        placement: &'a NodePlacement,
+        urgency: Urgency,
+    ) -> PoolUpdater<'a> {
+        PoolUpdater { network: self.network.with_urgency(urgency), pools, placement, urgency }
     }
 
     /// Empties pools that list addresses where interfaces shall list pools.
     pub(super) async fn clear(&self, targets: &[ManagedPool], pools: &dyn PoolWriter, urgency: Urgency) -> PoolSyncOutcome {
         let with_addresses: Vec<ManagedPool> = targets.iter().filter(|target| target.has_addresses()).cloned().collect();
-        self.pool_updater(pools, urgency).write(&with_addresses, without_addresses).await
+        let placement = NodePlacement::default();
+        let updater = self.pool_updater(pools, &placement, urgency);
+        updater.write(&with_addresses, |_, pool| without_addresses(pool)).await
     }
 
     /// Brings the addresses in the pools to the nodes: those that join, and those that stay when they are in.
@@ -124,14 +131,20 @@ impl BackendPoolSyncer {
         &self,
         targets: &[ManagedPool],
         (joining, staying): (&[PoolNode], &[PoolNode]),
+        placement: &NodePlacement,
         pools: &dyn PoolWriter,
         urgency: Urgency,
     ) -> PoolSyncOutcome {
-        let plan = |pool: &BackendAddressPool| match node_ip::pool(pool, joining, staying, &self.settings) {
+        let plan = |target: &ManagedPool, pool: &BackendAddressPool| match placement.update(
+            target,
+            pool,
+            (joining, staying),
+            &self.settings,
+        ) {
             PoolUpdate::Changed(changed) => Some(*changed),
             PoolUpdate::Unchanged | PoolUpdate::HasInterfaces | PoolUpdate::WouldBeEmpty => None,
         };
-        self.pool_updater(pools, urgency).write(targets, plan).await
+        self.pool_updater(pools, placement, urgency).write(targets, plan).await
     }
 
     /// Turns pools that interfaces list into pools that list addresses, and takes them out of models. Answers the pools as they are then,

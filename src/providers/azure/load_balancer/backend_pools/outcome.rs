@@ -36,6 +36,8 @@ pub struct PoolSyncFailure {
     pub error: LookupError,
     /// Load balancers whose pools it is about; none: any of them.
     pub load_balancers: BTreeSet<ResourceId>,
+    /// The pool that could not be written, if it is about one.
+    pub pool: Option<ResourceId>,
 }
 
 /// Something could not be written; everything else was.
@@ -72,7 +74,22 @@ impl PoolSyncOutcome {
 
     /// Notes a failure.
     pub(super) fn fail(&mut self, what: impl Into<String>, error: impl Into<LookupError>) {
-        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers: BTreeSet::new() });
+        self.push(what, error, BTreeSet::new(), None);
+    }
+
+    /// Notes that a pool could not be written.
+    pub(super) fn fail_pool(&mut self, what: impl Into<String>, error: impl Into<LookupError>, pool: &ResourceId) {
+        self.push(what, error, BTreeSet::new(), Some(pool.clone()));
+    }
+
+    fn push(
+        &mut self,
+        what: impl Into<String>,
+        error: impl Into<LookupError>,
+        load_balancers: BTreeSet<ResourceId>,
+        pool: Option<ResourceId>,
+    ) {
+        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers, pool });
     }
 
     /// Notes that a machine could not be written, and so where it is missing or left over.
@@ -82,8 +99,7 @@ impl PoolSyncOutcome {
         error: impl Into<LookupError>,
         patch: &PoolMembershipPatch,
     ) {
-        let load_balancers = load_balancers(patch).collect();
-        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers });
+        self.push(what, error, load_balancers(patch).collect(), None);
     }
 
     /// Takes in what happened elsewhere.
@@ -163,7 +179,7 @@ mod tests {
             correlation_id: None,
             retry_after: wait.map(Duration::from_secs),
         };
-        PoolSyncFailure { what: name.to_owned(), error: error.into(), load_balancers: BTreeSet::new() }
+        PoolSyncFailure { what: name.to_owned(), error: error.into(), load_balancers: BTreeSet::new(), pool: None }
     }
 
     fn error(failures: Vec<PoolSyncFailure>) -> CloudError {

@@ -24,23 +24,36 @@ use crate::{
         },
         inventory::LookupError,
         load_balancer::{
-            apply::NetworkWriter,
             backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
             events::ArmCallKind,
             observe::NetworkCacheKey,
         },
-        planner::load_balancer::{desired::ServiceRequest, observed::ObservedNetwork},
+        planner::load_balancer::{
+            desired::ServiceRequest,
+            observed::ObservedNetwork,
+            pools::{
+                local_pools::{LocalPools, RuleReferences},
+                managed_pool::is_cluster_pool,
+            },
+        },
     },
 };
 
+/// Writes pools, and counts those that Services have for themselves.
+struct MeteredPoolWriter<'a>(&'a StageContext);
+
 #[async_trait]
-impl PoolWriter for NetworkWriter {
+impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
-        NetworkWriter::put_pool(self, pool, document, urgency).await
+        let is_own = !is_cluster_pool(pool.name(), &self.0.settings);
+        let running = is_own.then(|| self.0.pool_metrics.update_own_pool());
+        let written = self.0.writer.put_pool(pool, document, urgency).await;
+        running.into_iter().for_each(|one| one.end(written.is_ok()));
+        written
     }
 
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
-        NetworkWriter::migrate_to_ip_based(self, load_balancer, pools, urgency).await
+        self.0.writer.migrate_to_ip_based(load_balancer, pools, urgency).await
     }
 }
 
@@ -52,21 +65,26 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.load(requests, urgency).await?.observed;
     let all_nodes = world.service_index.nodes();
+    let (local, publications) = world.local_pools();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
     let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
     let round = PoolSyncRequest {
         observed: &observed,
         nodes: &nodes,
         all_nodes: &all_nodes,
+        local: &local,
         created: &created,
         deleting: &leaving,
         urgency,
     };
     let doubtful = InvalidationGuard::all(world, &observed);
-    let synced = members.sync(&round, &world.writer).await;
+    let synced = members.sync(&round, &MeteredPoolWriter(world)).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
+    }
+    if let Err(error) = &synced {
+        record_failed_pools(world, error, &local, &observed);
     }
     finish_sync(world, synced).map_err(CloudError::from)?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
@@ -74,7 +92,7 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
     let due = members.resync_after().map(|after| Instant::now() + after);
     // Pools that were passed over may want members by now.
     if leaving.is_empty() {
-        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, due });
+        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
     }
     Ok(())
 }
@@ -109,6 +127,7 @@ impl Drop for InvalidationGuard<'_> {
 pub(super) fn is_synced(world: &StageContext) -> bool {
     let (Some(nodes), Some(followed)) = (world.hosts(), world.lock_pool_sync().synced) else { return false };
     world.unfilled_pools().is_empty()
+        && followed.publications == world.watches.publications()
         && followed.due.is_none_or(|due| due > Instant::now())
         && followed.fingerprint == fingerprint(&nodes, &world.service_index.nodes(), &world.settings)
 }
@@ -124,8 +143,8 @@ pub(super) struct LoadBalancerDeletion<'a> {
 impl Drop for LoadBalancerDeletion<'_> {
     fn drop(&mut self) {
         self.context.lock_deleting().remove(&self.id);
-        // What stays after all wants the members of its pools back.
-        if !self.is_gone {
+        // What stays after all wants the members of its pools back; the Nodes of an entry that has gone belong elsewhere.
+        if !self.is_gone || self.context.settings.has_entries() {
             self.context.invalidate_pool_sync();
         }
     }
@@ -138,6 +157,20 @@ fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
         LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
     });
     errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+}
+
+/// Tells each Service whose own pool could not be written.
+fn record_failed_pools(world: &StageContext, error: &PoolSyncError, local: &LocalPools, observed: &ObservedNetwork) {
+    let failed = error.failures.iter().filter_map(|failure| match (&failure.pool, &failure.error) {
+        (Some(pool), LookupError::Arm(error)) => Some((pool, error)),
+        _ => None,
+    });
+    for (pool, error) in failed {
+        let document = pool.parent().and_then(|balancer| observed.load_balancer(&balancer));
+        if let Some(found) = document.and_then(|document| local.find(pool, &RuleReferences::of(document))) {
+            world.record_failed_pool(&found.service, error);
+        }
+    }
 }
 
 /// Takes everybody out of the pools of load balancers that are about to go.

@@ -47,12 +47,14 @@ pub(super) async fn plan_requests(
     let PoolSyncMemory { orphans, scale_sets } =
         context.backend_pools.try_lock().map(|pools| pools.memory()).unwrap_or_default();
     let machines = KnownMachines { scale_sets, ..known_machines(context, &all_nodes, &input.observed).await };
+    let (local, _) = context.local_pools();
     let unfilled: Vec<ResourceId> = context.unfilled_pools().iter().cloned().collect();
     let pools = PoolInput {
         hosts: Some(hosts),
         all_nodes: &all_nodes,
         machines: &machines,
         orphans: &orphans,
+        local: &local,
         unfilled: &unfilled,
         group: &context.inventory.settings().group,
         now: Instant::now(),

@@ -90,6 +90,9 @@ impl BatchStage for LoadBalancerStage<'_> {
                 {
                     tracing::info!(%error, "document modified concurrently, planning again");
                 }
+                Ok(()) if plan.load_balancers.is_interim => {
+                    tracing::info!("addresses given back, planning who takes them");
+                }
                 written => {
                     let failed =
                         written.err().map(|unwritten| unwritten.affected_results(&ready, &plan, &input)).transpose()?;

@@ -154,6 +154,7 @@ impl ServicePipeline {
 
     async fn join_pools(&self, request: &ServiceRequest, queued: QueuedRequest) -> CloudResult<()> {
         if matches!(request, ServiceRequest::Delete(..)) {
+            self.place_freed_nodes(queued).await;
             return Ok(());
         }
         self.report_stage(request, PipelineStage::BackendPools);
@@ -161,6 +162,17 @@ impl ServicePipeline {
         let joined = batch_result(self.pools.submit(queued, None, |turns| self.join(turns)).await).and_then(|joined| joined);
         running.into_iter().for_each(|one| one.end(joined.is_ok()));
         joined
+    }
+
+    /// Nodes behind a load balancer that has gone belong to another entry. A Service that goes does not wait for their machines.
+    async fn place_freed_nodes(&self, queued: QueuedRequest) {
+        if !self.context.settings.has_entries() || backend_pools::is_synced(&self.context) {
+            return;
+        }
+        let joined = batch_result(self.pools.submit(queued, None, |turns| self.join(turns)).await).and_then(|joined| joined);
+        if let Err(error) = joined {
+            tracing::warn!(%error, "some nodes are not in their back-end pools yet");
+        }
     }
 
     fn report_stage(&self, request: &ServiceRequest, stage: PipelineStage) {

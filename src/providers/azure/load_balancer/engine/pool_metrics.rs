@@ -58,6 +58,18 @@ impl PoolMetrics {
         self.begin(self.requests.map(|[join, _]| join), request)
     }
 
+    /// A pool that one Service has for itself is written. Upstream: `pkg/provider/azure_local_services.go`.
+    pub(super) fn update_own_pool(&self) -> OperationTimer<'_> {
+        let operation = OperationLabels {
+            area: "services_local",
+            request: "update_backend_pool",
+            resource_group: &self.resource_group,
+            subscription: &self.subscription,
+            source: "local_service_backend_pool_updater",
+        };
+        OperationTimer::begin(&self.metrics, self.clock, operation)
+    }
+
     /// They leave them, because these Services were the last ones.
     pub(super) fn leave<'a>(&'a self, requests: &'a [ServiceRequest]) -> Vec<OperationTimer<'a>> {
         requests.iter().filter_map(|request| self.begin(self.requests.map(|[_, leave]| leave), request)).collect()

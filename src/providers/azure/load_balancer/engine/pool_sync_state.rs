@@ -33,6 +33,8 @@ impl PoolSyncState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PoolSyncRecord {
     pub(super) fingerprint: u64,
+    /// How often endpoints had been followed then.
+    pub(super) publications: u64,
     /// When there is something to do although no Node changes.
     pub(super) due: Option<Instant>,
 }
@@ -43,7 +45,8 @@ mod tests {
 
     #[test]
     fn what_is_called_into_question_meanwhile_is_not_followed() {
-        let (mut following, followed) = (PoolSyncState::default(), PoolSyncRecord { fingerprint: 1, due: None });
+        let (mut following, followed) =
+            (PoolSyncState::default(), PoolSyncRecord { fingerprint: 1, publications: 0, due: None });
         let since = following.invalidate();
         following.record(since, followed);
         assert_eq!(following.synced, Some(followed));

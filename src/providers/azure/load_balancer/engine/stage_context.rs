@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{
     newcomers::Newcomers,
+    occupancy_metrics::OccupancyMetrics,
     pool_metrics::PoolMetrics,
     pool_sync_state::PoolSyncState,
     progress::{PipelineProgress, PipelineStage},
@@ -22,6 +23,7 @@ use crate::{
         load_balancer::{
             apply::NetworkWriter,
             backend_pools::{BackendPoolSyncer, vm_sets},
+            cluster_watches::ClusterWatches,
             events::{self, ArmCallKind},
             explain::cloud_error,
             observe::{ExpectedDocument, NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
@@ -35,7 +37,7 @@ use crate::{
             },
             observed::ObservedNetwork,
             plan::print::PlannedChange,
-            pools::member_addresses::listed_in_pools,
+            pools::{local_pools::LocalPools, member_addresses::listed_in_pools},
             rule_memory::ParsedService,
             settings::LoadBalancerSettings,
             spec::{ServiceIdentity, ServiceSpec},
@@ -53,8 +55,10 @@ pub(super) struct StageContext {
     /// One at a time: what one puts in another must not take out.
     pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
     pub(super) pool_metrics: PoolMetrics,
+    pub(super) occupancy_metrics: OccupancyMetrics,
     pub(super) zones: RegionZones,
     pub(super) inventory: Arc<Inventory>,
+    pub(super) watches: ClusterWatches,
     /// The Nodes that were to be behind load balancers when somebody last said so.
     pub(super) hosts: Mutex<Option<Arc<[Arc<Node>]>>>,
     pub(super) events: EventRecorder,
@@ -227,7 +231,14 @@ impl StageContext {
         if self.settings.sku == LoadBalancerSku::Basic {
             self.observer.set_vm_sets(vm_sets(&self.inventory, &self.service_index.nodes()).await);
         }
-        self.observer.observe(query, urgency).await.map_err(|error| {
+        if let Some(labels) = self.watches.namespace_labels() {
+            self.observer.set_namespace_labels(labels);
+        }
+        let seen = self.observer.observe(query, urgency).await;
+        if let Ok((observed, _)) = &seen {
+            self.occupancy_metrics.note(observed, &self.settings);
+        }
+        seen.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
                 self.record_failed_call(informed, ArmCallKind::ListLoadBalancers, &error);
             }
@@ -262,6 +273,19 @@ impl StageContext {
     pub(super) fn record_failed_call(&self, requests: &[ServiceRequest], call: ArmCallKind, error: &ArmError) {
         for service in requests.iter().filter_map(|request| self.service_index.service(request.identity())) {
             self.events.record(events::call_failed(&service, call, error));
+        }
+    }
+
+    /// The pools that Services have for themselves, and the count of changes of who is in them.
+    pub(super) fn local_pools(&self) -> (LocalPools, u64) {
+        let services = self.service_index.others(&BTreeSet::new());
+        self.watches.local_pools(services.iter().map(|service| service.spec().as_ref()))
+    }
+
+    /// Tells a Service that its own back-end pool is not as it has to be.
+    pub(super) fn record_failed_pool(&self, service: &ServiceIdentity, error: &ArmError) {
+        if let Some(service) = self.service_index.service(service) {
+            self.events.record(events::call_failed(&service, ArmCallKind::UpdateBackendPool, error));
         }
     }
 

@@ -7,7 +7,7 @@
 //! known or is referred to and is not listed, and what somebody who asks may have, is read by itself before anything is concluded.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -34,7 +34,7 @@ use crate::providers::azure::{
         ResourceId,
         network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
     },
-    planner::load_balancer::observed::ObservedNetwork,
+    planner::load_balancer::{labels::LabelMap, observed::ObservedNetwork},
 };
 
 /// So many doubtful documents of one list are read one by one; with more, the list is read.
@@ -112,6 +112,13 @@ impl NetworkCache {
     pub(super) fn set_vm_sets(&mut self, vm_sets: Vec<String>) {
         if self.observed.vm_sets != vm_sets {
             self.observed_mut().vm_sets = vm_sets;
+        }
+    }
+
+    /// LabelMap of the Namespaces.
+    pub(super) fn set_namespace_labels(&mut self, labels: BTreeMap<String, LabelMap>) {
+        if self.observed.namespace_labels != labels {
+            self.observed_mut().namespace_labels = labels;
         }
     }
 

@@ -166,7 +166,7 @@ service {
         INTERNAL: ExactTrueFormat = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true`, and any word that is not clearly a no, leaves the Service external, open only to the tags and ranges that are given.";
         INTERNAL_SUBNET: SubnetFormat = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
         MODE: VmSetFormat = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
-        CONFIGURATIONS: CommaListFormat = "azure-load-balancer-configurations" "every entry" "Without effect: several standard load balancers are not built yet. Entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
+        CONFIGURATIONS: CommaListFormat = "azure-load-balancer-configurations" "every entry" "Names of the entries of `multipleStandardLoadBalancerConfigurations` that may take the Service, in any letter case. Not together with a pinned address or public IP.";
     }
     "Addresses" {
         IPV4: AddressFormat = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";

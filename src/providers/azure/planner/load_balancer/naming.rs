@@ -14,6 +14,8 @@ pub const INTERNAL: &str = "-internal";
 pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
 
 const IPV6: &str = "-IPv6";
+/// The same of a pool that is one Service's.
+const OWN_IPV6: &str = "-ipv6";
 /// Length of [`ServiceIdentity::name_prefix`].
 pub const NAME_PREFIX_LENGTH: usize = 32;
 /// Longest name before the family's ending.
@@ -110,7 +112,13 @@ pub fn pool(cluster: &str, family: IpFamily) -> String {
     of_family(cluster.to_owned(), family, true)
 }
 
-/// The family of the members of the pool called `name`.
+/// The back-end pool that a Service with policy `Local` has for itself among several load balancers.
+pub fn own_pool(identity: &ServiceIdentity, family: IpFamily) -> String {
+    let name = identity.key.to_lowercase().replace('/', "-");
+    if family == IpFamily::V6 { name + OWN_IPV6 } else { name }
+}
+
+/// The family of the members of the pool called `name`, if it is one that all Services share.
 pub fn pool_family(name: &str) -> IpFamily {
     let ending = name.len().checked_sub(IPV6.len()).and_then(|at| name.get(at..));
     if spelling::is_word(ending, IPV6) { IpFamily::V6 } else { IpFamily::V4 }
@@ -230,6 +238,18 @@ mod tests {
             [IpFamily::V6, IpFamily::V4, IpFamily::V4]
         );
         assert_eq!(pool("kubernetes", IpFamily::V6), "kubernetes-IPv6");
+    }
+
+    #[test]
+    fn pools_of_one_service_are_named_as_upstream_names_them() {
+        let of = |namespace: &str, name: &str| {
+            let identity = identity(namespace, name, "");
+            [IpFamily::V4, IpFamily::V6].map(|family| own_pool(&identity, family))
+        };
+        assert_eq!(of("default", "loc"), ["default-loc", "default-loc-ipv6"]);
+        assert_eq!(of("Team-A", "Web"), ["team-a-web", "team-a-web-ipv6"]);
+        assert_eq!(of("a-b", "c"), of("a", "b-c"), "which is why a name proves no ownership");
+        assert_eq!(of("default", "web-ipv6")[0], of("default", "web")[1]);
     }
 
     #[test]

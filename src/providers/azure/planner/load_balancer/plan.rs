@@ -31,6 +31,7 @@ use super::{
         security_rules::{SecurityRulePlan, managed_destinations},
     },
     observed::ObservedNetwork,
+    occupancy::{NetworkOccupancy, occupancy},
     pools::{member_addresses::listed_in_pools, nodes::internal_addresses},
     rule_memory::{ParsedService, RuleMemory},
     settings::LoadBalancerSettings,
@@ -65,6 +66,8 @@ pub struct Plan {
     pub rules: Option<SecurityRulePlan>,
     /// What depends on an answer.
     pub waiting: BTreeSet<WaitingFor>,
+    /// How full the load balancers are then.
+    pub occupancy: NetworkOccupancy,
     /// For whom each load balancer changes, in the order of the changes.
     causes: Vec<BTreeSet<ServiceIdentity>>,
 }
@@ -101,7 +104,8 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
         waiting.insert(WaitingFor::SecurityGroup(id.clone()));
     }
     let causes = network.load_balancers.causes(observed, requests);
-    Plan { network, pools, rules: rules.map(|rules| rules.plan), waiting, causes }
+    let occupancy = occupancy(&written, settings);
+    Plan { network, pools, rules: rules.map(|rules| rules.plan), waiting, occupancy, causes }
 }
 
 /// Those that are planned for, and those that are not. Who is refused keeps what it has.

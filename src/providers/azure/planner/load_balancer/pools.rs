@@ -4,10 +4,13 @@
 //! and pools have to be written and how ([`member_updates`], `plan::pools::plan_pools`), and at which addresses machines are behind a Service
 //! ([`member_addresses`]). The stages that write use the same functions on what they have just read.
 
+pub mod endpoint_nodes;
+pub mod local_pools;
 pub mod located;
 pub mod managed_pool;
 pub mod member_addresses;
 pub mod member_resource;
 pub mod member_updates;
+pub mod node_placement;
 pub mod nodes;
 pub mod orphans;

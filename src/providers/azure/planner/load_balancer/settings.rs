@@ -1,8 +1,9 @@
 //! What of the configuration and the flags decides about load balancers.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use super::{
+    entries::{self, LoadBalancerEntry},
     spec::AdditionalIpPolicy,
     tag_list::{parse_tags, tag_value},
 };
@@ -32,6 +33,10 @@ pub struct LoadBalancerSettings {
     pub sku: LoadBalancerSku,
     /// `loadBalancerName`; empty: the cluster's name.
     pub load_balancer_name: String,
+    /// `multipleStandardLoadBalancerConfigurations`, if load balancers are Standard ones; empty: there is one load balancer of a kind.
+    pub entries: Vec<LoadBalancerEntry>,
+    /// How long changes of endpoints gather before pools of single Services follow.
+    pub pool_update_interval: Duration,
     /// What back-end pools list.
     pub pool_type: BackendPoolType,
     /// `preConfiguredBackendPoolLoadBalancerTypes`: whether pools of external and of internal load balancers are left alone.
@@ -93,6 +98,8 @@ impl LoadBalancerSettings {
             extended_location: both.then(|| config.extended_location_name.clone()),
             sku: config.load_balancer_sku,
             load_balancer_name: config.load_balancer_name.clone(),
+            entries: entries::entries(config),
+            pool_update_interval: config.load_balancer_backend_pool_update_interval.0,
             pool_type: config.load_balancer_backend_pool_configuration_type,
             preconfigured: (matches!(preconfigured, "external" | "all"), matches!(preconfigured, "internal" | "all")),
             probe_mode: config.cluster_service_load_balancer_health_probe_mode,
@@ -123,6 +130,37 @@ impl LoadBalancerSettings {
         }
     }
 
+    /// Whether Services are placed on load balancers of several entries; a list of one counts.
+    pub fn has_entries(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// The entries on whose load balancers Services are; without a list one that takes all.
+    pub fn all_entries(&self) -> Cow<'_, [LoadBalancerEntry]> {
+        match self.has_entries() {
+            true => Cow::Borrowed(&self.entries),
+            false => Cow::Owned(vec![LoadBalancerEntry::implied(self.primary_name())]),
+        }
+    }
+
+    /// The external name of the cluster's own load balancer. A list of entries has names of its own.
+    pub fn primary_name(&self) -> &str {
+        if self.load_balancer_name.is_empty() || self.has_entries() { &self.cluster } else { &self.load_balancer_name }
+    }
+
+    /// Whether Services belong on load balancers whose external one is called `external`.
+    pub fn has_entry(&self, external: &str) -> bool {
+        match self.has_entries() {
+            true => self.entries.iter().any(|entry| entry.is_called(external)),
+            false => spelling::same_name(self.primary_name(), external),
+        }
+    }
+
+    /// Whether load balancers whose external one is called `external` are the controller's to delete and their pools its to keep.
+    pub fn manages(&self, external: &str) -> bool {
+        self.sku != LoadBalancerSku::Standard || spelling::same_name(&self.cluster, external) || self.has_entry(external)
+    }
+
     /// Whether Services may have public IPs in the resource group of this name.
     pub fn allows_group(&self, name: &str) -> bool {
         self.allowed_groups.is_empty() || self.names_group(name)
@@ -145,7 +183,6 @@ impl LoadBalancerSettings {
 
 fn unsupported(config: &AzureConfig) -> Vec<&'static str> {
     let asked = [
-        (!config.multiple_standard_load_balancer_configurations.is_empty(), "multipleStandardLoadBalancerConfigurations"),
         (config.service_gateway_enabled, "serviceGatewayEnabled"),
         (
             config.load_balancer_backend_pool_configuration_type == BackendPoolType::PodIp,

@@ -177,8 +177,15 @@ impl Cloud {
         all_nodes: &[Arc<Node>],
         created: &[ResourceId],
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let round =
-            PoolSyncRequest { observed: &self.observed(), nodes, all_nodes, created, deleting: &[], urgency: Urgency::Node };
+        let round = PoolSyncRequest {
+            observed: &self.observed(),
+            nodes,
+            all_nodes,
+            local: &LocalPools::default(),
+            created,
+            deleting: &[],
+            urgency: Urgency::Node,
+        };
         let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
         work.await
     }
@@ -189,8 +196,15 @@ impl Cloud {
         observed: &ObservedNetwork,
         nodes: &[Arc<Node>],
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let round =
-            PoolSyncRequest { observed, nodes, all_nodes: nodes, created: &[], deleting: &[], urgency: Urgency::Node };
+        let round = PoolSyncRequest {
+            observed,
+            nodes,
+            all_nodes: nodes,
+            local: &LocalPools::default(),
+            created: &[],
+            deleting: &[],
+            urgency: Urgency::Node,
+        };
         let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
         work.await
     }

@@ -14,10 +14,31 @@ use crate::providers::azure::arm::{
     spelling,
 };
 
-/// Most front ends of a Standard and of a Basic load balancer.
-const MAX_FRONTENDS: (usize, usize) = (600, 200);
-/// Most load balancing and inbound NAT rules of a Standard and of a Basic load balancer.
-const MAX_RULES: (usize, usize) = (1_500, 250);
+/// How many parts a load balancer may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartLimits {
+    /// Front ends.
+    pub frontends: usize,
+    /// Load balancing and inbound NAT rules.
+    pub rules: usize,
+}
+
+impl PartLimits {
+    /// Those of its SKU.
+    pub fn of(document: &ArmLoadBalancer) -> Self {
+        let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
+        match spelling::is_word(sku, "Standard") {
+            true => Self { frontends: 600, rules: 1_500 },
+            false => Self { frontends: 200, rules: 250 },
+        }
+    }
+}
+
+/// How many rules and front ends a load balancer has, as Azure counts them.
+pub fn part_counts(document: &ArmLoadBalancer) -> (usize, usize) {
+    let nat = document.properties.iter().flat_map(|properties| &properties.inbound_nat_rules).map(Vec::len).sum::<usize>();
+    (draft::rules(document).len() + nat, draft::frontends(document).len())
+}
 
 /// What ARM would refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +74,8 @@ fn part(name: Option<&str>, message: Option<String>) -> Option<LoadBalancerViola
 }
 
 fn limits(document: &ArmLoadBalancer) -> Vec<LoadBalancerViolation> {
-    let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
-    let most = |(standard, basic)| if spelling::is_word(sku, "Standard") { standard } else { basic };
-    let nat = document.properties.iter().flat_map(|properties| &properties.inbound_nat_rules).map(Vec::len).sum::<usize>();
-    let counts = [
-        ("front ends", draft::frontends(document).len(), most(MAX_FRONTENDS)),
-        ("rules", draft::rules(document).len() + nat, most(MAX_RULES)),
-    ];
+    let ((rules, frontends), limits) = (part_counts(document), PartLimits::of(document));
+    let counts = [("front ends", frontends, limits.frontends), ("rules", rules, limits.rules)];
     let too_many =
         |(what, count, most)| (count > most).then_some(LoadBalancerViolation::LimitExceeded { what, count, limit: most });
     counts.into_iter().filter_map(too_many).collect()

@@ -14,9 +14,9 @@ use super::{
     frontends::{self, FrontendAddress},
     handover,
     merge::PartMerge,
-    placement::{self, TargetLoadBalancers},
-    pools, port_conflicts, probes, rules,
+    own_pools, placement, pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
+    targets::{self, TargetLoadBalancers},
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
 };
 use crate::providers::azure::{
@@ -55,13 +55,17 @@ pub(super) fn attempt<'a>(
 ) -> PlanAttempt<'a> {
     let owners = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
-    let mut targets = placement::choose_targets(context, requests, &mut drafts, &owners);
+    let mut targets = targets::choose_targets(context, requests, &mut drafts, &owners, known);
     if !targets.refused.is_empty() {
         return failed(std::mem::take(&mut targets.refused));
     }
     let held_back = former_names::migrate(context, &mut drafts, known, &targets, &owners);
     if !held_back.is_empty() {
         return failed(held_back);
+    }
+    let without_pool = own_pools::refusals(context, requests, &drafts, &targets, known);
+    if !without_pool.is_empty() {
+        return failed(without_pool);
     }
     let mut seating = frontend_assignment::assign_frontends(context, requests, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
@@ -91,8 +95,10 @@ pub(super) fn attempt<'a>(
     };
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
+        let needed = own_pools::needed(context, requests, &targets, DraftIdx(place));
+        own_pools::remove(context, draft, requests, &needed, known);
         work.remove_frontends(DraftIdx(place), draft);
-        work.add_frontends(DraftIdx(place), draft, requests, &targets);
+        work.add_frontends(DraftIdx(place), draft, &needed);
     }
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
@@ -154,8 +160,11 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     rules.apply(&mut list, &mut reasons);
     put_back(draft, list, |properties| &mut properties.load_balancing_rules);
     let used = probes::probe_references(draft.rules());
-    let is_left =
-        |name: &str| spelling::same_name(name, naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
+    // One that another program has forgotten goes when something is written anyway.
+    let is_written = !reasons.is_empty();
+    let is_left = |name: &str| {
+        spelling::same_name(name, naming::SHARED_PROBE) && (is_written || used_before.contains(&name.to_ascii_lowercase()))
+    };
     let is_owned = |name: &str| is_owned(name) || is_left(name);
     let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
     let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };
@@ -273,25 +282,14 @@ impl DraftEditor<'_, '_> {
     }
 
     /// Adds new front ends, the pools they need, and tags.
-    fn add_frontends(
-        &self,
-        place: DraftIdx,
-        draft: &mut LoadBalancerDraft<'_>,
-        requests: &[&ServiceRequest],
-        targets: &TargetLoadBalancers,
-    ) {
+    fn add_frontends(&self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>, needed: &[String]) {
         for (_, frontend) in self.assignment.added.iter().filter(|(target, _)| *target == place) {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        let here = targets.iter().zip(requests).filter(|((_, target), _)| *target == Some(place));
-        let families: BTreeSet<_> =
-            here.filter_map(|(_, request)| ensured_spec(request)).flat_map(|spec| &spec.families).copied().collect();
-        for family in &families {
-            pools::ensure(draft, self.context.settings, *family);
-        }
+        needed.iter().for_each(|name| pools::ensure(draft, name));
         let settings = self.context.settings;
-        let is_touched = !families.is_empty() || !draft.reasons.is_empty();
+        let is_touched = !needed.is_empty() || !draft.reasons.is_empty();
         if is_touched
             && draft.is_ours
             && !settings.tags.is_empty()
@@ -360,6 +358,18 @@ impl DraftEditor<'_, '_> {
         }
     }
 
+    /// What makes room.
+    fn advice(&self) -> &'static str {
+        match self.context.settings.has_entries() {
+            true => {
+                "name another entry in azure-load-balancer-configurations, or add one to multipleStandardLoadBalancerConfigurations"
+            }
+            false => {
+                "take Services or ports away, or spread Services over several load balancers with multipleStandardLoadBalancerConfigurations"
+            }
+        }
+    }
+
     /// Those who add something, in order, get the room that there is.
     fn refuse_over_limit(
         &mut self,
@@ -393,7 +403,10 @@ impl DraftEditor<'_, '_> {
                 continue;
             }
             let name = draft.id.name();
-            let message = format!("load balancer {name} would have more than {most} {what}, which is all that Azure allows");
+            let message = format!(
+                "load balancer {name} would have more than {most} {what}, which is all that Azure allows; {}",
+                self.advice()
+            );
             self.refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
         }
     }

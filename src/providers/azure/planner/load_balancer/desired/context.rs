@@ -118,6 +118,11 @@ impl<'a> KnownServices<'a> {
         Self { owners: NameOwners::new(asking.chain(others)) }
     }
 
+    /// What all of them ask for, or asked for last.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &'a ServiceSpec> {
+        self.owners.prefixes.values().filter_map(|(_, spec)| *spec)
+    }
+
     /// The Service whose rule it is.
     pub(super) fn of_rule(&self, name: &str) -> Option<&'a ServiceSpec> {
         self.owners.of_rule(name).flatten()

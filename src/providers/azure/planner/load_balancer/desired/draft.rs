@@ -13,7 +13,7 @@ pub(super) struct LoadBalancerDraft<'a> {
     pub(super) external_name: String,
     /// Whether its name is one that the controller gives. Others are changed where names prove ownership, and never deleted.
     pub(super) is_ours: bool,
-    /// Whether it had parts of Services under a name that load balancers of the cluster had before.
+    /// Whether it has, or had before, parts of Services under a name that no load balancer of the cluster has now.
     pub(super) is_former: bool,
     /// As ARM sent it; `None`: there is none yet.
     pub(super) before: Option<&'a ArmLoadBalancer>,

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ServiceRequest, placement};
+use super::ServiceRequest;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::LoadBalancerSku,
@@ -15,7 +15,7 @@ use crate::providers::azure::{
     },
 };
 
-/// Load balancers: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
+/// Load balancers, of every entry: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
 /// Services that do not ask.
 pub fn load_balancers<'a>(
     requests: &'a [ServiceRequest],
@@ -25,13 +25,18 @@ pub fn load_balancers<'a>(
     let all = requests.iter().filter_map(ServiceRequest::spec).chain(others);
     let goes = requests.iter().any(|request| matches!(request, ServiceRequest::Delete(..)));
     let served: BTreeSet<bool> = all.filter(|spec| !spec.status_addresses.is_empty()).map(|spec| spec.internal).collect();
-    let kinds = [false, true].into_iter().filter(|internal| goes || served.contains(internal));
-    kinds.map(|internal| load_balancer(internal, settings)).collect()
+    let entries = settings.all_entries();
+    let kinds = || [false, true].into_iter().filter(|internal| goes || served.contains(internal));
+    entries.iter().flat_map(|entry| kinds().map(|internal| named(&entry.name, internal, settings))).collect()
 }
 
-/// The load balancer that Services are on, unless the basic SKU spreads them.
+/// The load balancer that Services are on, unless the basic SKU or several entries spread them.
 pub fn load_balancer(internal: bool, settings: &LoadBalancerSettings) -> ResourceId {
-    let name = naming::load_balancer(placement::primary_name(settings), internal);
+    named(settings.primary_name(), internal, settings)
+}
+
+fn named(external: &str, internal: bool, settings: &LoadBalancerSettings) -> ResourceId {
+    let name = naming::load_balancer(external, internal);
     settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
@@ -55,8 +60,10 @@ pub fn under_other_settings(
         return Default::default();
     }
     let sets = vm_sets.iter().filter(|_| settings.sku == LoadBalancerSku::Basic).map(String::as_str);
-    let names = sets.chain([settings.cluster.as_str(), placement::primary_name(settings)]);
-    let both = names.flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
+    let load_balancer_name = Some(settings.load_balancer_name.as_str()).filter(|name| !name.is_empty());
+    let names = sets.chain([settings.cluster.as_str()]).chain(load_balancer_name);
+    let names: Vec<&str> = names.chain(settings.entries.iter().map(|entry| entry.name.as_str())).collect();
+    let both = names.into_iter().flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
     let id = |name: String| settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name]);
     let specs = lost.iter().filter_map(ServiceRequest::spec);
     (both.map(id).collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())

@@ -8,7 +8,7 @@
 //! load balancer, and with it the machines; who would move or be new is refused.
 //! Upstream moves one Service after the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -16,9 +16,8 @@ use serde_json::Value;
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
-    handover,
-    placement::{self, TargetLoadBalancers},
-    pools, probes, rules,
+    handover, pools, probes, rules,
+    targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
@@ -43,7 +42,6 @@ pub(super) fn migrate(
     targets: &TargetLoadBalancers,
     requests: &NameOwners,
 ) -> Vec<(RequestIdx, ServiceRefusal)> {
-    let today = placement::primary_name(context.settings);
     if let Some(refusal) = migration_blocker(context, drafts, known) {
         let goes_there = |(request, target): (RequestIdx, Option<DraftIdx>)| {
             let is_there = has_parts(&drafts[target?.0], |owner| owner == request, requests);
@@ -51,14 +49,14 @@ pub(super) fn migrate(
         };
         return targets.iter().filter_map(goes_there).collect();
     }
-    for place in 0..drafts.len() {
-        let is_former = context.is_standard() && !spelling::same_name(&drafts[place].external_name, today);
-        let is_target = |draft: &LoadBalancerDraft<'_>| {
-            draft.internal == drafts[place].internal && spelling::same_name(&draft.external_name, today)
-        };
-        let target = drafts.iter().position(is_target).filter(|_| is_former);
-        let Some(Ok([from, to])) = target.map(|target| drafts.get_disjoint_mut([place, target])) else { continue };
-        move_parts(context, from, to, known);
+    let mut moving: BTreeMap<(DraftIdx, DraftIdx), BTreeSet<String>> = BTreeMap::new();
+    for ((from, name), to) in &targets.relocations {
+        moving.entry((*from, *to)).or_default().insert(name.clone());
+    }
+    for ((from, to), names) in moving {
+        if let Ok([from, to]) = drafts.get_disjoint_mut([from.0, to.0]) {
+            move_parts(context, from, to, &names, known);
+        }
     }
     Vec::new()
 }
@@ -75,7 +73,7 @@ fn migration_blocker(
     drafts: &[LoadBalancerDraft<'_>],
     known: &KnownServices<'_>,
 ) -> Option<ServiceRefusal> {
-    let today = placement::primary_name(context.settings);
+    let today = context.settings.primary_name();
     let by_interface = context.settings.pool_type == BackendPoolType::NodeIpConfiguration;
     let former = drafts.iter().filter(|draft| {
         let is_former = context.is_standard() && by_interface && !spelling::same_name(&draft.external_name, today);
@@ -130,9 +128,10 @@ fn move_parts(
     context: &PlanContext<'_>,
     from: &mut LoadBalancerDraft<'_>,
     to: &mut LoadBalancerDraft<'_>,
+    names: &BTreeSet<String>,
     known: &KnownServices<'_>,
 ) {
-    let moving = movable(from, to, known);
+    let moving = movable(from, to, names, known);
     if moving.is_empty() {
         return;
     }
@@ -157,8 +156,11 @@ fn move_parts(
         to.reasons.push(format!("front end {frontend} comes from load balancer {}", from.id.name()));
     }
     from.is_former = true;
-    let families: BTreeSet<_> = rules.iter().filter_map(pool_of).map(|pool| naming::pool_family(pool.name())).collect();
-    families.into_iter().for_each(|family| pools::ensure(to, context.settings, family));
+    let shared = |name: &str| naming::pool(&context.settings.cluster, naming::pool_family(name));
+    let pool_name =
+        |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
+    let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
+    needed.iter().for_each(|name| pools::ensure(to, name));
     let into = to.properties_mut();
     let frontends = frontends.into_iter().map(|part| {
         let id = frontend_id_on(&ids.1, part.name.as_deref());
@@ -177,8 +179,13 @@ fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
     Some(balancer.child("frontendIPConfigurations", name?).as_str().to_owned())
 }
 
-/// Names of the front ends that are Services' alone, and that the goal has not.
-fn movable(from: &LoadBalancerDraft<'_>, to: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> BTreeSet<String> {
+/// Those of the front ends called `names` that are Services' alone, and that the goal has not.
+fn movable(
+    from: &LoadBalancerDraft<'_>,
+    to: &LoadBalancerDraft<'_>,
+    names: &BTreeSet<String>,
+    known: &KnownServices<'_>,
+) -> BTreeSet<String> {
     let uses = frontend_uses(&from.after);
     let is_held = |id: &str| {
         let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, id)).map(|(_, user)| user);
@@ -187,7 +194,7 @@ fn movable(from: &LoadBalancerDraft<'_>, to: &LoadBalancerDraft<'_>, known: &Kno
     let is_there = |name: &str| to.frontends().iter().any(|part| part.name_is(name));
     let is_free = |part: &&FrontendIpConfiguration| {
         let name = part.name.as_deref().unwrap_or_default();
-        known.owners.of_frontend(name).is_some() && !is_there(name) && !is_held(&from.frontend_id(part))
+        names.contains(name) && !is_there(name) && !is_held(&from.frontend_id(part))
     };
     from.frontends().iter().filter(is_free).filter_map(|part| part.name.clone()).collect()
 }

@@ -17,11 +17,17 @@ use super::{
     attempt::{PlanAttempt, attempt},
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{self, LoadBalancerDraft},
-    former_names, frontends, placement,
+    former_names,
+    frontends::{self, FrontendAddress},
+    placement, rules,
     types::RequestIdx,
+    write_order::{self, AddressChange},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::ArmLoadBalancer},
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
+    },
     planner::load_balancer::{
         naming,
         observed::ObservedNetwork,
@@ -50,14 +56,17 @@ pub struct LoadBalancerChange {
     pub wave: u8,
 }
 
-/// Waves of [`LoadBalancerChange`]s: what gives addresses back for good, what takes none from others, what takes some that others give back.
-const WAVES: [u8; 3] = [0, 1, 2];
+/// The wave of what gives addresses back and takes none.
+const RETURNS: u8 = 0;
 
 /// What planning comes to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadBalancerPlan {
     /// Load balancers to write, in an order in which no address is taken before it is given back.
     pub changes: Vec<LoadBalancerChange>,
+    /// Whether these are only the first part, which gives back or moves addresses that something else depends on: what is left is planned
+    /// when they are written.
+    pub is_interim: bool,
     /// The answer to each ask.
     pub services: BTreeMap<ServiceIdentity, Result<ServicePlacement, ServiceRefusal>>,
 }
@@ -154,33 +163,119 @@ fn assemble_plan(
             id: placement::document_id(context, document),
             write: LoadBalancerWrite::Delete,
             reasons: vec!["delete a basic load balancer, which a standard one replaces".to_owned()],
-            wave: WAVES[0],
+            wave: RETURNS,
         })
         .collect();
-    documents.extend(changes(context, attempt.drafts));
+    let (changed, is_interim) = changes(context, attempt.drafts);
+    if is_interim {
+        documents.clear();
+    }
+    documents.extend(changed);
     let mut services: BTreeMap<_, _> = refused.into_iter().map(|(identity, refusal)| (identity, Err(refusal))).collect();
     services
         .extend(requests.iter().zip(attempt.placements).map(|(request, placed)| (request.identity().clone(), Ok(placed))));
-    LoadBalancerPlan { changes: documents, services }
+    LoadBalancerPlan { changes: documents, is_interim, services }
 }
 
-/// Who takes an address that another load balancer gives back is written after that one.
-fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>) -> Vec<LoadBalancerChange> {
+/// Who takes an address that another load balancer gives back is written after that one. Those that take addresses of each other give
+/// them back first, and that is all then.
+fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>) -> (Vec<LoadBalancerChange>, bool) {
     for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
         draft.reasons.push("write it again, since its last change failed".to_owned());
     }
-    let members = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
-    let before: Vec<_> = drafts.iter().map(|draft| members(draft.frontends_before())).collect();
-    let mut changed: Vec<LoadBalancerChange> = Vec::new();
-    for (place, draft) in drafts.into_iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
-        let gained = &members(draft.frontends()) - &before[place];
-        let elsewhere =
-            |member| before.iter().enumerate().any(|(other, members)| other != place && members.contains(member));
-        let wave = if gained.iter().any(elsewhere) { WAVES[2] } else { WAVES[1] };
-        changed.push(change(context, draft, wave));
-    }
+    let addresses = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
+    let flow = |draft: &LoadBalancerDraft<'_>| AddressChange {
+        before: addresses(draft.frontends_before()),
+        after: addresses(draft.frontends()),
+        is_written: !draft.reasons.is_empty(),
+    };
+    let flows: Vec<AddressChange> = drafts.iter().map(flow).collect();
+    let waves = match write_order::waves(&flows) {
+        Ok(waves) => waves,
+        Err(circle) => return (returns(drafts, &flows, &circle), true),
+    };
+    let is_postponed = write_order::moves_private(&flows)
+        && drafts.iter().any(|draft| draft.frontends().iter().any(|part| is_newly_dynamic(draft, part)));
+    let written = drafts.into_iter().zip(waves).filter(|(draft, _)| !draft.reasons.is_empty());
+    let mut changed: Vec<LoadBalancerChange> = match is_postponed {
+        true => written.filter_map(|(draft, wave)| without_newly_dynamic(context, draft, wave)).collect(),
+        false => written.map(|(draft, wave)| change(context, draft, wave)).collect(),
+    };
     changed.sort_by_key(|change| change.wave);
-    changed
+    (changed, is_postponed)
+}
+
+/// Whether Azure will choose a private address for the front end: perhaps one that has just been given back for another load balancer.
+fn is_newly_dynamic(draft: &LoadBalancerDraft<'_>, part: &FrontendIpConfiguration) -> bool {
+    let is_known =
+        || draft.frontends_before().iter().any(|known| part.name.as_deref().is_some_and(|name| known.name_is(name)));
+    frontends::frontend_address(part).is_none() && !is_known()
+}
+
+/// The change without the front ends for which Azure will choose an address; `None`: nothing else changes.
+fn without_newly_dynamic(
+    context: &PlanContext<'_>,
+    mut draft: LoadBalancerDraft<'_>,
+    wave: u8,
+) -> Option<LoadBalancerChange> {
+    let ids: BTreeSet<String> = frontend_ids(&draft, |part| is_newly_dynamic(&draft, part));
+    if ids.is_empty() {
+        return Some(change(context, draft, wave));
+    }
+    leave_out(&mut draft, &ids);
+    let is_new = draft.before.is_none() && draft.frontends().is_empty();
+    if is_new || draft.before == Some(&draft.after) {
+        return None;
+    }
+    draft.reasons.push("front ends without an address follow when addresses have moved".to_owned());
+    Some(LoadBalancerChange {
+        id: draft.id,
+        write: LoadBalancerWrite::Put(Box::new(draft.after)),
+        reasons: draft.reasons,
+        wave,
+    })
+}
+
+/// Ids in lower case of the front ends that `is_meant` holds of.
+fn frontend_ids(draft: &LoadBalancerDraft<'_>, is_meant: impl Fn(&FrontendIpConfiguration) -> bool) -> BTreeSet<String> {
+    draft.frontends().iter().filter(|part| is_meant(part)).map(|part| draft.frontend_id(part).to_ascii_lowercase()).collect()
+}
+
+/// Takes front ends with these ids and the rules behind them out of what will be.
+fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
+    let stays: Vec<bool> =
+        draft.frontends().iter().map(|part| !ids.contains(&draft.frontend_id(part).to_ascii_lowercase())).collect();
+    let is_behind = |rule: &LoadBalancingRule| {
+        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        ids.contains(&rules::reference_key(frontend))
+    };
+    let properties = draft.properties_mut();
+    let mut stays = stays.into_iter();
+    properties.frontend_ip_configurations.iter_mut().for_each(|parts| parts.retain(|_| stays.next().unwrap_or(true)));
+    properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
+}
+
+/// The load balancers of a circle, without what others of it take, and without what they take themselves.
+fn returns(
+    drafts: Vec<LoadBalancerDraft<'_>>,
+    flows: &[AddressChange],
+    circle: &BTreeSet<usize>,
+) -> Vec<LoadBalancerChange> {
+    let others = |place: usize| circle.iter().filter(move |other| **other != place).map(|other| &flows[*other]);
+    let gives = |place: usize| others(place).any(|taker| taker.taken_from(&flows[place]).next().is_some());
+    let of_circle = drafts.into_iter().enumerate().filter(|(place, _)| circle.contains(place) && gives(*place));
+    let changes = of_circle.map(|(place, mut draft)| {
+        let taken: BTreeSet<&FrontendAddress> = others(place).flat_map(|giver| flows[place].taken_from(giver)).collect();
+        let is_taken = |part: &FrontendIpConfiguration| {
+            frontends::frontend_address(part).is_some_and(|address| taken.contains(&address))
+        };
+        let ids = frontend_ids(&draft, |part| is_taken(part) || is_newly_dynamic(&draft, part));
+        leave_out(&mut draft, &ids);
+        let reasons =
+            vec!["give addresses back before other load balancers take them, which give some of theirs in turn".to_owned()];
+        LoadBalancerChange { id: draft.id, write: LoadBalancerWrite::Put(Box::new(draft.after)), reasons, wave: RETURNS }
+    });
+    changes.collect()
 }
 
 /// Whether Azure took the last change and could not carry it out.

@@ -1,15 +1,13 @@
-//! Which load balancers the controller looks at, and on which of them a Service belongs. Pure.
+//! Which load balancers the controller looks at, and on which basic one a Service belongs; of standard ones, `targets` tells. Pure.
 //!
-//! In: what there is, and a Service. Out: the name of a load balancer, or a refusal; nothing moves before its goal is known to exist.
+//! In: what there is, and a Service. Out: drafts; the name of a load balancer, or a refusal.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, and `azure_loadbalancer_repo.go`; other than there,
 //! `loadBalancerName` is a managed name, and parts of a Service are found on any load balancer of the group.
-//! Several standard load balancers would be chosen from in [`external_name`], which is asked once for each Service.
 
 use super::{
-    ServiceRequest,
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
-    types::{DraftIdx, RequestIdx},
+    types::RuleCounts,
 };
 use crate::providers::azure::{
     arm::{
@@ -39,16 +37,9 @@ pub(super) fn id(context: &PlanContext<'_>, name: &str) -> ResourceId {
     context.settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name])
 }
 
-/// The external name of the cluster's own load balancer.
-pub(super) fn primary_name(settings: &LoadBalancerSettings) -> &str {
-    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
-}
-
 /// Whether a load balancer with this name is the controller's to delete.
 fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
-    let (external, _) = naming::split_load_balancer(name);
-    let names = [settings.cluster.as_str(), primary_name(settings)];
-    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| spelling::same_name(known, external))
+    settings.manages(naming::split_load_balancer(name).0)
 }
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
@@ -97,7 +88,7 @@ fn existing<'a>(context: &PlanContext<'a>, document: &'a ArmLoadBalancer) -> Loa
         internal,
         external_name: external.to_owned(),
         is_ours: is_ours(context.settings, name(document)),
-        is_former: false,
+        is_former: !is_ours(context.settings, name(document)),
         before: Some(document),
         after: document.clone(),
         reasons: Vec::new(),
@@ -141,16 +132,8 @@ pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool)
     }
 }
 
-/// How many rules each load balancer will have, for those that are chosen by it.
-pub(super) type RuleCounts = std::collections::BTreeMap<(String, bool), usize>;
-
-/// Rules on every load balancer, by external name in lower case and kind.
-pub(super) fn rule_counts(drafts: &[LoadBalancerDraft<'_>]) -> RuleCounts {
-    drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect()
-}
-
-/// The external name of the load balancer on which the Service belongs. `current`: of the one of its kind on which it is.
-pub(super) fn external_name(
+/// The external name of the basic load balancer on which the Service belongs. `current`: of the one of its kind on which it is.
+pub(super) fn basic_name(
     context: &PlanContext<'_>,
     spec: &ServiceSpec,
     current: Option<&str>,
@@ -158,10 +141,9 @@ pub(super) fn external_name(
 ) -> Result<String, ServiceRefusal> {
     let mode = spec.mode.as_deref().map(str::trim).filter(|mode| !mode.is_empty());
     match (mode, current) {
-        _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
         (None, Some(current)) => Ok(current.to_owned()),
         (Some(mode), Some(current)) if spelling::same_word(mode, AUTO) => Ok(current.to_owned()),
-        (None, None) => with_room(context, spec, &[primary_name(context.settings).to_owned()], current, load),
+        (None, None) => with_room(context, spec, &[context.settings.primary_name().to_owned()], current, load),
         (Some(mode), None) if spelling::same_word(mode, AUTO) => {
             let candidates: Vec<_> = context.observed.vm_sets.iter().map(|set| of_vm_set(context, set)).collect();
             with_room(context, spec, &candidates, current, load)
@@ -172,7 +154,7 @@ pub(super) fn external_name(
 
 fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
     if spelling::same_name(set, &context.settings.primary_vm_set) {
-        return primary_name(context.settings).to_owned();
+        return context.settings.primary_name().to_owned();
     }
     if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
 }
@@ -215,72 +197,4 @@ fn with_room(
         }),
         _ => Ok(name.clone()),
     }
-}
-
-/// The external name of the load balancer of the Service's kind that already has parts of it.
-pub(super) fn current<'a>(
-    drafts: &'a [LoadBalancerDraft<'_>],
-    request: RequestIdx,
-    spec: &ServiceSpec,
-    owners: &NameOwners,
-) -> Option<&'a str> {
-    let holds = |draft: &&LoadBalancerDraft<'_>| {
-        let own = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)) == Some(request);
-        draft.internal == spec.internal
-            && (draft.frontends_before().iter().any(|part| own(&part.name))
-                || draft.rules_before().iter().any(|part| own(&part.name)))
-    };
-    drafts.iter().find(holds).map(|draft| draft.external_name.as_str())
-}
-
-/// Where the Services of one attempt belong.
-pub(super) struct TargetLoadBalancers {
-    /// The draft by the place of the request; `None`: it is to be removed.
-    by_request: Vec<Option<DraftIdx>>,
-    /// Asks that cannot be placed.
-    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
-}
-
-impl TargetLoadBalancers {
-    /// The draft where the request belongs; `None`: it is to be removed.
-    pub(super) fn of(&self, request: RequestIdx) -> Option<DraftIdx> {
-        self.by_request.get(request.0).copied().flatten()
-    }
-
-    /// Every request with its draft.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIdx, Option<DraftIdx>)> {
-        self.by_request.iter().enumerate().map(|(place, target)| (RequestIdx(place), *target))
-    }
-}
-
-/// Places every ask, adding the load balancers that are missing.
-pub(super) fn choose_targets<'a>(
-    context: &PlanContext<'a>,
-    requests: &[&ServiceRequest],
-    drafts: &mut Vec<LoadBalancerDraft<'a>>,
-    owners: &NameOwners,
-) -> TargetLoadBalancers {
-    let mut load = rule_counts(drafts);
-    let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], refused: Vec::new() };
-    for (place, request) in requests.iter().enumerate() {
-        let Some(spec) = super::context::ensured_spec(request) else { continue };
-        let current = current(drafts, RequestIdx(place), spec, owners).map(str::to_owned);
-        match external_name(context, spec, current.as_deref(), &load) {
-            Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),
-            Ok(external) => {
-                if !current.is_some_and(|current| spelling::same_name(&current, &external)) {
-                    *load.entry((external.to_lowercase(), spec.internal)).or_default() +=
-                        spec.ports.len() * spec.families.len();
-                }
-                let is_it = |draft: &LoadBalancerDraft<'_>| {
-                    draft.internal == spec.internal && spelling::same_name(&draft.external_name, &external)
-                };
-                targets.by_request[place] = Some(DraftIdx(drafts.iter().position(is_it).unwrap_or(drafts.len())));
-                if !drafts.iter().any(is_it) {
-                    drafts.push(new(context, &external, spec.internal));
-                }
-            }
-        }
-    }
-    targets
 }

@@ -7,7 +7,7 @@
 pub mod node_ip;
 pub mod node_ip_configuration;
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::providers::azure::{
     config::BackendPoolType, planner::load_balancer::settings::LoadBalancerSettings, planner::load_balancer::spec::IpFamily,
@@ -29,6 +29,12 @@ pub struct PoolNode {
     pub outside_uniform: bool,
     /// Addresses of type `InternalIP`, in order.
     pub addresses: Vec<IpAddr>,
+    /// Name of the scale set or availability set of its machine; only known where Nodes are placed on entries.
+    pub vm_set: Option<String>,
+    /// Whether its machine, and so that set, cannot be told now.
+    pub is_unlocated: bool,
+    /// Those of its labels that some entry of the configuration looks at.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl PoolNode {

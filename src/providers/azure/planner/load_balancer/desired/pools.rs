@@ -1,7 +1,8 @@
-//! Back-end pools of a load balancer: that they exist. Who is in them is decided elsewhere. Pure.
+//! Back-end pools of a load balancer: which there are. Pure.
 //!
-//! In: a load balancer and the families it serves. Out: a pool for each. Pools are never removed: other clusters' and users' pools
-//! have names of their own, and the cluster's lives as long as its load balancer.
+//! In: a load balancer and the Services on it. Out: a pool for each family they need; whom it lists is decided elsewhere. The cluster's
+//! pools are never removed, since they live as long as their load balancer; other clusters' and users' pools have names of their own. Where there
+//! are several load balancers, a Service with policy `Local` has pools for itself ([`own_pools`](super::own_pools)).
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
 use super::{super::naming, draft::LoadBalancerDraft};
@@ -10,21 +11,28 @@ use crate::providers::azure::{
         ResourceId,
         network::{BackendAddressPool, BackendAddressPoolProperties},
     },
-    planner::load_balancer::{settings::LoadBalancerSettings, spec::IpFamily},
+    planner::load_balancer::{
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceSpec},
+    },
 };
 
-/// The pool that rules of `family` send their traffic to.
-pub(super) fn id(load_balancer: &ResourceId, settings: &LoadBalancerSettings, family: IpFamily) -> ResourceId {
-    load_balancer.child("backendAddressPools", &naming::pool(&settings.cluster, family))
+/// Name of the pool that the Service's rules of `family` send their traffic to.
+pub fn name(spec: &ServiceSpec, settings: &LoadBalancerSettings, family: IpFamily) -> String {
+    if spec.own_pool { naming::own_pool(&spec.identity, family) } else { naming::pool(&settings.cluster, family) }
 }
 
-/// Adds the pool of `family` when there is none. Names are equal in any letter case.
-pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, settings: &LoadBalancerSettings, family: IpFamily) {
-    let name = naming::pool(&settings.cluster, family);
+/// The pool of a load balancer with this name.
+pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
+    load_balancer.child("backendAddressPools", name)
+}
+
+/// Adds the pool called `name` when there is none. Names are equal in any letter case.
+pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, name: &str) {
     let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
-    if !pools.iter().any(|pool| pool.name_is(&name)) {
+    if !pools.iter().any(|pool| pool.name_is(name)) {
         let properties = Some(BackendAddressPoolProperties::default());
-        pools.push(BackendAddressPool { name: Some(name.clone()), properties, ..BackendAddressPool::default() });
+        pools.push(BackendAddressPool { name: Some(name.to_owned()), properties, ..BackendAddressPool::default() });
         draft.reasons.push(format!("add back-end pool {name}"));
     }
 }

@@ -108,13 +108,14 @@ impl RuleBuilder<'_> {
     }
 
     fn common(&self) -> LoadBalancingRuleProperties {
+        let pool = pools::name(self.spec, self.settings, self.family);
         let distribution = if self.spec.client_ip_affinity { "SourceIP" } else { "Default" };
         LoadBalancingRuleProperties {
             disable_outbound_snat: Some(self.settings.disable_outbound_snat),
             load_distribution: Some(distribution.to_owned()),
             idle_timeout_in_minutes: Some(self.spec.idle_timeout.into()),
             frontend_ip_configuration: Some(SubResource { id: Some(self.frontend.to_owned()), ..SubResource::default() }),
-            backend_address_pool: Some(SubResource::to(&pools::id(self.load_balancer, self.settings, self.family))),
+            backend_address_pool: Some(SubResource::to(&pools::id(self.load_balancer, &pool))),
             ..LoadBalancingRuleProperties::default()
         }
     }

@@ -83,6 +83,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         families: vec![IpFamily::V4],
         ports: Vec::new(),
         local_probe: None,
+        own_pool: false,
         ha_ports: None,
         client_ip_affinity: false,
         idle_timeout: 4,
@@ -101,6 +102,8 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         additional_ips: Vec::new(),
         access: AccessControl::default(),
         mode: None,
+        configurations: None,
+        labels: BTreeMap::new(),
         status_addresses: Vec::new(),
     }
 }

@@ -16,6 +16,9 @@ pub(super) struct RequestIdx(pub(super) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DraftIdx(pub(super) usize);
 
+/// How many rules each load balancer will have, by external name in lower case and kind; one that is missing is not there.
+pub(super) type RuleCounts = BTreeMap<(String, bool), usize>;
+
 /// One Service's part in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceRequest {

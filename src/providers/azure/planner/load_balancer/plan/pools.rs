@@ -17,16 +17,18 @@ use super::{
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::{
                 PoolNode,
-                node_ip::{self, PoolUpdate},
+                node_ip::PoolUpdate,
                 node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch},
             },
         },
         observed::ObservedNetwork,
         pools::{
+            local_pools::LocalPools,
             located::{self, MachineAnswer},
             managed_pool::{self, ManagedPool, managed_pools, without_addresses},
             member_addresses::PoolMemberAddresses,
             member_updates::{self, LeaveReason, PoolMember, PoolMemberUpdate, PoolMemberUpdates},
+            node_placement::place_nodes,
             nodes::pool_node,
             orphans::{OrphanedPoolMembers, members_of_node_sets},
         },
@@ -67,6 +69,8 @@ pub struct PoolInput<'a> {
     pub machines: &'a KnownMachines,
     /// What is remembered of members without a Node.
     pub orphans: &'a OrphanedPoolMembers,
+    /// Pools that Services have for themselves.
+    pub local: &'a LocalPools,
     /// Pools that were made and not filled yet.
     pub unfilled: &'a [ResourceId],
     /// The group whose scale sets get new models.
@@ -142,9 +146,9 @@ pub(super) fn plan_pools(
     if let Some(hosts) = input.hosts {
         let new = network.load_balancers.changes.iter().flat_map(|change| new_pools(observed, change));
         let created: Vec<ResourceId> = new.chain(input.unfilled.to_vec()).collect();
-        let pools = managed_pools(written, settings, &created);
+        let pools = managed_pools(written, settings, input.local, &created);
         match settings.pool_type {
-            BackendPoolType::NodeIp => by_address(&pools, hosts, input, settings, &mut plan),
+            BackendPoolType::NodeIp => by_address(written, &pools, hosts, input, settings, &mut plan),
             BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => {
                 by_interface(&pools, hosts, input, settings, &mut plan);
             }
@@ -238,6 +242,13 @@ impl PoolChange {
         Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
     }
 
+    /// With a reason more, if there is one.
+    #[must_use]
+    pub fn because(mut self, why: Option<String>) -> Self {
+        self.reasons.extend(why);
+        self
+    }
+
     /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
     fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
         if reasons.is_empty() {
@@ -259,14 +270,17 @@ fn listed(pool: &BackendAddressPool) -> BTreeSet<String> {
 
 /// Pools that list addresses, and those that interfaces list until they are migrated.
 fn by_address(
+    written: &ObservedNetwork,
     pools: &[ManagedPool],
     hosts: &[Arc<Node>],
     input: &PoolInput<'_>,
     settings: &LoadBalancerSettings,
     plan: &mut PoolPlan,
 ) {
-    let of = |nodes: &[Arc<Node>]| -> Vec<PoolNode> { nodes.iter().map(|node| pool_node(node, settings)).collect() };
-    let (joining, staying) = (of(hosts), of(input.all_nodes));
+    let joining = located_nodes(hosts, input, settings, plan);
+    let staying: Vec<PoolNode> = input.all_nodes.iter().map(|node| pool_node(node, settings)).collect();
+    let placement = place_nodes(written, &[], &joining, settings);
+    plan.waiting.extend(placement.unplaced.iter().cloned().map(WaitingFor::Entry));
     let is_ready = |pool: &ManagedPool| pool.members.is_empty() || pool.will_have_members(&joining, settings);
     let ready: Vec<ManagedPool> = pools.iter().filter(|pool| is_ready(pool)).cloned().collect();
     evict(&ready, &LeaveReason::ByAddress, input, settings, plan);
@@ -275,15 +289,34 @@ fn by_address(
         if let Some(properties) = &mut document.properties {
             properties.backend_ip_configurations = None;
         }
-        if let PoolUpdate::Changed(mut changed) = node_ip::pool(&document, &joining, &staying, settings) {
+        if let PoolUpdate::Changed(mut changed) = placement.update(pool, &document, (&joining, &staying), settings) {
             if pool.members.is_empty()
                 && let (Some(properties), Some(known)) = (&mut changed.properties, &pool.document.properties)
             {
                 properties.backend_ip_configurations.clone_from(&known.backend_ip_configurations);
             }
-            plan.changes.push(PoolChange::of_pool(pool.id.clone(), &pool.document, *changed));
+            let why = placement.reason(&pool.scope);
+            plan.changes.push(PoolChange::of_pool(pool.id.clone(), &pool.document, *changed).because(why));
         }
     }
+}
+
+/// Nodes with the VM sets of their machines, as far as placing them needs these.
+fn located_nodes(
+    nodes: &[Arc<Node>],
+    input: &PoolInput<'_>,
+    settings: &LoadBalancerSettings,
+    plan: &mut PoolPlan,
+) -> Vec<PoolNode> {
+    let (mut known, unknown) = located::pool_nodes(nodes, settings);
+    for (place, wanted) in unknown {
+        let found = answer(input, &wanted);
+        located::set_vm_set(&mut known[place], &found);
+        if let (Err(error), true) = (&found, known[place].is_unlocated) {
+            plan.waiting.insert(WaitingFor::Machine(wanted.node_name, error.to_string()));
+        }
+    }
+    known
 }
 
 /// Pools that interfaces list.

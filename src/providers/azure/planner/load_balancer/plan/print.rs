@@ -122,7 +122,8 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.changes().try_for_each(|change| writeln!(f, "{change}"))
+        self.changes().try_for_each(|change| writeln!(f, "{change}"))?;
+        write!(f, "{}", self.occupancy)
     }
 }
 

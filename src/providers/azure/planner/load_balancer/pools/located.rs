@@ -22,7 +22,8 @@ use crate::providers::azure::{
     inventory::{LookupError, Machine, MachineKind, MachineQuery},
     node,
     planner::load_balancer::{
-        desired::pool_members::node_ip_configuration::PoolEntryStatus, settings::LoadBalancerSettings,
+        desired::pool_members::{PoolNode, node_ip_configuration::PoolEntryStatus},
+        settings::LoadBalancerSettings,
     },
 };
 
@@ -39,6 +40,30 @@ pub fn vm_set(machine: &Machine) -> Option<&ResourceId> {
         | MachineKind::FlexInstance { scale_set: set }
         | MachineKind::AvailabilitySet { set } => Some(set),
         MachineKind::Standalone => None,
+    }
+}
+
+/// Nodes as pools know them, and queries for those of which only the inventory knows the VM set, with their place in the list. Nobody
+/// asks for VM sets unless Nodes are placed on entries.
+pub fn pool_nodes(nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> (Vec<PoolNode>, Vec<(usize, MachineQuery)>) {
+    let known: Vec<PoolNode> = nodes.iter().map(|node| pool_node(node, settings)).collect();
+    // What has another cloud's id has no machine to be asked for by name.
+    let has_machine = |node: &Node, query: &MachineQuery| query.id.is_some() || node::provider_id(node).is_none();
+    let unknown = nodes.iter().zip(&known).enumerate().filter_map(|(place, (node, known))| {
+        let query = machine_query(node);
+        let is_asked = settings.has_entries() && known.vm_set.is_none() && known.belongs(settings);
+        (is_asked && has_machine(node, &query)).then_some((place, query))
+    });
+    let unknown = unknown.collect();
+    (known, unknown)
+}
+
+/// Adds the answer about one of them. What no list shows has no VM set.
+pub fn set_vm_set(node: &mut PoolNode, found: &MachineAnswer) {
+    match found {
+        Ok(machine) => node.vm_set = vm_set(machine).map(|set| set.name().to_owned()),
+        Err(LookupError::NotListed(_)) => {}
+        Err(_) => node.is_unlocated = true,
     }
 }
 

@@ -3,9 +3,13 @@
 //! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool that membership is kept of.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, net::IpAddr};
 
-use super::member_resource;
+use super::{
+    endpoint_nodes::EndpointNodes,
+    local_pools::{LocalPool, LocalPools, RuleReferences},
+    member_resource,
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -18,6 +22,19 @@ use crate::providers::azure::{
     },
 };
 
+/// Whose machines a pool is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolScope {
+    /// Those of all Nodes.
+    All,
+    /// Those of one scale set or availability set.
+    VmSet(String),
+    /// Those of the Nodes that are placed on the entry of this name.
+    Entry(String),
+    /// Those of the Nodes with endpoints of one Service, which has the pool for itself.
+    Service(EndpointNodes),
+}
+
 /// A pool of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagedPool {
@@ -27,8 +44,8 @@ pub struct ManagedPool {
     pub load_balancer: ResourceId,
     /// Family of its members.
     pub family: IpFamily,
-    /// The only scale set or availability set whose machines may be in it; `None`: those of all.
-    pub vm_set: Option<String>,
+    /// Whose machines may be in it.
+    pub scope: PoolScope,
     /// Keys of the places (see [`super::member_resource`]) that list it.
     pub members: HashSet<String>,
     /// The pool itself.
@@ -38,7 +55,10 @@ pub struct ManagedPool {
 impl ManagedPool {
     /// Whether machines of the set called `name` (empty: of none) may be in it.
     pub fn takes(&self, name: &str) -> bool {
-        self.vm_set.as_ref().is_none_or(|set| spelling::same_name(set, name))
+        match &self.scope {
+            PoolScope::VmSet(set) => spelling::same_name(set, name),
+            PoolScope::All | PoolScope::Entry(_) | PoolScope::Service(_) => true,
+        }
     }
 
     /// Whether some of these Nodes belongs into it and has an address of its family.
@@ -66,14 +86,16 @@ pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool
     (changed != *pool).then_some(changed)
 }
 
-/// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.
+/// The pools to keep. `local`: those that Services have for themselves. `created`: ids of pools that were made just now, which are filled even when
+/// such pools are left to others.
 pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
+    local: &LocalPools,
     created: &[ResourceId],
 ) -> Vec<ManagedPool> {
     let kept = observed.load_balancers.iter().filter(|document| is_managed(document, settings));
-    let pools = kept.flat_map(|document| of_load_balancer(document, settings));
+    let pools = kept.flat_map(|document| of_load_balancer(document, settings, local));
     pools.filter(|target| !is_left_to_others(target, settings) || created.contains(&target.id)).collect()
 }
 
@@ -84,11 +106,31 @@ pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
 }
 
-fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<ManagedPool> {
-    let vm_set = vm_set(document.name.as_deref().unwrap_or_default(), settings);
-    let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
-    let is_own = |target: &ManagedPool| own.iter().any(|name| spelling::same_name(name, target.id.name()));
-    all_of(document).into_iter().filter(is_own).map(|target| ManagedPool { vm_set: vm_set.clone(), ..target }).collect()
+fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
+    let scope = scope(document.name.as_deref().unwrap_or_default(), settings);
+    let references = RuleReferences::of(document);
+    let managed = |target: ManagedPool| {
+        if is_cluster_pool(target.id.name(), settings) {
+            return Some(ManagedPool { scope: scope.clone(), ..target });
+        }
+        let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
+        Some(ManagedPool { family: *family, scope: PoolScope::Service(nodes.clone()), ..target })
+    };
+    all_of(document).into_iter().filter_map(managed).collect()
+}
+
+/// Whether a pool of this name is one that Services share.
+pub fn is_cluster_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
+    [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
+}
+
+/// Addresses that the shared pools of a load balancer list.
+pub(super) fn cluster_addresses(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    let own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_cluster_pool(name, settings)));
+    let entries =
+        own.filter_map(|pool| pool.properties.as_ref()).flat_map(|it| it.load_balancer_backend_addresses.iter().flatten());
+    entries.filter_map(|entry| entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()).collect()
 }
 
 fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option<ManagedPool> {
@@ -99,14 +141,10 @@ fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option
         family: naming::pool_family(id.name()),
         members: members.collect(),
         load_balancer: load_balancer.clone(),
-        vm_set: None,
+        scope: PoolScope::All,
         document: pool.clone(),
         id,
     })
-}
-
-fn external_name(settings: &LoadBalancerSettings) -> &str {
-    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
 }
 
 /// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
@@ -115,16 +153,22 @@ pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -
         return true;
     }
     let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
-    let names = [settings.cluster.as_str(), external_name(settings)];
-    !document.is_basic() && names.iter().any(|name| spelling::same_name(name, external))
+    !document.is_basic() && settings.manages(external)
 }
 
-/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after.
-fn vm_set(name: &str, settings: &LoadBalancerSettings) -> Option<String> {
+/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after. One of an
+/// entry has those that are placed there.
+fn scope(name: &str, settings: &LoadBalancerSettings) -> PoolScope {
     let (external, _) = naming::split_load_balancer(name);
-    let is_primary = spelling::same_name(external, external_name(settings));
+    if settings.has_entries() {
+        return PoolScope::Entry(external.to_owned());
+    }
+    let is_primary = spelling::same_name(external, settings.primary_name());
     let set = if is_primary { settings.primary_vm_set.as_str() } else { external };
-    (settings.sku == LoadBalancerSku::Basic && !set.is_empty()).then(|| set.to_owned())
+    match settings.sku == LoadBalancerSku::Basic && !set.is_empty() {
+        true => PoolScope::VmSet(set.to_owned()),
+        false => PoolScope::All,
+    }
 }
 
 fn is_left_to_others(target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {

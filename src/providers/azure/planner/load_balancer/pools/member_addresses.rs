@@ -25,7 +25,7 @@ use crate::providers::azure::{
     config::BackendPoolType,
     inventory::{Machine, MachineQuery},
     planner::load_balancer::{
-        desired::{pool_members::PoolNode, status::load_balancer_of},
+        desired::{pool_members::PoolNode, pool_name, status::load_balancer_of},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -79,7 +79,7 @@ impl PoolMemberAddresses {
         let Some(balancer) = load_balancer_of(observed, spec, settings) else { return Vec::new() };
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
         for family in [IpFamily::V4, IpFamily::V6] {
-            let name = naming::pool(&settings.cluster, family);
+            let name = pool_name(spec, settings, family);
             let found = pools(balancer).find(|pool| pool.name_is(&name));
             let Some(pool) = found.and_then(|pool| pool.properties.as_ref()) else { continue };
             addresses.extend(self.by_interface(pool));

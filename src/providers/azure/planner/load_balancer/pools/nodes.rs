@@ -10,11 +10,13 @@ use k8s_openapi::api::core::v1::Node;
 use super::member_resource::PoolMemberResource;
 use crate::cloud_provider::helpers::EXCLUDE_LABEL;
 use crate::providers::azure::{
-    arm::spelling,
+    arm::{ResourceId, spelling},
     instances::provider_id::{self, ParsedProviderId},
     inventory::MachineQuery,
     node,
-    planner::load_balancer::{desired::pool_members::PoolNode, settings::LoadBalancerSettings},
+    planner::load_balancer::{
+        desired::pool_members::PoolNode, entries::node_label_keys, labels::LabelMap, settings::LoadBalancerSettings,
+    },
 };
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
@@ -37,7 +39,22 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
+        vm_set: machine_query(node).id.filter(|_| settings.has_entries()).and_then(|id| uniform_set(&id)),
+        is_unlocated: false,
+        labels: placement_labels(node, settings),
     }
+}
+
+/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
+fn placement_labels(node: &Node, settings: &LoadBalancerSettings) -> LabelMap {
+    let keys = node_label_keys(&settings.entries);
+    let own = node.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The scale set that the id of an instance names.
+fn uniform_set(id: &ResourceId) -> Option<String> {
+    Some(PoolMemberResource::of_instance(id)?.scale_set()?.name().to_owned())
 }
 
 /// Addresses of type `InternalIP`.

@@ -9,14 +9,18 @@ use super::{
     ports::{self, ParsedPorts, PortContext},
     public_ip,
     reader::{SpecReader, refusal},
+    reason,
 };
 use crate::providers::azure::{
     config::LoadBalancerSku,
     planner::load_balancer::{
         annotations::{
-            ALLOWED_SERVICE_TAGS, AnnotatedPorts, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
-            INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
+            ALLOWED_SERVICE_TAGS, AnnotatedPorts, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT,
+            INTERNAL, INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt,
+            unknown_annotations,
         },
+        entries::service_label_keys,
+        labels::LabelMap,
         naming,
         settings::LoadBalancerSettings,
     },
@@ -45,6 +49,7 @@ fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
         reading.refuse(refusal("metadata.uid", "expected the UID that the API server gives"));
     }
     let spec = assemble(&mut reading, service, fields, settings);
+    check_pinned_configurations(&mut reading, &spec);
     check_tagged_ports(&mut reading, &spec);
     warn_ignored_keys(&mut reading);
     ParsedSpec { spec, refusals: reading.refusals, warnings: reading.warnings }
@@ -76,6 +81,7 @@ fn assemble(
         internal,
         ports,
         local_probe,
+        own_pool: settings.has_entries() && fields.external_traffic_policy.as_deref() == Some("Local"),
         ha_ports,
         client_ip_affinity: fields.session_affinity.as_deref() == Some("ClientIP"),
         idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),
@@ -88,6 +94,8 @@ fn assemble(
         additional_ips: addresses::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
+        configurations: configurations(reading, settings),
+        labels: placement_labels(service, settings),
         status_addresses: status_addresses(service),
     }
 }
@@ -137,6 +145,43 @@ fn mode(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option
         reading.without_effect(MODE.key, "only basic load balancers belong to a VM set");
     }
     mode.filter(|_| is_basic).map(str::to_owned)
+}
+
+/// The entries that may take the Service, in lower case. Upstream picks one of several spellings of the key; here only the exact one counts.
+fn configurations(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option<Vec<String>> {
+    let named = reading.get_if(settings.has_entries(), &CONFIGURATIONS)?;
+    if !settings.has_entries() {
+        reading.without_effect(CONFIGURATIONS.key, "the configuration has no multipleStandardLoadBalancerConfigurations");
+        return None;
+    }
+    let (known, unknown): (Vec<&str>, Vec<&str>) = named.into_iter().partition(|name| settings.has_entry(name));
+    let names: Vec<&str> = settings.entries.iter().map(|entry| entry.name.as_str()).collect();
+    let names = names.join(", ");
+    if known.is_empty() {
+        let message = format!("no entry of multipleStandardLoadBalancerConfigurations is named; there are {names}");
+        reading.refuse(refusal(CONFIGURATIONS.key, message));
+    } else {
+        for name in &unknown {
+            let message = format!("`{}` without effect: there is no such entry, but {names}", excerpt(name));
+            reading.warn(reason::IGNORED_CONFIGURATION, CONFIGURATIONS.key, message);
+        }
+    }
+    Some(known.into_iter().chain(unknown).map(str::to_lowercase).collect())
+}
+
+/// An address is on the load balancer where it is, so that nothing is left to choose.
+fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
+    if spec.configurations.is_some() && spec.families.iter().any(|family| spec.pins(*family)) {
+        let message = "not together with an address or a public IP that the Service names: that decides on the load balancer; remove either";
+        reading.refuse(refusal(CONFIGURATIONS.key, message));
+    }
+}
+
+/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
+fn placement_labels(service: &Service, settings: &LoadBalancerSettings) -> LabelMap {
+    let keys = service_label_keys(&settings.entries);
+    let own = service.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Addresses in the status of a Service.

@@ -174,6 +174,8 @@ pub struct ServiceSpec {
     pub ports: Vec<PortSpec>,
     /// The probe of nodes with local endpoints, for `externalTrafficPolicy: Local`; the number is its health-check node port.
     pub local_probe: Option<ProbeSpec>,
+    /// Whether it has back-end pools for itself: policy `Local`, where there are several load balancers.
+    pub own_pool: bool,
     /// One rule for all ports (`azure-load-balancer-enable-high-availability-ports`, internal and standard only), with its probe.
     pub ha_ports: Option<PortProbe>,
     /// `SourceIP` instead of `Default`.
@@ -196,11 +198,31 @@ pub struct ServiceSpec {
     pub access: AccessControl,
     /// `azure-load-balancer-mode`, for basic load balancers.
     pub mode: Option<String>,
+    /// `azure-load-balancer-configurations`: entries of the configuration, lower-cased; `None`: each that takes it.
+    pub configurations: Option<Vec<String>>,
+    /// Those of the Service's labels that some entry of the configuration looks at.
+    pub labels: BTreeMap<String, String>,
     /// Addresses in the Service's status.
     pub status_addresses: Vec<IpAddr>,
 }
 
 impl ServiceSpec {
+    /// Whether it names its address of the family, or the public IP.
+    pub fn pins(&self, family: IpFamily) -> bool {
+        self.pinned.get(family).is_some() || (!self.internal && self.public_ip.name.get(family).is_some())
+    }
+
+    /// How many load balancing rules it has.
+    pub fn rule_count(&self) -> usize {
+        let by_family = if self.ha_ports.is_some() { 1 } else { self.ports.iter().filter(|port| port.rule).count() };
+        by_family * self.families.len()
+    }
+
+    /// The namespace that it is in.
+    pub fn namespace(&self) -> &str {
+        self.identity.key.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default()
+    }
+
     /// Exactly two families.
     pub fn is_dual_stack(&self) -> bool {
         self.families.len() == 2

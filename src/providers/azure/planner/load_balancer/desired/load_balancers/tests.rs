@@ -7,6 +7,8 @@ use super::{
 use crate::providers::azure::planner::load_balancer::spec::{PerFamily, PortProbe, Protocol};
 
 mod documents;
+mod entries;
+mod own_pools;
 mod properties;
 mod quirks;
 mod sharing;

@@ -14,7 +14,7 @@ use crate::providers::azure::{
         document::SubResource,
         network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
     },
-    planner::load_balancer::{naming, settings::LoadBalancerSettings},
+    planner::load_balancer::{naming, settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// What has to become of a pool.
@@ -35,23 +35,42 @@ pub enum PoolUpdate {
 /// to go are to end by themselves.
 pub fn pool<'a>(
     pool: &BackendAddressPool,
-    joining: &'a [PoolNode],
-    staying: &'a [PoolNode],
+    joining: impl IntoIterator<Item = &'a PoolNode>,
+    staying: impl IntoIterator<Item = &'a PoolNode>,
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
+    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    update(pool, (&joining, &staying), false, settings)
+}
+
+/// The same for a pool that one Service has for itself: its name does not tell the family, and traffic may end when the last endpoint
+/// does.
+pub fn own_pool<'a>(
+    pool: &BackendAddressPool,
+    family: IpFamily,
+    joining: impl IntoIterator<Item = &'a PoolNode>,
+    staying: impl IntoIterator<Item = &'a PoolNode>,
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
+    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    update(pool, (&joining, &staying), true, settings)
+}
+
+fn update(
+    pool: &BackendAddressPool,
+    (joining, staying): (&BTreeMap<IpAddr, &str>, &BTreeMap<IpAddr, &str>),
+    may_be_empty: bool,
     settings: &LoadBalancerSettings,
 ) -> PoolUpdate {
     let properties = pool.properties.clone().unwrap_or_default();
     if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
         return PoolUpdate::HasInterfaces;
     }
-    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-    let of = |nodes: &'a [PoolNode]| -> BTreeMap<IpAddr, &'a str> {
-        let belonging = nodes.iter().filter(|node| node.belongs(settings));
-        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
-    };
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
     let was_empty = existing.iter().all(|entry| address(entry).is_none());
-    let mut entries = joined(existing, &of(joining), &of(staying));
-    if entries.is_empty() {
+    let mut entries = joined(existing, joining, staying);
+    if entries.is_empty() && (was_empty || !may_be_empty) {
         return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
     }
     let mut changed = pool.clone();
@@ -62,6 +81,15 @@ pub fn pool<'a>(
     }
     target.load_balancer_backend_addresses = Some(entries);
     if changed == *pool { PoolUpdate::Unchanged } else { PoolUpdate::Changed(Box::new(changed)) }
+}
+
+fn by_address<'a>(
+    nodes: impl IntoIterator<Item = &'a PoolNode>,
+    family: IpFamily,
+    settings: &LoadBalancerSettings,
+) -> BTreeMap<IpAddr, &'a str> {
+    let belonging = nodes.into_iter().filter(|node| node.belongs(settings));
+    belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
 }
 
 fn address(entry: &BackendAddress) -> Option<IpAddr> {
@@ -214,6 +242,30 @@ mod tests {
                 prop_assert_eq!(&listed.filter_map(address).collect::<BTreeSet<_>>(), &expected);
             }
         }
+    }
+
+    #[test]
+    fn a_pool_of_one_service_lists_its_nodes_alone_and_may_be_empty() {
+        let (one, two) = (node("n1", &["10.0.0.4"]), node("n2", &["10.0.0.5", "fd00::5"]));
+        let full = of(
+            "default-web-ipv6",
+            &json!({"loadBalancerBackendAddresses": [
+            {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]}),
+        );
+        let update = |joining: Vec<&PoolNode>, staying: Vec<&PoolNode>, family| {
+            own_pool(&full, family, joining, staying, &settings())
+        };
+        let listed = |update: PoolUpdate| match update {
+            PoolUpdate::Changed(pool) => {
+                let entries = pool.properties.unwrap().load_balancer_backend_addresses.unwrap();
+                entries.iter().filter_map(address).map(|address| address.to_string()).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(listed(update(vec![&two], vec![&two], IpFamily::V4)), ["10.0.0.5"]);
+        assert_eq!(listed(update(vec![&two], vec![&two], IpFamily::V6)), ["fd00::5"]);
+        assert_eq!(listed(update(vec![&two], vec![&one, &two], IpFamily::V4)), ["10.0.0.4", "10.0.0.5"], "it drains");
+        assert_eq!(listed(update(Vec::new(), Vec::new(), IpFamily::V4)), [""; 0]);
     }
 
     #[test]

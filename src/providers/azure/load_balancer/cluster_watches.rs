@@ -1,0 +1,243 @@
+//! What is watched of the cluster only where there are several load balancers: endpoints of Services with pools of their own, and the labels of
+//! Namespaces that an entry selects.
+//!
+//! In: informers that start on demand, and the settings. Out: the Nodes with endpoints of each Service and the labels, as plans take them, and a wait that
+//! ends when pools have to follow endpoints. One for the process: configurations come and go, what is watched stays.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::{core::v1::Namespace, discovery::v1::EndpointSlice};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::{
+    cloud_provider::{CloudError, CloudResult, LabelsRead},
+    providers::azure::planner::load_balancer::{
+        entries,
+        labels::LabelMap,
+        pools::{
+            endpoint_nodes::EndpointNodeIndex,
+            local_pools::{LocalPools, local_services},
+        },
+        settings::LoadBalancerSettings,
+        spec::ServiceSpec,
+    },
+    runtime::{
+        informer::{ObjectChange, OnDemandInformer},
+        store::{InformerStore, WatchStatus},
+    },
+};
+
+/// Longest that a Service waits for the first list, before the queue of the controller spaces the tries.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// Which of them a configuration needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchedKinds {
+    pub namespaces: bool,
+    pub endpoint_slices: bool,
+}
+
+impl WatchedKinds {
+    /// Namespaces when some entry selects them, EndpointSlices when there are several load balancers.
+    pub fn of(settings: &LoadBalancerSettings) -> Self {
+        let selects = settings.entries.iter().any(|entry| entry.namespace_selector.is_some());
+        Self { namespaces: selects, endpoint_slices: settings.has_entries() }
+    }
+}
+
+/// Which labels decide where a Service is.
+pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
+    let owned = |keys: BTreeSet<&str>| keys.into_iter().map(str::to_owned).collect();
+    LabelsRead {
+        service: owned(entries::service_label_keys(&settings.entries)),
+        namespace: owned(entries::namespace_label_keys(&settings.entries)),
+    }
+}
+
+/// See the module. Clones are the same.
+#[derive(Clone, Default)]
+pub struct ClusterWatches {
+    inner: Arc<ClusterWatchState>,
+}
+
+#[derive(Default)]
+struct ClusterWatchState {
+    slices: OnceLock<InformerStore<EndpointSlice>>,
+    namespaces: OnceLock<InformerStore<Namespace>>,
+    index: Mutex<EndpointNodeIndex>,
+    interval: Mutex<Duration>,
+    changed: Notify,
+}
+
+impl ClusterWatches {
+    /// Begins to watch what the settings need and is not watched yet.
+    pub fn demand(
+        &self,
+        settings: &LoadBalancerSettings,
+        namespaces: &OnDemandInformer<Namespace>,
+        slices: &OnDemandInformer<EndpointSlice>,
+    ) {
+        let needed = WatchedKinds::of(settings);
+        *self.inner.interval.lock().unwrap_or_else(PoisonError::into_inner) = settings.pool_update_interval;
+        if needed.namespaces {
+            self.inner.namespaces.get_or_init(|| namespaces.demand(|_| ()));
+        }
+        if needed.endpoint_slices {
+            let observer = self.clone();
+            self.inner.slices.get_or_init(|| {
+                let store = slices.demand(move |change| observer.observe(change));
+                // What a test has put there comes with no change.
+                store.list().into_iter().for_each(|slice| self.observe(&ObjectChange::Added(slice)));
+                store
+            });
+        }
+    }
+
+    fn observe(&self, change: &ObjectChange<EndpointSlice>) {
+        let now = Instant::now();
+        let mut index = self.index();
+        match change {
+            ObjectChange::Added(new) => index.replace(None, Some(new), now),
+            ObjectChange::Updated { old, new } => index.replace(Some(old), Some(new), now),
+            ObjectChange::Deleted(old) => index.replace(Some(old), None, now),
+        }
+        drop(index);
+        self.inner.changed.notify_one();
+    }
+
+    /// Waits for the first lists: without them Services would be placed, and pools filled, as if the cluster were empty.
+    pub async fn synced(&self) -> CloudResult<()> {
+        first_list("EndpointSlices", self.inner.slices.get()).await?;
+        first_list("Namespaces", self.inner.namespaces.get()).await
+    }
+
+    /// LabelMap of all Namespaces; `None`: nobody needs them.
+    pub fn namespace_labels(&self) -> Option<BTreeMap<String, LabelMap>> {
+        let namespaces = self.inner.namespaces.get()?.list();
+        let labels = namespaces.into_iter().map(|namespace| {
+            let metadata = &namespace.metadata;
+            (metadata.name.clone().unwrap_or_default(), metadata.labels.clone().unwrap_or_default())
+        });
+        Some(labels.collect())
+    }
+
+    /// The pools that these Services, which have to be all, have for themselves, and a number that counts up with each change of who is in them.
+    pub fn local_pools<'a>(&self, services: impl Iterator<Item = &'a ServiceSpec> + Clone) -> (LocalPools, u64) {
+        let is_listed = self.inner.slices.get().is_some_and(|slices| slices.status().synced);
+        if !is_listed {
+            return Default::default();
+        }
+        let mut index = self.index();
+        let nodes = index.nodes_of(&local_services(services.clone()));
+        (LocalPools::new(services, &nodes), index.publications())
+    }
+
+    /// The number that [`ClusterWatches::local_pools`] would answer now, as far as nobody new asks.
+    pub fn publications(&self) -> u64 {
+        self.index().publications()
+    }
+
+    /// Resolves when changes of endpoints have gathered for the interval and pools have to follow.
+    pub async fn endpoints_moved(&self) {
+        loop {
+            let interval = *self.inner.interval.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = self.index().due(interval);
+            match due {
+                None => self.inner.changed.notified().await,
+                Some(due) => {
+                    sleep_until(due).await;
+                    if self.index().publish() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, EndpointNodeIndex> {
+        self.inner.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn first_list<K>(what: &str, store: Option<&InformerStore<K>>) -> CloudResult<()> {
+    let Some(store) = store else { return Ok(()) };
+    timeout(FIRST_LIST, store.synced()).await.map_err(|_| {
+        let WatchStatus { error, .. } = store.status();
+        let why = error.unwrap_or_else(|| "no answer yet".to_owned());
+        CloudError::failed(format!("the cluster's {what} have not been listed, which several load balancers need: {why}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::azure::{
+        config::decode,
+        planner::load_balancer::desired::samples::{service, settings},
+    };
+
+    fn watching(config: &str) -> WatchedKinds {
+        WatchedKinds::of(&LoadBalancerSettings::new(&decode(config).config, "kubernetes"))
+    }
+
+    #[test]
+    fn a_kind_is_watched_only_where_the_configuration_needs_it() {
+        let list = |fields: &str| {
+            format!("multipleStandardLoadBalancerConfigurations: [{{name: kubernetes, primaryVMSet: a{fields}}}]")
+        };
+        let watched = |namespaces, endpoint_slices| WatchedKinds { namespaces, endpoint_slices };
+        assert_eq!(watching("{}"), watched(false, false));
+        assert_eq!(watching(&list("")), watched(false, true));
+        assert_eq!(watching(&list(", serviceLabelSelector: {matchLabels: {a: b}}")), watched(false, true));
+        assert_eq!(watching(&list(", serviceNamespaceSelector: {}")), watched(true, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_changes_in_an_interval_are_one() {
+        let interval = Duration::from_secs(30);
+        let several = "multipleStandardLoadBalancerConfigurations: [{name: kubernetes, primaryVMSet: a}]";
+        let settings = LoadBalancerSettings {
+            pool_update_interval: interval,
+            entries: LoadBalancerSettings::new(&decode(several).config, "kubernetes").entries,
+            ..settings()
+        };
+        let slice = |node: usize| -> Arc<EndpointSlice> {
+            let slice = json!({"addressType": "IPv4", "endpoints": [{"addresses": [], "nodeName": format!("n{node}")}],
+                "metadata": {"namespace": "default", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}});
+            Arc::new(serde_json::from_value(slice).unwrap())
+        };
+        let watches = ClusterWatches::default();
+        watches.demand(&settings, &OnDemandInformer::default(), &OnDemandInformer::of([slice(0).as_ref().clone()]));
+        let mut web = service("web");
+        web.own_pool = true;
+        let (_, before) = watches.local_pools([&web].into_iter());
+        assert!(timeout(Duration::from_secs(600), watches.endpoints_moved()).await.is_err(), "nothing has moved");
+
+        let start = Instant::now();
+        for change in 0..1_000 {
+            watches.observe(&ObjectChange::Updated { old: slice(change), new: slice(change + 1) });
+        }
+        assert_eq!(watches.publications(), before, "not yet");
+        watches.endpoints_moved().await;
+        assert_eq!((start.elapsed(), watches.publications()), (interval, before + 1));
+        assert!(timeout(Duration::from_secs(600), watches.endpoints_moved()).await.is_err(), "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_placed_before_the_first_list() {
+        let store = InformerStore::<Namespace>::default();
+        let error = first_list("Namespaces", Some(&store)).await.unwrap_err();
+        assert!(error.to_string().contains("Namespaces have not been listed"), "{error}");
+        assert_eq!(first_list::<Namespace>("Namespaces", None).await, Ok(()));
+        assert_eq!(first_list("Namespaces", Some(&InformerStore::<Namespace>::of([]))).await, Ok(()));
+    }
+}

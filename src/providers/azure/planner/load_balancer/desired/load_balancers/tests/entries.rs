@@ -1,0 +1,359 @@
+//! Several load balancers: who is on which, who moves, and that nobody is on two.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::providers::azure::planner::load_balancer::{entries::LoadBalancerEntry, labels::LabelMatcher};
+
+fn entry(name: &str) -> LoadBalancerEntry {
+    LoadBalancerEntry { primary_vm_set: format!("set-{name}"), ..LoadBalancerEntry::implied(name) }
+}
+
+fn matcher(key: &str, value: &str) -> Option<LabelMatcher> {
+    let selector = json!({"matchLabels": {key: value}});
+    Some(LabelMatcher::new(&serde_json::from_value(selector).unwrap()))
+}
+
+fn of(entries: &[LoadBalancerEntry]) -> LoadBalancerSettings {
+    LoadBalancerSettings { entries: entries.to_vec(), ..settings() }
+}
+
+fn three() -> LoadBalancerSettings {
+    of(&["kubernetes", "lb2", "lb3"].map(entry))
+}
+
+fn named(spec: ServiceSpec, entries: &[&str]) -> ServiceSpec {
+    ServiceSpec { configurations: Some(entries.iter().map(|name| (*name).to_owned()).collect()), ..spec }
+}
+
+fn labelled(spec: ServiceSpec, value: &str) -> ServiceSpec {
+    ServiceSpec { labels: [("t".to_owned(), value.to_owned())].into(), ..spec }
+}
+
+/// External Services with the same pinned address share one public IP.
+fn ips(asks: &[ServiceRequest]) -> PublicIpAssignment {
+    let external = asks.iter().filter_map(ensured_spec).filter(|spec| !spec.internal);
+    let id = |spec: &ServiceSpec, family: IpFamily| match spec.pinned.get(family) {
+        Some(address) => public_ip(&format!("pinned-{address}")),
+        None => public_ip(&naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack())),
+    };
+    let all =
+        external.flat_map(|spec| spec.families.iter().map(|family| ((spec.identity.clone(), *family), id(spec, *family))));
+    all.collect()
+}
+
+fn planned(
+    there: &ObservedNetwork,
+    asks: &[ServiceRequest],
+    others: &[Arc<ServiceSpec>],
+    settings: &LoadBalancerSettings,
+) -> LoadBalancerPlan {
+    plan_load_balancers(there, asks, others, &ips(asks), settings)
+}
+
+/// What there is when all is written, however often that has to be planned.
+fn settled(
+    there: &ObservedNetwork,
+    asks: &[ServiceRequest],
+    others: &[Arc<ServiceSpec>],
+    settings: &LoadBalancerSettings,
+) -> ObservedNetwork {
+    let mut there = there.clone();
+    for _ in 0..4 {
+        let outcome = planned(&there, asks, others, settings);
+        there = applied(&there, &outcome);
+        if !outcome.is_interim {
+            return there;
+        }
+    }
+    panic!("it does not settle");
+}
+
+/// Names of the load balancers with front ends or rules of the Service.
+fn places<'a>(there: &'a ObservedNetwork, spec: &ServiceSpec) -> Vec<&'a str> {
+    let has_parts = |document: &&ArmLoadBalancer| {
+        frontend_names(document).iter().any(|name| naming::owns_frontend(&spec.identity, name))
+            || rule_names(document).iter().any(|name| naming::owns_rule(&spec.identity, name))
+    };
+    let mut names: Vec<_> = there.load_balancers.iter().filter(has_parts).filter_map(|it| it.name.as_deref()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn empty() -> ObservedNetwork {
+    observed(Vec::new())
+}
+
+#[test]
+fn services_are_spread_as_one_after_another_would_be() {
+    let specs: Vec<ServiceSpec> = (0..30).map(|number| service(&format!("s{number:02}"))).collect();
+    let asks: Vec<ServiceRequest> = specs.iter().map(ensure).collect();
+    let at_once = settled(&empty(), &asks, &[], &three());
+    let mut one_by_one = empty();
+    for (place, ask) in asks.iter().enumerate() {
+        let others: Vec<_> = specs[..place].iter().cloned().map(Arc::new).collect();
+        one_by_one = settled(&one_by_one, std::slice::from_ref(ask), &others, &three());
+        // ARM lists them in the order in which they were made.
+        one_by_one.load_balancers.sort_by_key(|document| document.name.clone());
+    }
+    for spec in &specs {
+        assert_eq!(places(&at_once, spec), places(&one_by_one, spec), "{}", spec.identity.key);
+    }
+    let counts: Vec<usize> = at_once.load_balancers.iter().map(|document| draft::rules(document).len()).collect();
+    assert_eq!(counts, [20, 20, 20]);
+}
+
+#[test]
+fn annotation_selectors_and_closed_entries_decide() {
+    let closed = LoadBalancerEntry { is_closed: true, ..entry("lb4") };
+    let gold = LoadBalancerEntry { service_selector: matcher("t", "gold"), ..entry("lb2") };
+    let team = LoadBalancerEntry { namespace_selector: matcher("team", "x"), ..entry("lb3") };
+    let both = LoadBalancerEntry {
+        service_selector: matcher("t", "both"),
+        namespace_selector: matcher("team", "x"),
+        ..entry("lb5")
+    };
+    let settings = of(&[entry("kubernetes"), gold, team, closed, both]);
+    let place = |spec: &ServiceSpec, team: Option<&str>| {
+        let mut there = empty();
+        let labels = team.map(|team| [("default".to_owned(), [("team".to_owned(), team.to_owned())].into())].into());
+        there.namespace_labels = labels.unwrap_or_default();
+        let outcome = planned(&there, &[ensure(spec)], &[], &settings);
+        match &outcome.services[&spec.identity] {
+            Ok(placed) => placed.load_balancer.as_ref().unwrap().name().to_owned(),
+            Err(refusal) => refusal.to_string(),
+        }
+    };
+    let web = service("web");
+    assert_eq!(place(&web, Some("y")), "kubernetes");
+    assert_eq!(place(&web, Some("x")), "lb3");
+    assert_eq!(place(&labelled(web.clone(), "gold"), Some("y")), "lb2");
+    // Both match; the first one that is not there comes first.
+    assert_eq!(place(&labelled(web.clone(), "gold"), Some("x")), "lb2");
+    assert_eq!(place(&labelled(web.clone(), "both"), Some("y")), "kubernetes", "half a match is none");
+    assert_eq!(place(&named(web.clone(), &["kubernetes", "lb3"]), Some("x")), "lb3", "what selects beats what is named");
+    assert!(place(&named(web.clone(), &["lb4"]), Some("x")).contains("lb4 (allowServicePlacement is false)"));
+    assert!(place(&named(web.clone(), &["lb2"]), Some("x")).contains("serviceLabelSelector does not match"));
+    assert!(place(&web, None).contains("labels of Namespace default are not known"));
+    assert_eq!(place(&named(web.clone(), &["kubernetes"]), None), "kubernetes", "nobody asks for the labels");
+    let deletion = planned(&empty(), &[remove(&web)], &[], &settings);
+    assert!(deletion.services.values().all(Result::is_ok), "whatever is eligible");
+}
+
+#[test]
+fn a_service_moves_when_its_entry_does_not_take_it_and_at_no_other_time() {
+    let (a, b) = (service("a"), service("b"));
+    let there = settled(&empty(), &[ensure(&a), ensure(&b)], &[], &three());
+    assert_eq!((places(&there, &a), places(&there, &b)), (vec!["kubernetes"], vec!["lb2"]));
+    let moved = named(a.clone(), &["lb3"]);
+    let outcome = planned(&there, &[ensure(&moved)], &[Arc::new(b.clone())], &three());
+    let reasons = outcome.changes.iter().flat_map(|change| &change.reasons).cloned().collect::<Vec<_>>().join("; ");
+    assert!(
+        reasons.contains("Service default/a comes from load balancer kubernetes, since the annotation names other entries"),
+        "{reasons}"
+    );
+    assert_eq!(outcome.changes.iter().map(|change| change.wave).collect::<Vec<_>>(), [1, 2], "given back, then taken");
+    let there = settled(&there, &[ensure(&moved)], &[Arc::new(b.clone())], &three());
+    assert_eq!(places(&there, &a), ["lb3"]);
+    assert!(planned(&there, &[ensure(&a)], &[], &three()).changes.is_empty(), "without the annotation it stays");
+    let closed = of(&[entry("kubernetes"), entry("lb2"), LoadBalancerEntry { is_closed: true, ..entry("lb3") }]);
+    assert!(planned(&there, &[ensure(&a)], &[], &closed).changes.is_empty(), "and where the entry is closed");
+    let inside = ServiceSpec { internal: true, ..a.clone() };
+    let flipped = settled(&there, &[ensure(&inside)], &[], &closed);
+    assert_eq!(places(&flipped, &a), ["lb3-internal"], "and when it becomes internal");
+}
+
+#[test]
+fn services_that_change_places_give_back_first() {
+    let (a, b) = (named(service("a"), &["kubernetes"]), named(service("b"), &["lb2"]));
+    let there = settled(&empty(), &[ensure(&a), ensure(&b)], &[], &three());
+    let asks = [ensure(&named(a.clone(), &["lb2"])), ensure(&named(b.clone(), &["kubernetes"]))];
+    let first = planned(&there, &asks, &[], &three());
+    assert!(first.is_interim && first.changes.iter().all(|change| matches!(change.write, LoadBalancerWrite::Put(_))));
+    let between = applied(&there, &first);
+    assert_eq!((places(&between, &a).len(), places(&between, &b).len()), (0, 0));
+    let after = settled(&there, &asks, &[], &three());
+    assert_eq!((places(&after, &a), places(&after, &b)), (vec!["lb2"], vec!["kubernetes"]));
+}
+
+/// Azure may give an address that comes back to whoever asks for any.
+#[test]
+fn who_gets_any_address_comes_after_those_who_move_with_theirs() {
+    let status = |address: &str, spec: ServiceSpec| ServiceSpec { status_addresses: vec![address.parse().unwrap()], ..spec };
+    let mover = named(pinned("10.0.0.5", ServiceSpec { internal: true, ..service("a") }), &["lb2"]);
+    let there = settled(&empty(), &[ensure(&mover)], &[], &three());
+    let mover = status("10.0.0.5", named(ServiceSpec { internal: true, ..service("a") }, &["lb3"]));
+    let new = named(ServiceSpec { internal: true, ..service("b") }, &["lb2"]);
+    let first = planned(&there, &[ensure(&mover), ensure(&new)], &[], &three());
+    assert!(first.is_interim, "{:?}", first.changes);
+    let between = applied(&there, &first);
+    assert_eq!((places(&between, &mover), places(&between, &new)), (vec!["lb3-internal"], vec![]));
+    let after = settled(&between, &[ensure(&mover), ensure(&new)], &[], &three());
+    assert_eq!((places(&after, &mover), places(&after, &new)), (vec!["lb3-internal"], vec!["lb2-internal"]));
+    // Somebody has the address: any will do.
+    let holder = pinned("10.0.0.5", ServiceSpec { internal: true, ..named(service("c"), &["lb2"]) });
+    let held = settled(&empty(), &[ensure(&holder)], &[], &three());
+    let outcome = planned(&held, &[ensure(&mover)], &[Arc::new(holder)], &three());
+    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+}
+
+#[test]
+fn who_names_an_address_goes_where_it_is() {
+    let owner = pinned("20.0.0.1", service("a"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned("20.0.0.1", service("b")) };
+    let asks = [ensure(&guest), ensure(&owner), ensure(&service("c"))];
+    let there = settled(&empty(), &asks, &[], &three());
+    assert_eq!(places(&there, &owner), places(&there, &guest), "both are new");
+    let selected = LoadBalancerEntry { service_selector: matcher("t", "x"), ..entry("lb2") };
+    let settings = of(&[entry("kubernetes"), selected]);
+    let there = settled(&empty(), &[ensure(&owner)], &[], &settings);
+    let elsewhere = labelled(guest.clone(), "x");
+    let outcome = planned(&there, &[ensure(&elsewhere)], &[Arc::new(owner.clone())], &settings);
+    let told = refusal(&outcome, &elsewhere).to_string();
+    assert!(told.contains("on load balancer kubernetes, which it may not use: another entry's selector matches"), "{told}");
+    let shared = settled(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &settings);
+    let outcome = planned(&shared, &[ensure(&labelled(owner, "x"))], &[Arc::new(guest)], &settings);
+    assert!(outcome.services.values().all(Result::is_err) && outcome.changes.is_empty(), "others hold its front end");
+}
+
+#[test]
+fn what_no_entry_names_any_more_moves_with_all_that_shares_it() {
+    let owner = named(pinned("20.0.0.1", service("a")), &["lb2"]);
+    let owner = ServiceSpec { configurations: None, ..owner };
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned("20.0.0.1", service("b")) };
+    let others = [service("c"), ServiceSpec { internal: true, ..service("d") }];
+    let only_lb2 = of(&[LoadBalancerEntry { is_closed: true, ..entry("kubernetes") }, entry("lb2")]);
+    let all: Vec<ServiceRequest> = [&owner, &guest, &others[0], &others[1]].map(ensure).into();
+    let there = settled(&empty(), &all, &[], &only_lb2);
+    assert_eq!(there.load_balancers.iter().filter_map(|it| it.name.as_deref()).collect::<Vec<_>>(), ["lb2", "lb2-internal"]);
+    // Back to one: whoever is asked for first takes the others of its kind along.
+    let rest: Vec<Arc<ServiceSpec>> = [&owner, &others[0], &others[1]].map(|spec| Arc::new(spec.clone())).into();
+    let mut ips_of_all = ips(&all);
+    ips_of_all.retain(|_, _| true);
+    let outcome = plan_load_balancers(&there, &[ensure(&guest)], &rest, &ips_of_all, &settings());
+    let after = applied(&there, &outcome);
+    assert_eq!([&owner, &guest, &others[0]].map(|spec| places(&after, spec)), [["kubernetes"]; 3].map(Vec::from));
+    assert_eq!(places(&after, &others[1]), ["lb2-internal"], "nobody asked for the internal ones");
+    assert!(outcome.changes.iter().any(|change| change.id.name() == "lb2" && change.write == LoadBalancerWrite::Delete));
+    let last = planned(&after, &[remove(&others[1])], &[], &settings());
+    assert!(
+        last.changes.iter().any(|change| change.id.name() == "lb2-internal" && change.write == LoadBalancerWrite::Delete)
+    );
+    // One to several moves nobody.
+    assert!(plan_load_balancers(&after, &all[..3], &rest[2..], &ips_of_all, &three()).changes.is_empty());
+}
+
+#[test]
+fn a_load_balancer_that_is_too_full_is_not_chosen() {
+    let crowded = |name: &str, ports: i32| {
+        let ports = (1..=ports).map(|number| port(Protocol::Udp, number, 30_000 + number)).collect();
+        ServiceSpec { ports, ..named(service(name), &[if name == "a" { "kubernetes" } else { "lb2" }]) }
+    };
+    let settings = of(&["kubernetes", "lb2"].map(entry));
+    let make = |first: i32, second: i32| {
+        settled(&empty(), &[ensure(&crowded("a", first)), ensure(&crowded("b", second))], &[], &settings)
+    };
+    let web = service("web");
+    let at = |there: &ObservedNetwork| places(&settled(there, &[ensure(&web)], &[], &settings), &web).join(",");
+    assert_eq!(at(&make(300, 301)), "kubernetes");
+    let outcome = planned(&make(302, 301), &[ensure(&web)], &[], &settings);
+    let told = refusal(&outcome, &web).to_string();
+    assert!(told.contains("kubernetes has 302, lb2 has 301") && told.contains("add an entry"), "{told}");
+}
+
+fn any_settings() -> impl Strategy<Value = LoadBalancerSettings> {
+    let one =
+        (any::<bool>(), prop::bool::weighted(0.2), prop::option::weighted(0.3, "[ab]"), prop::option::weighted(0.2, "[xy]"));
+    prop::collection::vec(one, 3).prop_map(|rows| {
+        let names = ["kubernetes", "lb2", "lb3"];
+        let entries = names.iter().zip(rows).map(|(name, (is_there, is_closed, service, namespace))| {
+            let entry = LoadBalancerEntry {
+                is_closed,
+                service_selector: service.and_then(|value| matcher("t", &value)),
+                namespace_selector: namespace.and_then(|value| matcher("team", &value)),
+                ..entry(name)
+            };
+            (is_there || *name == "kubernetes").then_some(entry)
+        });
+        of(&entries.flatten().collect::<Vec<_>>())
+    })
+}
+
+fn any_service() -> impl Strategy<Value = ServiceSpec> {
+    let families = prop_oneof![Just(vec![IpFamily::V4]), Just(vec![IpFamily::V4, IpFamily::V6])];
+    let entries = prop_oneof![3 => Just(None), 1 => Just(Some(vec!["lb2".to_owned()])), 1 => Just(Some(vec!["lb3".to_owned(), "kubernetes".to_owned()]))];
+    let address = prop_oneof![4 => Just(None), 1 => Just(Some("10.0.0.9"))];
+    ("[a-f]", any::<bool>(), families, entries, address, "[abc]", 1..4_i32).prop_map(
+        |(name, internal, families, configurations, address, label, number)| {
+            let pinned = PerFamily { v4: address.and_then(|address| address.parse().ok()), v6: None };
+            let configurations = configurations.filter(|_| pinned.v4.is_none());
+            let number = i32::from(name.as_bytes()[0]) * 10 + number;
+            let spec = ServiceSpec {
+                internal,
+                families,
+                configurations,
+                pinned,
+                ports: vec![port(Protocol::Tcp, number, 30_000 + number)],
+                ..service(&name)
+            };
+            labelled(spec, &label)
+        },
+    )
+}
+
+fn any_asks() -> impl Strategy<Value = Vec<ServiceRequest>> {
+    let ask =
+        (any_service(), prop::bool::weighted(0.2)).prop_map(|(spec, gone)| if gone { remove(&spec) } else { ensure(&spec) });
+    prop::collection::vec(ask, 0..7).prop_map(|asks| {
+        let by_name: BTreeMap<_, _> = asks.into_iter().map(|ask| (ask.identity().clone(), ask)).collect();
+        by_name.into_values().collect()
+    })
+}
+
+/// Services that are served, with what they asked for.
+fn granted(there: &[Arc<ServiceSpec>], outcome: &LoadBalancerPlan, asks: &[ServiceRequest]) -> Vec<Arc<ServiceSpec>> {
+    let is_asked = |spec: &Arc<ServiceSpec>| {
+        asks.iter().any(|ask| *ask.identity() == spec.identity && outcome.services[ask.identity()].is_ok())
+    };
+    let new = asks.iter().filter(|ask| outcome.services[ask.identity()].is_ok()).filter_map(ensured_spec);
+    there.iter().filter(|spec| !is_asked(spec)).cloned().chain(new.cloned().map(Arc::new)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Services and entries that come, change and go: nobody ends on two load balancers, everybody who is served is on one that takes it
+    /// or where it was, no address is on two, and what is planned next is nothing.
+    #[test]
+    fn nobody_is_on_two_load_balancers(rounds in prop::collection::vec((any_settings(), any_asks()), 1..4)) {
+        let (mut there, mut served) = (empty(), Vec::<Arc<ServiceSpec>>::new());
+        there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "x".to_owned())].into())].into();
+        for (settings, asks) in rounds {
+            let others: Vec<Arc<ServiceSpec>> =
+                served.iter().filter(|spec| asks.iter().all(|ask| *ask.identity() != spec.identity)).cloned().collect();
+            let outcome = planned(&there, &asks, &others, &settings);
+            there = settled(&there, &asks, &others, &settings);
+            served = granted(&served, &outcome, &asks);
+            let mut addresses = BTreeSet::new();
+            for frontend in there.load_balancers.iter().flat_map(draft::frontends) {
+                if let Some(address) = frontends::frontend_address(frontend) {
+                    prop_assert!(addresses.insert(address.clone()), "{:?} is on two front ends", address);
+                }
+            }
+            for spec in &served {
+                // A front end that others use may stay.
+                let has_rule = |document: &&ArmLoadBalancer| rule_names(document).iter().any(|name| naming::owns_rule(&spec.identity, name));
+                let own: Vec<_> = there.load_balancers.iter().filter(has_rule).map(|document| document.name.clone()).collect();
+                prop_assert!(own.len() <= 1, "{} is on {:?}", spec.identity.key, own);
+            }
+            let again: Vec<ServiceRequest> = asks.iter().filter(|ask| outcome.services[ask.identity()].is_ok()).cloned().collect();
+            let is_again = |spec: &Arc<ServiceSpec>| again.iter().any(|ask| *ask.identity() == spec.identity);
+            let refused = asks.iter().filter(|ask| outcome.services[ask.identity()].is_err()).filter_map(ensured_spec).cloned().map(Arc::new);
+            let rest: Vec<Arc<ServiceSpec>> = others.iter().filter(|spec| !is_again(spec)).cloned().chain(refused).collect();
+            let idle = planned(&there, &again, &rest, &settings);
+            prop_assert_eq!(&idle.changes, &vec![]);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Back-end pools that Services have for themselves: made and removed with their rules, and refused where two would have one name.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::providers::azure::planner::load_balancer::naming::identity;
+
+/// With policy `Local` among several load balancers.
+fn local(spec: ServiceSpec) -> ServiceSpec {
+    ServiceSpec { own_pool: true, ..spec }
+}
+
+fn named(namespace: &str, name: &str, uid: &str) -> ServiceSpec {
+    local(ServiceSpec { identity: identity(namespace, name, uid), ..service(name) })
+}
+
+fn pool_names(document: &ArmLoadBalancer) -> Vec<&str> {
+    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    pools.filter_map(|pool| pool.name.as_deref()).collect()
+}
+
+/// The pools that rules lead to, each once.
+fn used_pools(document: &ArmLoadBalancer) -> BTreeSet<String> {
+    let rules = draft::rules(document).iter().filter_map(|rule| rule.properties.as_ref());
+    let ids = rules.filter_map(|properties| properties.backend_address_pool.as_ref()?.resource_id());
+    ids.map(|id| id.name().to_owned()).collect()
+}
+
+#[test]
+fn rules_and_pools_change_in_one_write_both_ways() {
+    let (cluster, other) = (service("web"), service("other"));
+    let there = made(&[&cluster, &other]);
+    let to_local = plan(&there, &[ensure(&local(cluster.clone()))]);
+    assert_eq!(pool_names(put(&to_local, "kubernetes")), ["kubernetes", "default-web"]);
+    assert!(used_pools(put(&to_local, "kubernetes")).contains("default-web"));
+    let there = applied(&there, &to_local);
+    assert!(plan(&there, &[ensure(&local(cluster.clone()))]).changes.is_empty(), "twice");
+
+    let back = plan(&there, &[ensure(&cluster)]);
+    assert_eq!(pool_names(put(&back, "kubernetes")), ["kubernetes"]);
+    assert_eq!(used_pools(put(&back, "kubernetes")), BTreeSet::from(["kubernetes".to_owned()]));
+    assert!(back.changes[0].reasons.contains(&"remove back-end pool default-web".to_owned()), "{:?}", back.changes);
+}
+
+#[test]
+fn a_load_balancer_of_local_services_has_no_shared_pool_and_loses_theirs_with_them() {
+    let (first, second) = (local(service("web")), local(service("other")));
+    let there = made(&[&first, &second]);
+    assert_eq!(pool_names(&there.load_balancers[0]), ["default-other", "default-web"]);
+    let gone = plan(&there, &[remove(&first)]);
+    assert_eq!(pool_names(put(&gone, "kubernetes")), ["default-other"]);
+    let there = applied(&there, &gone);
+    assert_eq!(plan(&there, &[remove(&second)]).changes[0].write, LoadBalancerWrite::Delete);
+}
+
+#[test]
+fn each_family_has_a_pool_and_the_one_of_a_family_that_goes_goes_too() {
+    let dual = local(ServiceSpec { families: vec![IpFamily::V4, IpFamily::V6], ..service("web") });
+    let there = made(&[&dual, &service("other")]);
+    assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes", "default-web", "default-web-ipv6"]);
+    let single = ServiceSpec { families: vec![IpFamily::V4], ..dual.clone() };
+    let left = plan(&there, &[ensure(&single)]);
+    assert_eq!(pool_names(put(&left, "kubernetes")), ["kubernetes", "default-web"]);
+    let only_v6 = made(&[&local(ServiceSpec { families: vec![IpFamily::V6], ..service("web") })]);
+    assert_eq!(pool_names(&only_v6.load_balancers[0]), ["default-web-ipv6"]);
+}
+
+#[test]
+fn a_pool_that_others_use_or_nobody_led_to_stays() {
+    let web = local(service("web"));
+    let mut there = made(&[&web, &service("other")]);
+    let pool = network("loadBalancers/kubernetes/backendAddressPools/default-web");
+    let outbound = json!([{"name": "out", "properties": {"backendAddressPool": {"id": pool}}}]);
+    there.load_balancers[0].properties.as_mut().unwrap().outbound_rules = serde_json::from_value(outbound).unwrap();
+    assert!(pool_names(put(&plan(&there, &[remove(&web)]), "kubernetes")).contains(&"default-web"));
+
+    // A user's pool, or one that Go has left behind.
+    let mut there = made(&[&service("web"), &service("other")]);
+    let pools = there.load_balancers[0].properties.as_mut().unwrap().backend_address_pools.as_mut().unwrap();
+    pools.push(serde_json::from_value(json!({"name": "default-web", "properties": {}})).unwrap());
+    assert!(pool_names(put(&plan(&there, &[remove(&service("web"))]), "kubernetes")).contains(&"default-web"));
+}
+
+#[test]
+fn the_second_service_with_the_name_of_a_pool_is_refused() {
+    let (first, second) = (
+        named("a-b", "c", "11111111-8d7e-4b90-9a41-2c5d7e8f9a01"),
+        named("a", "b-c", "22222222-8d7e-4b90-9a41-2c5d7e8f9a01"),
+    );
+    let both = plan(&observed(Vec::new()), &[ensure(&first), ensure(&second)]);
+    let refused: Vec<_> = [&first, &second].into_iter().filter(|spec| both.services[&spec.identity].is_err()).collect();
+    assert_eq!(refused.len(), 1, "{:?}", both.services);
+
+    let there = made(&[&first]);
+    let others = [Arc::new(first.clone())];
+    let late = plan_load_balancers(&there, &[ensure(&second)], &others, &public_ips(&[&second]), &settings());
+    assert_eq!(refusal(&late, &second).field, "metadata.name");
+    assert!(refusal(&late, &second).message.contains("a-b/c has the back-end pool a-b-c already"), "{:?}", late.services);
+    let again = plan_load_balancers(&there, &[ensure(&first)], &[Arc::new(second)], &public_ips(&[&first]), &settings());
+    assert!(again.changes.is_empty() && again.services[&first.identity].is_ok(), "who has it keeps it");
+
+    let v6 = ServiceSpec { families: vec![IpFamily::V6], ..named("default", "web", "33333333-8d7e-4b90-9a41-2c5d7e8f9a01") };
+    let v4 = named("default", "web-ipv6", "44444444-8d7e-4b90-9a41-2c5d7e8f9a01");
+    let late = plan_load_balancers(&made(&[&v6]), &[ensure(&v4)], &[Arc::new(v6)], &public_ips(&[&v4]), &settings());
+    assert!(refusal(&late, &v4).message.contains("default/web has"), "{:?}", late.services);
+}
+
+#[test]
+fn names_that_are_taken_or_too_long_are_refused() {
+    let own = |name: &str, namespace: &str| named(namespace, name, "55555555-8d7e-4b90-9a41-2c5d7e8f9a01");
+    let mut settings = settings();
+    settings.cluster = "prod-web".to_owned();
+    let taken = plan_with(&observed(Vec::new()), &[ensure(&own("web", "prod"))], &settings);
+    assert!(refusal(&taken, &own("web", "prod")).message.contains("that of all Services"), "{:?}", taken.services);
+    let long = own(&"n".repeat(40), &"s".repeat(40));
+    let outcome = plan(&observed(Vec::new()), &[ensure(&long)]);
+    assert!(refusal(&outcome, &long).message.contains("more than 80 characters"), "{:?}", outcome.services);
+    let fits = own(&"n".repeat(40), &"s".repeat(39));
+    assert!(plan(&observed(Vec::new()), &[ensure(&fits)]).services[&fits.identity].is_ok());
+}

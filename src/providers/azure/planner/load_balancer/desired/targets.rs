@@ -1,0 +1,353 @@
+//! On which load balancer each Service belongs, all of them at once. Pure.
+//!
+//! In: load balancers that are being changed, and requests in their order of precedence. Out: [`TargetLoadBalancers`], with new drafts for what is
+//! missing. Where an address is decides before anything else does; then entries, in the order of requests, so that many at once are spread
+//! as one after another would be. Whatever is on a load balancer that no entry names any more belongs on another one, whether its
+//! Service asks or not.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, `getAzureLoadBalancerName`.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use super::{
+    ServiceRequest,
+    context::{KnownServices, NameOwners, PlanContext, ensured_spec},
+    draft::{FrontendUse, LoadBalancerDraft, frontend_uses},
+    entry_choice::{EntryCandidate, RuleLoad},
+    frontends::{self, FrontendAddress},
+    placement,
+    types::{DraftIdx, RequestIdx, RuleCounts},
+};
+use crate::providers::azure::{
+    arm::{network::FrontendIpConfiguration, spelling},
+    planner::load_balancer::{
+        entries::LoadBalancerEntry,
+        spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
+    },
+};
+
+/// Where the Services of one attempt belong.
+#[derive(Default)]
+pub(super) struct TargetLoadBalancers {
+    /// The draft by the place of the request; `None`: it is to be removed.
+    by_request: Vec<Option<DraftIdx>>,
+    /// Asks that cannot be placed.
+    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
+    /// Where front ends go whose load balancer no entry names any more, by draft and the front end's name.
+    pub(super) relocations: BTreeMap<(DraftIdx, String), DraftIdx>,
+}
+
+impl TargetLoadBalancers {
+    /// The draft where the request belongs; `None`: it is to be removed.
+    pub(super) fn of(&self, request: RequestIdx) -> Option<DraftIdx> {
+        self.by_request.get(request.0).copied().flatten()
+    }
+
+    /// Every request with its draft.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIdx, Option<DraftIdx>)> {
+        self.by_request.iter().enumerate().map(|(place, target)| (RequestIdx(place), *target))
+    }
+}
+
+/// Places every ask, adding the load balancers that are missing.
+pub(super) fn choose_targets<'a>(
+    context: &PlanContext<'a>,
+    requests: &[&ServiceRequest],
+    drafts: &mut Vec<LoadBalancerDraft<'a>>,
+    owners: &NameOwners,
+    known: &KnownServices<'_>,
+) -> TargetLoadBalancers {
+    let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], ..TargetLoadBalancers::default() };
+    let mut chooser = TargetChooser::new(context, drafts, known);
+    for (place, request) in requests.iter().enumerate() {
+        let Some(spec) = ensured_spec(request) else { continue };
+        let presence = ServicePresence::of(drafts, spec, |name| owners.of_rule(name) == Some(RequestIdx(place)));
+        match chooser.place(spec, &presence) {
+            Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),
+            Ok(external) => {
+                let target = find_or_add(context, drafts, &external, spec.internal);
+                targets.by_request[place] = Some(target);
+                if let Some(reason) = chooser.move_reason(spec, &presence, &external) {
+                    drafts[target.0].reasons.push(reason);
+                }
+            }
+        }
+    }
+    targets.relocations = relocations(context, requests, drafts, &mut chooser);
+    targets
+}
+
+fn find_or_add<'a>(
+    context: &PlanContext<'a>,
+    drafts: &mut Vec<LoadBalancerDraft<'a>>,
+    external: &str,
+    internal: bool,
+) -> DraftIdx {
+    let is_it =
+        |draft: &LoadBalancerDraft<'_>| draft.internal == internal && spelling::same_name(&draft.external_name, external);
+    let found = drafts.iter().position(is_it);
+    DraftIdx(found.unwrap_or_else(|| {
+        drafts.push(placement::new(context, external, internal));
+        drafts.len() - 1
+    }))
+}
+
+/// Where the front ends go that are on load balancers which no entry names any more. Nothing moves while nobody asks for the kind.
+fn relocations<'a>(
+    context: &PlanContext<'a>,
+    requests: &[&ServiceRequest],
+    drafts: &mut Vec<LoadBalancerDraft<'a>>,
+    chooser: &mut TargetChooser<'a, '_>,
+) -> BTreeMap<(DraftIdx, String), DraftIdx> {
+    let asked: BTreeSet<bool> =
+        requests.iter().filter_map(|request| ensured_spec(request)).map(|spec| spec.internal).collect();
+    let former = |draft: &LoadBalancerDraft<'_>| asked.contains(&draft.internal) && chooser.is_former(draft);
+    let leaving =
+        requests.iter().filter(|request| ensured_spec(request).is_none()).map(|request| request.identity()).collect();
+    let places: Vec<usize> = (0..drafts.len()).filter(|place| former(&drafts[*place])).collect();
+    let mut found = BTreeMap::new();
+    for place in places {
+        for (name, owner) in chooser.tenants(&drafts[place], &leaving) {
+            let Ok(external) = chooser.place(owner, &ServicePresence::default()) else { continue };
+            let target = find_or_add(context, drafts, &external, drafts[place].internal);
+            found.insert((DraftIdx(place), name), target);
+        }
+    }
+    found
+}
+
+/// External names of the load balancers that have parts of a Service.
+#[derive(Default)]
+struct ServicePresence {
+    /// Of its kind, those with a front end first.
+    same_kind: Vec<String>,
+    /// Of the other kind: a Service that becomes internal or external stays with its entry.
+    other_kind: Vec<String>,
+}
+
+impl ServicePresence {
+    fn of(drafts: &[LoadBalancerDraft<'_>], spec: &ServiceSpec, is_own: impl Fn(&str) -> bool) -> Self {
+        let own = |name: &Option<String>| name.as_deref().is_some_and(&is_own);
+        let names = |internal: bool| {
+            let of_kind = || drafts.iter().filter(move |draft| draft.internal == internal);
+            let seated = of_kind().filter(|draft| draft.frontends_before().iter().any(|part| own(&part.name)));
+            let ruled = of_kind().filter(|draft| draft.rules_before().iter().any(|part| own(&part.name)));
+            seated.chain(ruled).map(|draft| draft.external_name.clone()).collect()
+        };
+        Self { same_kind: names(spec.internal), other_kind: names(!spec.internal) }
+    }
+
+    fn all(&self) -> Vec<&str> {
+        self.same_kind.iter().chain(&self.other_kind).map(String::as_str).collect()
+    }
+}
+
+/// Where an address is.
+#[derive(Clone)]
+struct AddressSeat<'k> {
+    /// External name of the load balancer.
+    external: String,
+    /// Whose front end it is: it decides where the address goes when the load balancer has no entry.
+    owner: Option<&'k ServiceSpec>,
+    /// Whether something that is not the owner's refers to the front end, so that it has to stay.
+    is_shared: bool,
+}
+
+type SeatKey = (FrontendAddress, bool);
+
+/// Places one Service after the other.
+struct TargetChooser<'a, 'k> {
+    context: &'k PlanContext<'a>,
+    entries: Cow<'k, [LoadBalancerEntry]>,
+    known: &'k KnownServices<'k>,
+    load: RuleCounts,
+    order: Vec<String>,
+    seats: BTreeMap<SeatKey, AddressSeat<'k>>,
+    placed: BTreeMap<(ServiceIdentity, bool), String>,
+}
+
+impl<'a, 'k> TargetChooser<'a, 'k> {
+    fn new(context: &'k PlanContext<'a>, drafts: &[LoadBalancerDraft<'_>], known: &'k KnownServices<'k>) -> Self {
+        let load =
+            drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect();
+        let mut chooser = Self {
+            context,
+            entries: context.settings.all_entries(),
+            known,
+            load,
+            order: drafts.iter().map(|draft| draft.external_name.clone()).collect(),
+            seats: BTreeMap::new(),
+            placed: BTreeMap::new(),
+        };
+        if context.settings.has_entries() {
+            drafts.iter().for_each(|draft| chooser.note_seats(draft));
+        }
+        chooser
+    }
+
+    /// Whether the load balancer has Services although no entry names it.
+    fn is_former(&self, draft: &LoadBalancerDraft<'_>) -> bool {
+        self.context.is_standard() && !self.context.settings.has_entry(&draft.external_name)
+    }
+
+    fn note_seats(&mut self, draft: &LoadBalancerDraft<'_>) {
+        let uses = frontend_uses(&draft.after);
+        for frontend in draft.frontends() {
+            let Some(address) = frontends::frontend_address(frontend) else { continue };
+            let id = draft.frontend_id(frontend);
+            let owner = self.tenant(frontend, &id, &uses, &|_| true);
+            let mut users = uses.iter().filter(|(used, _)| spelling::same_id(used, &id)).map(|(_, user)| user);
+            let is_others = |user: &FrontendUse| {
+                let of_rule = self.known.of_rule(&user.name).map(|spec| &spec.identity);
+                !user.is_rule() || of_rule.is_none() || of_rule != owner.map(|spec| &spec.identity)
+            };
+            let is_shared = users.any(is_others);
+            let seat = AddressSeat { external: draft.external_name.clone(), owner, is_shared };
+            self.seats.insert((address, draft.internal), seat);
+        }
+    }
+
+    /// Whose front end it is: its name tells, or, when that Service is gone, the first rule behind it.
+    fn tenant(
+        &self,
+        frontend: &FrontendIpConfiguration,
+        id: &str,
+        uses: &[(String, FrontendUse)],
+        counts: &dyn Fn(&ServiceSpec) -> bool,
+    ) -> Option<&'k ServiceSpec> {
+        let users = uses.iter().filter(|(used, user)| user.is_rule() && spelling::same_id(used, id));
+        let guest = || users.filter_map(|(_, user)| self.known.of_rule(&user.name)).find(|spec| counts(spec));
+        let owner = self.known.owners.of_frontend(frontend.name.as_deref()?).flatten();
+        owner.filter(|spec| counts(spec)).or_else(guest)
+    }
+
+    /// Front ends with whose they are, by name. `leaving`: Services whose front ends go.
+    fn tenants(
+        &self,
+        draft: &LoadBalancerDraft<'_>,
+        leaving: &BTreeSet<&ServiceIdentity>,
+    ) -> Vec<(String, &'k ServiceSpec)> {
+        let uses = frontend_uses(&draft.after);
+        let counts = |spec: &ServiceSpec| spec.internal == draft.internal && !leaving.contains(&spec.identity);
+        let of = |part: &FrontendIpConfiguration| {
+            Some((part.name.clone()?, self.tenant(part, &draft.frontend_id(part), &uses, &counts)?))
+        };
+        draft.frontends().iter().filter_map(of).collect()
+    }
+
+    /// The external name of the load balancer on which the Service belongs.
+    fn place(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {
+        let key = (spec.identity.clone(), spec.internal);
+        if let Some(placed) = self.placed.get(&key) {
+            return Ok(placed.clone());
+        }
+        let current = presence.same_kind.first().map(String::as_str);
+        let external = match self.context.is_standard() {
+            false => placement::basic_name(self.context, spec, current, &self.load)?,
+            true => self.entry_name(spec, presence)?,
+        };
+        if !current.is_some_and(|current| spelling::same_name(current, &external)) {
+            *self.load.entry((external.to_lowercase(), spec.internal)).or_default() += spec.rule_count();
+        }
+        self.take_seats(spec, &external);
+        self.placed.insert(key, external.clone());
+        Ok(external)
+    }
+
+    fn candidate<'s>(&'s self, spec: &'s ServiceSpec, present_on: &'s [&'s str]) -> EntryCandidate<'s> {
+        EntryCandidate { spec, namespace: self.context.observed.namespace_labels.get(spec.namespace()), present_on }
+    }
+
+    fn entry_name(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {
+        let fixed = self.fixed_place(spec)?;
+        let present = presence.all();
+        let entries = self.entries.clone();
+        // The address is there, and so may be the Service.
+        let there: Vec<&str> = present.iter().copied().chain(fixed.as_deref()).collect();
+        let eligible = self.candidate(spec, &there).eligible(&entries)?;
+        if let Some(place) = fixed {
+            return match eligible.iter().any(|entry| entry.is_called(&place)) {
+                true => Ok(place),
+                false => Err(self.wrong_place(spec, &present, &place)),
+            };
+        }
+        let load = RuleLoad { counts: &self.load, internal: spec.internal, order: &self.order };
+        Ok(load.choose(&eligible, &present, self.context.settings.has_entries())?.name.clone())
+    }
+
+    /// The load balancer with the address that the Service names, unless the Service may take it along.
+    fn fixed_place(&mut self, spec: &ServiceSpec) -> Result<Option<String>, ServiceRefusal> {
+        let mut found: Option<String> = None;
+        for family in spec.families.iter().filter(|family| spec.pins(**family)) {
+            let Some(address) = frontends::wanted_address(self.context, spec, *family) else { continue };
+            let Some(seat) = self.seats.get(&(address, spec.internal)).cloned() else { continue };
+            if seat.owner.is_some_and(|owner| owner.identity == spec.identity) && !seat.is_shared {
+                continue;
+            }
+            let place = match (self.context.settings.has_entry(&seat.external), seat.owner) {
+                (true, _) | (false, None) => seat.external,
+                (false, Some(owner)) if owner.identity == spec.identity => continue,
+                (false, Some(owner)) => self.place(owner, &ServicePresence::default())?,
+            };
+            if found.as_ref().is_some_and(|other| !spelling::same_name(other, &place)) {
+                return Err(two_places(&place, &found.unwrap_or_default()));
+            }
+            found = Some(place);
+        }
+        Ok(found)
+    }
+
+    /// Others that name its addresses follow it.
+    fn take_seats(&mut self, spec: &ServiceSpec, external: &str) {
+        if !self.context.settings.has_entries() {
+            return;
+        }
+        for family in &spec.families {
+            let Some(address) = frontends::wanted_address(self.context, spec, *family) else { continue };
+            let owner = self.known.owners.of_rule(&spec.identity.name_prefix).flatten();
+            let is_free =
+                |seat: &AddressSeat<'_>| !seat.is_shared && seat.owner.is_none_or(|owner| owner.identity == spec.identity);
+            let key = (address, spec.internal);
+            if self.seats.get(&key).is_none_or(is_free) {
+                self.seats.insert(key, AddressSeat { external: external.to_owned(), owner, is_shared: false });
+            }
+        }
+    }
+
+    fn wrong_place(&self, spec: &ServiceSpec, present: &[&str], place: &str) -> ServiceRefusal {
+        let why = self.obstacle(spec, present, place);
+        let message = format!(
+            "the address that the Service names is on load balancer {place}, which it may not use: {why}; name another address, or let \
+             the entry take the Service"
+        );
+        ServiceRefusal { field: ADDRESS.to_owned(), message }
+    }
+
+    /// Why the Service cannot be on the load balancer.
+    fn obstacle(&self, spec: &ServiceSpec, present: &[&str], external: &str) -> &'static str {
+        let Some(place) = self.entries.iter().position(|entry| entry.is_called(external)) else {
+            return "the configuration has no such entry";
+        };
+        let obstacles = self.candidate(spec, present).obstacles(&self.entries).unwrap_or_default();
+        obstacles.get(place).copied().flatten().map_or("the address that it names is elsewhere", |lost| lost.words())
+    }
+
+    /// Why the Service leaves the load balancer where it is.
+    fn move_reason(&self, spec: &ServiceSpec, presence: &ServicePresence, external: &str) -> Option<String> {
+        let from = presence.same_kind.first().filter(|_| self.context.settings.has_entries())?;
+        let moves = !presence.same_kind.iter().any(|name| spelling::same_name(name, external));
+        let why = || self.obstacle(spec, &presence.all(), from);
+        moves.then(|| format!("Service {} comes from load balancer {from}, since {}", spec.identity.key, why()))
+    }
+}
+
+/// Field of a refusal because of an address.
+const ADDRESS: &str = "azure-load-balancer-ipv4, -ipv6, azure-pip-name or spec.loadBalancerIP";
+
+fn two_places(first: &str, second: &str) -> ServiceRefusal {
+    let message =
+        format!("the addresses that the Service names are on load balancers {second} and {first}; one has to have both");
+    ServiceRefusal { field: ADDRESS.to_owned(), message }
+}

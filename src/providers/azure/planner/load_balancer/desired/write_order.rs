@@ -1,0 +1,82 @@
+//! In which order load balancers are written: none takes an address before the one that had it has given it back. Pure.
+//!
+//! In: the addresses on each load balancer before and after. Out: a wave for each, or those that take addresses of each other in a circle,
+//! and so have to give them back first.
+
+use std::collections::BTreeSet;
+
+use super::frontends::FrontendAddress;
+
+/// Addresses on a load balancer before and after.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AddressChange {
+    pub(super) before: BTreeSet<FrontendAddress>,
+    pub(super) after: BTreeSet<FrontendAddress>,
+    /// Whether it is written.
+    pub(super) is_written: bool,
+}
+
+impl AddressChange {
+    /// Addresses that it has afterwards, had not before, and that `other` had.
+    pub(super) fn taken_from<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a FrontendAddress> {
+        self.after.iter().filter(|address| !self.before.contains(*address) && other.before.contains(*address))
+    }
+
+    fn takes_from(&self, other: &Self) -> bool {
+        self.taken_from(other).next().is_some()
+    }
+}
+
+/// Whether some load balancer takes a private address from another one.
+pub(super) fn moves_private(changes: &[AddressChange]) -> bool {
+    let takes = |taker: &AddressChange, giver: &AddressChange| {
+        taker.taken_from(giver).any(|address| matches!(address, FrontendAddress::Private(_)))
+    };
+    changes.iter().any(|taker| changes.iter().any(|giver| giver.is_written && takes(taker, giver)))
+}
+
+/// The first wave in which a load balancer may be written.
+const FIRST: u8 = 1;
+
+/// A wave for each; `Err`: those that wait for each other.
+pub(super) fn waves(changes: &[AddressChange]) -> Result<Vec<u8>, BTreeSet<usize>> {
+    let givers = |taker: usize| -> Vec<usize> {
+        let is_giver =
+            |other: &usize| *other != taker && changes[*other].is_written && changes[taker].takes_from(&changes[*other]);
+        (0..changes.len()).filter(is_giver).collect()
+    };
+    let givers: Vec<Vec<usize>> = (0..changes.len()).map(givers).collect();
+    let mut waves: Vec<Option<u8>> = vec![None; changes.len()];
+    for _ in 0..changes.len() {
+        for place in 0..changes.len() {
+            let known: Option<Vec<u8>> = givers[place].iter().map(|giver| waves[*giver]).collect();
+            waves[place] = known.map(|known| known.into_iter().max().map_or(FIRST, |last| last.saturating_add(1)));
+        }
+    }
+    let circle: BTreeSet<usize> = (0..waves.len()).filter(|place| waves[*place].is_none()).collect();
+    if circle.is_empty() { Ok(waves.into_iter().flatten().collect()) } else { Err(circle) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(before: &[&str], after: &[&str]) -> AddressChange {
+        let set = |names: &[&str]| names.iter().map(|name| FrontendAddress::Public((*name).to_owned())).collect();
+        AddressChange { before: set(before), after: set(after), is_written: true }
+    }
+
+    #[test]
+    fn who_takes_comes_after_who_gives() {
+        let chain = [change(&["b"], &["a"]), change(&["a"], &[]), change(&[], &["b"]), change(&["x"], &["x", "new"])];
+        assert_eq!(waves(&chain), Ok(vec![2, 1, 3, 1]));
+        let idle = AddressChange { is_written: false, ..change(&["a"], &["a"]) };
+        assert_eq!(waves(&[idle, change(&[], &["a"])]), Ok(vec![1, 1]), "it will be refused");
+    }
+
+    #[test]
+    fn a_circle_is_told_with_those_who_wait_for_it() {
+        let swap = [change(&["a"], &["b"]), change(&["b", "c"], &["a"]), change(&[], &["c"]), change(&[], &[])];
+        assert_eq!(waves(&swap), Err(BTreeSet::from([0, 1, 2])));
+    }
+}

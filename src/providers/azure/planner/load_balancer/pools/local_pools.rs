@@ -1,0 +1,149 @@
+//! Whose pool of its own a back-end pool is, where there are several load balancers. Pure.
+//!
+//! In: Services with such pools, and the Nodes that have endpoints of each. Out: for a pool of a load balancer the Service and the family it is for. The
+//! name alone proves nothing, since two Services may have one name for a pool: every rule that leads to the pool has to be that Service's, too.
+//! Upstream: `pkg/provider/azure_local_services.go`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::endpoint_nodes::EndpointNodes;
+use crate::providers::azure::{
+    arm::{ResourceId, network::ArmLoadBalancer},
+    planner::load_balancer::{
+        naming,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
+    },
+};
+
+/// The pool of a Service for one of its families.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalPool {
+    /// Whose it is.
+    pub service: ServiceIdentity,
+    /// Of its members.
+    pub family: IpFamily,
+    /// Who may be in it, of the Nodes that may be behind load balancers.
+    pub nodes: EndpointNodes,
+}
+
+/// All pools that Services have for themselves.
+#[derive(Debug, Clone, Default)]
+pub struct LocalPools {
+    /// By name in lower case.
+    by_name: BTreeMap<String, Vec<LocalPool>>,
+}
+
+/// The keys of those of these Services that have pools of their own.
+pub fn local_services<'a>(services: impl IntoIterator<Item = &'a ServiceSpec>) -> BTreeSet<String> {
+    services.into_iter().filter(|spec| spec.own_pool).map(|spec| spec.identity.key.clone()).collect()
+}
+
+impl LocalPools {
+    /// Of these Services. `nodes`: by key; pools of a Service that is missing there are left alone.
+    pub fn new<'a>(services: impl IntoIterator<Item = &'a ServiceSpec>, nodes: &BTreeMap<String, EndpointNodes>) -> Self {
+        let mut pools = Self::default();
+        for spec in services.into_iter().filter(|spec| spec.own_pool) {
+            let Some(nodes) = nodes.get(&spec.identity.key) else { continue };
+            for family in &spec.families {
+                let pool = LocalPool { service: spec.identity.clone(), family: *family, nodes: nodes.clone() };
+                pools.by_name.entry(naming::own_pool(&spec.identity, *family)).or_default().push(pool);
+            }
+        }
+        pools
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// What the pool with this id is for, if it is some Service's own.
+    pub fn find(&self, pool: &ResourceId, references: &RuleReferences<'_>) -> Option<&LocalPool> {
+        let candidates = self.by_name.get(&pool.name().to_lowercase())?;
+        let rules = references.to(pool);
+        let is_theirs = |local: &&LocalPool| rules.iter().all(|rule| naming::owns_rule(&local.service, rule));
+        let mut fitting = candidates.iter().filter(is_theirs);
+        let first = fitting.next();
+        // No rule leads to it, and several may mean it.
+        first.filter(|_| fitting.next().is_none())
+    }
+}
+
+/// The names of the rules of a load balancer by the pool that they lead to.
+pub struct RuleReferences<'a> {
+    by_pool: HashMap<String, Vec<&'a str>>,
+}
+
+impl<'a> RuleReferences<'a> {
+    /// Of one load balancer.
+    pub fn of(document: &'a ArmLoadBalancer) -> Self {
+        let mut by_pool: HashMap<String, Vec<&'a str>> = HashMap::new();
+        let rules = document.properties.iter().flat_map(|properties| properties.load_balancing_rules.iter().flatten());
+        for rule in rules {
+            let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
+            if let Some(id) = pool.and_then(|pool| pool.id.as_deref()) {
+                by_pool.entry(id.to_ascii_lowercase()).or_default().push(rule.name.as_deref().unwrap_or_default());
+            }
+        }
+        Self { by_pool }
+    }
+
+    /// The rules that lead to this pool.
+    pub fn to(&self, pool: &ResourceId) -> &[&'a str] {
+        self.by_pool.get(&pool.as_str().to_ascii_lowercase()).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::providers::azure::planner::load_balancer::desired::samples::{load_balancer, network, service};
+
+    fn pool(name: &str) -> ResourceId {
+        ResourceId::parse(&network(&format!("loadBalancers/lb2/backendAddressPools/{name}"))).unwrap()
+    }
+
+    fn document(rules: &[(&str, &str)]) -> ArmLoadBalancer {
+        let rule = |(name, pool_name): &(&str, &str)| json!({"name": name, "properties": {"backendAddressPool": {"id": pool(pool_name).as_str().to_uppercase()}}});
+        let rules: Vec<Value> = rules.iter().map(rule).collect();
+        load_balancer(json!({"name": "lb2", "properties": {"loadBalancingRules": rules}}))
+    }
+
+    #[test]
+    fn a_pool_is_its_services_by_name_and_by_rules() {
+        let web = ServiceSpec { own_pool: true, families: vec![IpFamily::V4, IpFamily::V6], ..service("web") };
+        let odd = ServiceSpec { own_pool: true, ..service("web-ipv6") };
+        let nodes = |name: &str| EndpointNodes::Only(Arc::new([name.to_owned()].into()));
+        let known = BTreeMap::from([(web.identity.key.clone(), nodes("n1")), (odd.identity.key.clone(), nodes("n2"))]);
+        let shared = service("cluster");
+        assert_eq!(local_services([&web, &odd, &shared]).len(), 2);
+        let pools = LocalPools::new([&web, &odd, &shared], &known);
+        let found = |name: &str, rules: &[(&str, &str)]| {
+            let document = document(rules);
+            let found = pools.find(&pool(name), &RuleReferences::of(&document))?;
+            Some((found.service.key.clone(), found.family, found.nodes.contains("n1")))
+        };
+        let rule_of = |spec: &ServiceSpec| format!("{}-TCP-80", spec.identity.name_prefix);
+        let (of_web, of_odd) = (rule_of(&web), rule_of(&odd));
+        let webs = |family| Some(("default/web".to_owned(), family, true));
+        assert_eq!(found("default-web", &[(&of_web, "default-web")]), webs(IpFamily::V4));
+        assert_eq!(found("default-web", &[]), webs(IpFamily::V4), "no rule leads to it yet");
+        assert_eq!(found("default-web", &[("theirs", "default-web")]), None);
+        // The family is that of the Service whose rules lead there, whatever the name ends in.
+        assert_eq!(found("default-web-ipv6", &[(&of_web, "default-web-ipv6")]), webs(IpFamily::V6));
+        let odds = Some(("default/web-ipv6".to_owned(), IpFamily::V4, false));
+        assert_eq!(found("Default-Web-IPv6", &[(&of_odd, "default-web-ipv6")]), odds);
+        assert_eq!(found("default-web-ipv6", &[]), None, "it may be either's");
+        assert_eq!(found("kubernetes", &[]), None);
+    }
+
+    #[test]
+    fn pools_of_a_service_of_whom_nothing_is_known_are_left_alone() {
+        let web = ServiceSpec { own_pool: true, ..service("web") };
+        assert!(LocalPools::new([&web], &BTreeMap::new()).is_empty());
+    }
+}

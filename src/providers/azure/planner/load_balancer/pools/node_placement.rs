@@ -1,0 +1,245 @@
+//! Which Nodes are behind the load balancers of which entry. Pure, and nothing is remembered.
+//!
+//! In: entries, load balancers, and Nodes with their machines' sets and labels. Out: [`NodePlacement`]. A Node whose VM set is the primary one of an entry
+//! with a load balancer is there. Every other one is where a selector matches, or else at an entry without selector: where the pools
+//! show it already, and else where the fewest are. An entry with a load balancer and no Node has all Nodes stand in, so
+//! that its Services are served; where a Node only stands in does not keep it there.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `accommodateNodesByPrimaryVMSet`, `accommodateNodesByNodeSelector`, which remember.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::managed_pool::{self, ManagedPool, PoolScope};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, BackendAddressPool},
+        spelling,
+    },
+    planner::load_balancer::{
+        desired::pool_members::{
+            PoolNode,
+            node_ip::{self, PoolUpdate},
+        },
+        entries::LoadBalancerEntry,
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+    },
+};
+
+/// Why a Node is placed on an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum PlacementReason {
+    PrimaryVmSet,
+    /// A selector matches, or nothing selects it and it was there, or it came where the fewest are.
+    Selector,
+    AlreadyThere,
+    FewestNodes,
+}
+
+/// Which Nodes are behind the load balancers of which entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodePlacement {
+    /// Names of the Nodes of each entry with a load balancer, by its name in lower case.
+    by_entry: BTreeMap<String, BTreeMap<String, PlacementReason>>,
+    /// Nodes of which nobody can tell now where they belong: they stay where they are.
+    waiting: BTreeSet<String>,
+    /// Nodes that no entry takes, although there are load balancers.
+    pub unplaced: BTreeSet<String>,
+}
+
+/// What one entry has.
+struct EntryState<'a> {
+    entry: &'a LoadBalancerEntry,
+    /// Whether it has a load balancer of either kind.
+    exists: bool,
+    /// Addresses that its pools list.
+    listed: BTreeSet<IpAddr>,
+}
+
+impl EntryState<'_> {
+    fn holds(&self, node: &PoolNode) -> bool {
+        node.addresses.iter().any(|address| self.listed.contains(address))
+    }
+}
+
+/// Places Nodes. `hosts`: those that may be behind load balancers. `gone`: load balancers that are about to be deleted.
+pub fn place_nodes(
+    observed: &ObservedNetwork,
+    gone: &[ResourceId],
+    hosts: &[PoolNode],
+    settings: &LoadBalancerSettings,
+) -> NodePlacement {
+    if !settings.has_entries() {
+        return NodePlacement::default();
+    }
+    let states: Vec<EntryState<'_>> =
+        settings.entries.iter().map(|entry| entry_state(entry, observed, gone, settings)).collect();
+    let mut hosts: Vec<&PoolNode> = hosts.iter().filter(|node| node.belongs(settings)).collect();
+    hosts.sort_by(|first, second| first.name.cmp(&second.name));
+    Placing::new(&states, &hosts).place(&hosts)
+}
+
+fn entry_state<'a>(
+    entry: &'a LoadBalancerEntry,
+    observed: &ObservedNetwork,
+    gone: &[ResourceId],
+    settings: &LoadBalancerSettings,
+) -> EntryState<'a> {
+    let is_its = |document: &&ArmLoadBalancer| {
+        let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
+        let is_gone = document.id.as_deref().is_some_and(|id| gone.iter().any(|gone| gone.same_as(id)));
+        entry.is_called(external) && managed_pool::is_managed(document, settings) && !is_gone
+    };
+    let documents: Vec<&ArmLoadBalancer> = observed.load_balancers.iter().filter(is_its).collect();
+    let listed = documents.iter().flat_map(|document| managed_pool::cluster_addresses(document, settings)).collect();
+    EntryState { entry, exists: !documents.is_empty(), listed }
+}
+
+/// Nodes are placed one after the other.
+struct Placing<'s, 'e> {
+    states: &'s [EntryState<'e>],
+    /// Whether all Nodes that are in pools are in those of this entry.
+    is_full: Vec<bool>,
+    /// Whether a Node is there that does not belong there, so that all only stand in.
+    has_stand_ins: Vec<bool>,
+    placed: Vec<BTreeMap<String, PlacementReason>>,
+}
+
+/// Where a Node may be.
+enum Choice {
+    Primary(usize),
+    OneOf(Vec<usize>),
+}
+
+impl<'s, 'e> Placing<'s, 'e> {
+    fn new(states: &'s [EntryState<'e>], hosts: &[&PoolNode]) -> Self {
+        let seated: Vec<&&PoolNode> = hosts.iter().filter(|node| states.iter().any(|state| state.holds(node))).collect();
+        let is_full = states.iter().map(|state| seated.iter().all(|node| state.holds(node))).collect();
+        let mut placing = Self { states, is_full, has_stand_ins: Vec::new(), placed: vec![BTreeMap::new(); states.len()] };
+        let belongs = |node: &PoolNode, place: usize| match placing.choice(node) {
+            Choice::Primary(primary) => primary == place,
+            Choice::OneOf(places) => places.contains(&place),
+        };
+        let stands_in = |place: usize| {
+            seated.iter().any(|node| states[place].holds(node) && !node.is_unlocated && !belongs(node, place))
+        };
+        placing.has_stand_ins = (0..states.len()).map(stands_in).collect();
+        placing
+    }
+
+    fn choice(&self, node: &PoolNode) -> Choice {
+        let open = || self.states.iter().enumerate().filter(|(_, state)| state.exists);
+        let is_primary = |state: &EntryState<'_>| {
+            node.vm_set.as_deref().is_some_and(|set| spelling::same_name(set, &state.entry.primary_vm_set))
+        };
+        if let Some((place, _)) = open().find(|(_, state)| is_primary(state)) {
+            return Choice::Primary(place);
+        }
+        let selects = |state: &EntryState<'_>| {
+            state.entry.node_selector.as_ref().is_some_and(|selector| selector.matches(&node.labels))
+        };
+        let selected: Vec<usize> = open().filter(|(_, state)| selects(state)).map(|(place, _)| place).collect();
+        let unselective = || open().filter(|(_, state)| state.entry.node_selector.is_none()).map(|(place, _)| place);
+        Choice::OneOf(if selected.is_empty() { unselective().collect() } else { selected })
+    }
+
+    /// Of those where the Node may be and is, the one where it does not merely stand in.
+    fn kept(&self, node: &PoolNode, places: &[usize]) -> Option<usize> {
+        let held = places.iter().copied().filter(|place| self.states[*place].holds(node));
+        held.min_by_key(|place| (self.has_stand_ins[*place], self.is_full[*place], *place))
+    }
+
+    fn place(mut self, hosts: &[&PoolNode]) -> NodePlacement {
+        let mut placement = NodePlacement::default();
+        let mut new = Vec::new();
+        for node in hosts {
+            match self.choice(node) {
+                _ if node.is_unlocated => _ = placement.waiting.insert(node.name.clone()),
+                Choice::Primary(place) => self.add(place, node, PlacementReason::PrimaryVmSet),
+                Choice::OneOf(places) => match self.kept(node, &places) {
+                    Some(place) => self.add(place, node, self.reason(place, PlacementReason::AlreadyThere)),
+                    None => new.push((node, places)),
+                },
+            }
+        }
+        for (node, places) in new {
+            match places.iter().copied().min_by_key(|place| (self.placed[*place].len(), *place)) {
+                Some(place) => self.add(place, node, self.reason(place, PlacementReason::FewestNodes)),
+                None if self.states.iter().any(|state| state.exists) => _ = placement.unplaced.insert(node.name.clone()),
+                None => {}
+            }
+        }
+        let existing = self.states.iter().zip(self.placed).filter(|(state, _)| state.exists);
+        placement.by_entry = existing.map(|(state, nodes)| (state.entry.name.to_lowercase(), nodes)).collect();
+        placement
+    }
+
+    fn reason(&self, place: usize, otherwise: PlacementReason) -> PlacementReason {
+        if self.states[place].entry.node_selector.is_some() { PlacementReason::Selector } else { otherwise }
+    }
+
+    fn add(&mut self, place: usize, node: &PoolNode, reason: PlacementReason) {
+        self.placed[place].insert(node.name.clone(), reason);
+    }
+}
+
+impl NodePlacement {
+    /// Who joins a pool and who may stay in it. `hosts`: those that may be behind load balancers; `all`: every Node.
+    pub fn of_pool<'n>(
+        &self,
+        scope: &PoolScope,
+        hosts: &'n [PoolNode],
+        all: &'n [PoolNode],
+    ) -> (Vec<&'n PoolNode>, Vec<&'n PoolNode>) {
+        let PoolScope::Entry(entry) = scope else { return (hosts.iter().collect(), all.iter().collect()) };
+        let own = self.by_entry.get(&entry.to_lowercase()).filter(|own| !own.is_empty());
+        let joins =
+            |node: &&PoolNode| own.is_none_or(|own| own.contains_key(&node.name)) && !self.waiting.contains(&node.name);
+        let names: BTreeSet<&str> = hosts.iter().map(|node| node.name.as_str()).collect();
+        let is_free = |node: &&PoolNode| !names.contains(node.name.as_str()) || self.waiting.contains(&node.name);
+        (hosts.iter().filter(joins).collect(), all.iter().filter(|node| is_free(node) || joins(node)).collect())
+    }
+
+    /// What has to become of a pool. `document`: the pool as it is; `hosts` and `all` as above.
+    pub fn update(
+        &self,
+        pool: &ManagedPool,
+        document: &BackendAddressPool,
+        (hosts, all): (&[PoolNode], &[PoolNode]),
+        settings: &LoadBalancerSettings,
+    ) -> PoolUpdate {
+        if let PoolScope::Service(endpoints) = &pool.scope {
+            let has_endpoints = |node: &&PoolNode| endpoints.contains(&node.name);
+            let (joining, staying) = (hosts.iter().filter(has_endpoints), all.iter().filter(has_endpoints));
+            return node_ip::own_pool(document, pool.family, joining, staying, settings);
+        }
+        let (joining, staying) = self.of_pool(&pool.scope, hosts, all);
+        node_ip::pool(document, joining, staying, settings)
+    }
+
+    /// Why a pool has its members.
+    pub fn reason(&self, scope: &PoolScope) -> Option<String> {
+        let PoolScope::Entry(entry) = scope else { return None };
+        let own = self.by_entry.get(&entry.to_lowercase())?;
+        if own.is_empty() {
+            return Some(format!("no Node is placed on entry {entry}, so that all stand in"));
+        }
+        let mut counts: BTreeMap<PlacementReason, usize> = BTreeMap::new();
+        own.values().for_each(|reason| *counts.entry(*reason).or_default() += 1);
+        let words = |(reason, count): (&PlacementReason, &usize)| match reason {
+            PlacementReason::PrimaryVmSet => format!("{count} by primaryVMSet"),
+            PlacementReason::Selector => format!("{count} by nodeSelector"),
+            PlacementReason::AlreadyThere => format!("{count} that were there"),
+            PlacementReason::FewestNodes => format!("{count} where the fewest were"),
+        };
+        let counts: Vec<String> = counts.iter().map(words).collect();
+        Some(format!("Nodes of entry {entry}: {}", counts.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

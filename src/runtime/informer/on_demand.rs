@@ -1,0 +1,130 @@
+//! An informer that lists and watches only once somebody needs its objects: most clusters never pay for it.
+//!
+//! In: an [`Informer`] with its subscribers, and the first call of [`OnDemandInformer::demand`]. Out: the store, which fills from then on. It is
+//! never stopped again before the process ends: whoever needed it once may do so again after a change of the configuration.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use super::{Informer, ObjectChange};
+use crate::{
+    metrics::Metrics,
+    runtime::{
+        shutdown::Shutdown,
+        store::{InformerStore, WatchStatus},
+    },
+};
+
+/// Starts the informer with one more subscriber.
+type Starter<K> = Box<dyn FnOnce(Box<dyn Fn(&ObjectChange<K>) + Send + Sync>) + Send>;
+
+/// See the module. Clones are the same.
+pub struct OnDemandInformer<K> {
+    inner: Arc<OnDemandState<K>>,
+}
+
+struct OnDemandState<K> {
+    store: InformerStore<K>,
+    /// `None`: it runs, or there is nothing behind it.
+    starter: Mutex<Option<Starter<K>>>,
+    demanded: OnceLock<()>,
+}
+
+impl<K> Clone for OnDemandInformer<K> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+/// Nothing is behind it: its store stays empty and is never synced.
+impl<K> Default for OnDemandInformer<K> {
+    fn default() -> Self {
+        Self::over(InformerStore::default(), None)
+    }
+}
+
+impl<K> OnDemandInformer<K> {
+    fn over(store: InformerStore<K>, starter: Option<Starter<K>>) -> Self {
+        Self { inner: Arc::new(OnDemandState { store, starter: Mutex::new(starter), demanded: OnceLock::new() }) }
+    }
+
+    /// The store, which fills from now on. `handler` is told of changes if this is the first demand, and of no later one.
+    pub fn demand(&self, handler: impl Fn(&ObjectChange<K>) + Send + Sync + 'static) -> InformerStore<K> {
+        let _ = self.inner.demanded.set(());
+        let starter = self.starter().take();
+        if let Some(start) = starter {
+            start(Box::new(handler));
+        }
+        self.inner.store.clone()
+    }
+
+    /// How the watch is doing and how many objects there are; `None`: nobody has needed them yet.
+    pub fn status(&self) -> Option<(WatchStatus, usize)> {
+        self.inner.demanded.get().map(|()| (self.inner.store.status(), self.inner.store.len()))
+    }
+
+    /// The store, whether it fills or not.
+    pub fn store(&self) -> InformerStore<K> {
+        self.inner.store.clone()
+    }
+
+    fn starter(&self) -> MutexGuard<'_, Option<Starter<K>>> {
+        self.inner.starter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> OnDemandInformer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    /// Over `informer`, which is started with the rest once somebody needs it.
+    pub fn new(informer: Informer<K>, client: kube::Client, shutdown: &Shutdown, metrics: Arc<Metrics>) -> Self {
+        let (store, shutdown) = (informer.store(), shutdown.clone());
+        let start: Starter<K> = Box::new(move |handler| {
+            let mut informer = informer;
+            informer.subscribe(handler);
+            informer.start(client, &shutdown, metrics);
+        });
+        Self::over(store, Some(start))
+    }
+
+    /// Over objects that are there already, for tests.
+    pub fn of(objects: impl IntoIterator<Item = K>) -> Self {
+        Self::over(InformerStore::of(objects), None)
+    }
+}
+
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+    use crate::{runtime::clock::Clock, sandbox::api_server::ApiServer};
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_listed_before_somebody_needs_it() {
+        let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some("shop".into());
+        server.create(&namespace);
+        let (shutdown, seen) = (Shutdown::new(), Arc::new(Mutex::new(Vec::new())));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let informer = OnDemandInformer::new(Informer::<Namespace>::new(|_| ()), server.client(), &shutdown, metrics);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!((informer.status(), informer.store().len()), (None, 0));
+
+        let told = Arc::clone(&seen);
+        let store = informer.demand(move |change| told.lock().unwrap().push(change.object().metadata.name.clone()));
+        informer.demand(|_| unreachable!("it runs already")).synced().await;
+        assert!(seen.lock().unwrap().contains(&Some("shop".to_owned())));
+        assert!(informer.status().is_some_and(|(status, objects)| status.synced && objects == store.len()));
+    }
+}

@@ -1,0 +1,329 @@
+//! Pools of Services with policy `Local` among several load balancers: they follow endpoints, seldom and in the end always.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use cloud_controller_manager::sandbox::azure::{
+    AzureOptions, Class, Crash, Fault, RequestRecord,
+    topology::{PoolKind, Topology},
+};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    cluster::{Cluster, Life, alone},
+    services::{dual_stack, external, local},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// `loadBalancerBackendPoolUpdateIntervalInSeconds`, and a moment in which what has gathered is written.
+const INTERVAL: Duration = Duration::from_secs(30);
+const AFTER_INTERVAL: Duration = Duration::from_secs(45);
+
+fn cluster(nodes: u32) -> Cluster {
+    let topology = Topology::new().dual_stack().pools(PoolKind::Uniform, 1, nodes);
+    let entries = json!([{"name": "kubernetes", "primaryVMSet": "none"}, {"name": "lb2", "primaryVMSet": "nobody"}]);
+    let cluster = Cluster::new(topology, AzureOptions::default());
+    cluster
+        .configured("loadBalancerBackendPoolConfigurationType", "nodeIP")
+        .configured("multipleStandardLoadBalancerConfigurations", entries)
+}
+
+/// A slice with an endpoint on each of these Nodes, in the place of the one of the same number.
+fn slice(cluster: &Cluster, service: &str, number: u32, nodes: &[&str]) {
+    let name = format!("{service}-{number}");
+    let endpoints: Vec<_> = nodes.iter().map(|node| json!({"addresses": ["10.244.0.9"], "nodeName": node})).collect();
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "metadata": {"namespace": "default", "name": name, "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "endpoints": endpoints, "ports": [],
+    }))
+    .unwrap();
+    match cluster.server.get::<EndpointSlice>("default", &name) {
+        Some(_) => drop(cluster.server.update_with("default", &name, |there: &mut EndpointSlice| {
+            there.endpoints.clone_from(&slice.endpoints);
+        })),
+        None => drop(cluster.server.create(&slice)),
+    }
+}
+
+fn nodes(cluster: &Cluster) -> Vec<String> {
+    cluster.server.list::<Node>().into_iter().filter_map(|node| node.metadata.name).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Names of the entries of each pool, by the pool's name.
+fn pools(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
+    let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+    let pools = balancers.iter().flat_map(|balancer| list(&balancer["properties"]["backendAddressPools"]));
+    let names = |pool: &Value| {
+        let entries = list(&pool["properties"]["loadBalancerBackendAddresses"]);
+        entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect()
+    };
+    pools.map(|pool| (pool["name"].as_str().unwrap().to_owned(), names(pool))).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The Services are there with one endpoint each, on the first Node.
+async fn served(nodes_there: u32, services: &[Service]) -> (Cluster, Life, Vec<String>) {
+    let cluster = cluster(nodes_there);
+    let names = nodes(&cluster);
+    for service in services {
+        slice(&cluster, service.metadata.name.as_deref().unwrap(), 1, &[&names[0]]);
+        cluster.create(service);
+    }
+    let life = cluster.start();
+    cluster.until_ready(10 * MINUTE).await;
+    cluster.settle().await;
+    cluster.azure().clear_requests();
+    (cluster, life, names)
+}
+
+fn is_write(request: &RequestRecord) -> bool {
+    matches!(request.class, Class::Write | Class::Delete)
+}
+
+#[test]
+fn a_storm_of_endpoints_costs_one_write_for_each_pool_and_interval() {
+    alone(async {
+        let services: Vec<Service> = (0..50).map(|number| local(&format!("web-{number}"))).collect();
+        let (cluster, life, nodes) = served(8, &services).await;
+        let (mut random, minutes) = (SmallRng::seed_from_u64(7), 3);
+        let mut last: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let start = Instant::now();
+        for _ in 0..1_000 * minutes {
+            let (service, some) = (random.random_range(0..50), random.random_range(0..4));
+            let on: Vec<usize> = (0..some).map(|_| random.random_range(0..nodes.len())).collect();
+            let names: Vec<&str> = on.iter().map(|node| nodes[*node].as_str()).collect();
+            slice(&cluster, &format!("web-{service}"), 1, &names);
+            last.insert(service, on);
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+        let stormed = start.elapsed();
+        cluster.quiet_for(4 * INTERVAL).await;
+
+        let requests = cluster.azure().requests();
+        let mut written: BTreeMap<String, Vec<Instant>> = BTreeMap::new();
+        for request in requests.iter().filter(|request| is_write(request)) {
+            assert!(request.path.contains("/backendAddressPools/"), "nothing else is written: {}", request.path);
+            written.entry(request.path.clone()).or_default().push(request.at);
+        }
+        let most = written.values().map(Vec::len).max().unwrap();
+        let intervals = usize::try_from(stormed.as_secs() / INTERVAL.as_secs()).unwrap() + 1;
+        let all: usize = written.values().map(Vec::len).sum();
+        println!("{all} writes of {} pools for 3000 changes in {stormed:?}; at most {most} of one", written.len());
+        assert!(most <= intervals, "{most} writes of a pool in {intervals} intervals");
+        for (pool, times) in &written {
+            // Writes of a load balancer queue up behind each other, so that one may be late and the next one not.
+            let close = times.windows(3).find(|three| three[2] - three[0] < INTERVAL);
+            assert_eq!(close, None, "{pool} is written more than once in an interval");
+        }
+        let there = pools(&cluster);
+        for (service, on) in last {
+            let expected: BTreeSet<String> = on.iter().map(|node| nodes[*node].clone()).collect();
+            assert_eq!(there[&format!("default-web-{service}")], expected, "web-{service}");
+        }
+        life.stop().await;
+    });
+}
+
+#[test]
+fn slices_come_and_go_and_a_pool_lists_the_nodes_of_all() {
+    alone(async {
+        let (cluster, life, names) = served(3, &[local("web"), external("other")]).await;
+        let [a, b, c] = [0, 1, 2].map(|at| names[at].as_str());
+        assert_eq!(pools(&cluster)["default-web"], set(&[a]));
+        let after = async |step: &str, expected: &[&str]| {
+            tokio::time::sleep(AFTER_INTERVAL).await;
+            assert_eq!(pools(&cluster)["default-web"], set(expected), "{step}");
+        };
+        slice(&cluster, "web", 2, &[b]);
+        after("a second slice", &[a, b]).await;
+        slice(&cluster, "web", 1, &[b, c]);
+        after("two slices on one node", &[b, c]).await;
+        slice(&cluster, "web", 1, &[]);
+        after("endpoints went", &[b]).await;
+        slice(&cluster, "web", 2, &[]);
+        after("slices without endpoints", &[]).await;
+        cluster.server.delete::<EndpointSlice>("default", "web-1");
+        cluster.server.delete::<EndpointSlice>("default", "web-2");
+        after("no slice at all", &[a, b, c]).await;
+        let writes = cluster.writes();
+        assert!(writes.iter().all(|write| write.contains("/backendAddressPools/default-web")), "{writes:?}");
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_change_of_the_policy_makes_and_removes_the_pool() {
+    alone(async {
+        let (cluster, life, names) = served(2, &[local("web"), external("other")]).await;
+        let policy = |policy: &str| {
+            cluster.change("web", |service| {
+                service.spec.as_mut().unwrap().external_traffic_policy = Some(policy.to_owned());
+            });
+        };
+        policy("Cluster");
+        cluster.quiet_for(2 * MINUTE).await;
+        assert!(!pools(&cluster).contains_key("default-web"), "{:?}", pools(&cluster));
+        policy("Local");
+        cluster.quiet_for(2 * MINUTE).await;
+        assert_eq!(pools(&cluster)["default-web"], set(&[&names[0]]));
+        cluster.delete("web");
+        cluster.quiet_for(2 * MINUTE).await;
+        assert!(cluster.service("web").is_none() && !pools(&cluster).contains_key("default-web"));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_dual_stack_service_has_a_pool_of_each_family() {
+    alone(async {
+        let mut dual = dual_stack("web");
+        dual.spec.as_mut().unwrap().external_traffic_policy = Some("Local".to_owned());
+        dual.spec.as_mut().unwrap().health_check_node_port = Some(31_000);
+        let (cluster, life, names) = served(2, &[dual]).await;
+        slice(&cluster, "web", 1, &[&names[1]]);
+        tokio::time::sleep(AFTER_INTERVAL).await;
+        let there = pools(&cluster);
+        assert_eq!((&there["default-web"], &there["default-web-ipv6"]), (&set(&[&names[1]]), &set(&[&names[1]])));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn what_moved_while_nobody_looked_is_found_at_the_start() {
+    alone(async {
+        let (cluster, life, names) = served(3, &[local("web")]).await;
+        life.stop().await;
+        slice(&cluster, "web", 1, &[&names[2]]);
+        let life = cluster.start();
+        cluster.settle().await;
+        assert_eq!(pools(&cluster)["default-web"], set(&[&names[2]]));
+        assert_eq!(cluster.writes().len(), 1, "{:?}", cluster.writes());
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_crash_at_any_request_leaves_nothing_wrong() {
+    for when in [Crash::Before, Crash::After] {
+        for nth in 1.. {
+            let has_crashed = alone(async {
+                let (cluster, life, names) = served(3, &[local("web"), local("api")]).await;
+                life.wire.cut_at(nth, when);
+                slice(&cluster, "web", 1, &[&names[1], &names[2]]);
+                slice(&cluster, "api", 1, &[&names[2]]);
+                tokio::time::sleep(AFTER_INTERVAL).await;
+                let has_crashed = life.wire.is_cut();
+                life.kill();
+                let life = cluster.start();
+                cluster.quiet_for(2 * MINUTE).await;
+                let there = pools(&cluster);
+                assert_eq!(there["default-web"], set(&[&names[1], &names[2]]), "crash {when:?} request {nth}");
+                assert_eq!(there["default-api"], set(&[&names[2]]), "crash {when:?} request {nth}");
+                cluster.azure().clear_requests();
+                cluster.quiet_for(2 * MINUTE).await;
+                assert_eq!(cluster.writes(), [""; 0], "crash {when:?} request {nth}");
+                life.stop().await;
+                has_crashed
+            });
+            if !has_crashed {
+                assert!(nth > 2, "{nth} requests");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pool_is_tried_until_azure_shows_it() {
+    for (status, code, times) in
+        [(429, "TooManyRequests", 3), (412, "PreconditionFailed", 3), (500, "InternalServerError", 9)]
+    {
+        alone(async {
+            let (cluster, life, names) = served(2, &[local("web"), local("api")]).await;
+            let pool = "*/backendAddressPools/default-web";
+            cluster.azure().add_fault(Fault::refuse(status, code).method("PUT").path(pool).times(times));
+            slice(&cluster, "web", 1, &[&names[1]]);
+            slice(&cluster, "api", 1, &[&names[1]]);
+            tokio::time::sleep(AFTER_INTERVAL).await;
+            // A quota is everybody's.
+            let is_followed = pools(&cluster)["default-api"] == set(&[&names[1]]);
+            assert!(is_followed || status == 429, "{code}: another pool does not wait");
+            cluster.settle().await;
+            for name in ["default-web", "default-api"] {
+                assert_eq!(pools(&cluster)[name], set(&[&names[1]]), "{code}");
+            }
+            let writes = cluster.writes();
+            assert!(writes.iter().all(|write| write.contains("/backendAddressPools/")), "{code}: {writes:?}");
+            life.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_is_told_to_its_service() {
+    alone(async {
+        let (cluster, life, names) = served(2, &[local("web"), local("api")]).await;
+        let pool = "*/backendAddressPools/default-web";
+        cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("PUT").path(pool).lasting(5 * MINUTE));
+        slice(&cluster, "web", 1, &[&names[1]]);
+        slice(&cluster, "api", 1, &[&names[1]]);
+        tokio::time::sleep(AFTER_INTERVAL).await;
+        let told = |name: &str| {
+            let about = cluster.warnings(name).into_iter();
+            about.filter(|(reason, _)| reason == "LoadBalancerBackendPoolUpdateFailed").count()
+        };
+        assert!(told("web") > 0 && told("api") == 0, "{:?}", cluster.warnings("web"));
+        cluster.settle().await;
+        assert_eq!(pools(&cluster)["default-web"], set(&[&names[1]]));
+        life.stop().await;
+    });
+}
+
+/// The labels of a Namespace decide, and a change of them moves its Services without anybody touching those.
+#[test]
+fn a_label_of_a_namespace_moves_its_services() {
+    alone(async {
+        let entries = json!([
+            {"name": "kubernetes", "primaryVMSet": "none"},
+            {"name": "lb2", "primaryVMSet": "nobody", "serviceNamespaceSelector": {"matchLabels": {"tier": "gold"}}},
+        ]);
+        let cluster = cluster(2).configured("multipleStandardLoadBalancerConfigurations", entries);
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(10 * MINUTE).await;
+        let balancers = || -> Vec<String> {
+            let documents = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+            documents.iter().map(|balancer| balancer["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(balancers(), ["kubernetes"]);
+        let label = |key: &str| {
+            cluster.server.update_with("", "default", |namespace: &mut Namespace| {
+                let labels = namespace.metadata.labels.get_or_insert_default();
+                labels.insert(key.to_owned(), "gold".to_owned());
+            });
+        };
+        cluster.azure().clear_requests();
+        label("unread");
+        cluster.quiet_for(2 * MINUTE).await;
+        assert_eq!(cluster.writes(), [""; 0]);
+        label("tier");
+        cluster.quiet_for(2 * MINUTE).await;
+        assert_eq!(balancers(), ["lb2"]);
+        life.stop().await;
+    });
+}
