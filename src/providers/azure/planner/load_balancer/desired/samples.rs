@@ -101,6 +101,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         additional_ips: Vec::new(),
         access: AccessControl::default(),
         mode: None,
+        private_link: None,
         status_addresses: Vec::new(),
     }
 }

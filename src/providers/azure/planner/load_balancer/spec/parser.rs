@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
 use super::{
     IpFamily, PerFamily, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses,
     ports::{self, ParsedPorts, PortContext},
+    private_link::{self, PrivateLinkContext},
     public_ip,
     reader::{SpecReader, refusal},
 };
@@ -15,7 +16,7 @@ use crate::providers::azure::{
     planner::load_balancer::{
         annotations::{
             ALLOWED_SERVICE_TAGS, AnnotatedPorts, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
-            INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
+            INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
         },
         naming,
         settings::LoadBalancerSettings,
@@ -71,6 +72,14 @@ fn assemble(
         internal,
         effective: PerFamily { v4: decides(IpFamily::V4), v6: decides(IpFamily::V6) },
     };
+    let subnet = subnet(reading, internal);
+    let context = PrivateLinkContext {
+        internal,
+        floating_ip,
+        families: &families,
+        subnet: subnet.as_deref().map(|subnet| (INTERNAL_SUBNET.key, subnet)),
+    };
+    let private_link = private_link::private_link(reading, fields, settings, &context);
     ServiceSpec {
         identity: identity_of(service),
         internal,
@@ -81,13 +90,14 @@ fn assemble(
         idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),
         tcp_reset: !reading.is(&DISABLE_TCP_RESET),
         floating_ip,
-        subnet: subnet(reading, internal),
+        subnet,
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
         public_ip,
         additional_ips: addresses::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
+        private_link,
         status_addresses: status_addresses(service),
     }
 }
@@ -149,10 +159,6 @@ pub fn status_addresses(service: &Service) -> Vec<std::net::IpAddr> {
 fn warn_ignored_keys(reading: &mut SpecReader<'_>) {
     if SHARED_SECURITY_RULE.is_given(reading.annotations) {
         reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
-    }
-    if reading.is(&PLS_CREATE) {
-        reading
-            .without_effect(PLS_CREATE.key, "private link services are not written yet; one that is there is left as it is");
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
+use super::PrivateLinkSpec;
 use crate::providers::azure::arm::ResourceId;
 
 /// An IP family.
@@ -196,6 +197,8 @@ pub struct ServiceSpec {
     pub access: AccessControl,
     /// `azure-load-balancer-mode`, for basic load balancers.
     pub mode: Option<String>,
+    /// The private link service in front of its IPv4 front end.
+    pub private_link: Option<PrivateLinkSpec>,
     /// Addresses in the Service's status.
     pub status_addresses: Vec<IpAddr>,
 }
@@ -240,6 +243,8 @@ pub mod reason {
     pub const IGNORED_CONFIGURATION: &str = "IgnoredConfiguration";
     /// A restriction that cannot be read, and restricts therefore.
     pub const UNREADABLE_RESTRICTION: &str = "UnreadableRestriction";
+    /// A health probe that nobody can answer.
+    pub const UNANSWERED_PROBE: &str = "UnansweredHealthProbe";
     /// A key that nothing reads.
     pub const UNKNOWN_ANNOTATION: &str = "UnknownAnnotation";
 }
