@@ -12,6 +12,7 @@ mod newcomers;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
+mod private_links;
 mod progress;
 mod security_group;
 mod shared_write;
@@ -30,6 +31,7 @@ use self::{
     newcomers::Newcomers,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
+    private_links::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
     stage_context::{StageContext, StageInput},
 };
@@ -121,16 +123,20 @@ impl AzureLoadBalancers {
         } = parts;
         let events = events.for_component(COMPONENT);
         let settings = Arc::new(LoadBalancerSettings::new(config, cluster));
-        let observer =
-            NetworkObserver::new(network.clone(), Arc::clone(&settings), CacheLifetimes::from_config(config), clock);
+        let observer = NetworkObserver::new(
+            (network.clone(), compute.clone()),
+            Arc::clone(&settings),
+            CacheLifetimes::from_config(config),
+            clock,
+        );
         let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
         let migrate = config.enable_migrate_to_ip_based_backend_pool_api;
         let context = StageContext {
             service_index: ServiceIndex::new(Arc::clone(&settings), services, nodes),
-            writer: NetworkWriter::new(Arc::clone(&observer), network.clone()),
+            writer: NetworkWriter::new(Arc::clone(&observer), (network.clone(), compute.clone())),
             inventory: Arc::clone(&inventory),
             backend_pools: BackendPoolSyncer::new(
-                compute,
+                compute.clone(),
                 network.clone(),
                 inventory,
                 Arc::clone(&settings),
@@ -139,6 +145,8 @@ impl AzureLoadBalancers {
             )
             .into(),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
+            compute,
+            private_links: PrivateLinkState::default(),
             zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),

@@ -75,7 +75,8 @@ impl PrivateLinkService {
 
     /// The front ends that it leads to.
     pub fn frontends(&self) -> impl Iterator<Item = &str> {
-        let listed = self.properties.iter().flat_map(|properties| properties.load_balancer_frontend_ip_configurations.iter());
+        let listed =
+            self.properties.iter().flat_map(|properties| properties.load_balancer_frontend_ip_configurations.iter());
         listed.flatten().filter_map(|frontend| frontend.id.as_deref())
     }
 

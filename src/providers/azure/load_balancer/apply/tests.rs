@@ -67,8 +67,13 @@ fn cloud() -> Cloud {
     };
     let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
     let settings = Arc::new(LoadBalancerSettings::new(&config, "kubernetes"));
-    let observer = NetworkObserver::new(client.clone(), Arc::clone(&settings), CacheLifetimes::from_config(&config), clock);
-    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), client), world, observer, settings }
+    let observer = NetworkObserver::new(
+        (client.clone(), client.clone()),
+        Arc::clone(&settings),
+        CacheLifetimes::from_config(&config),
+        clock,
+    );
+    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), (client.clone(), client)), world, observer, settings }
 }
 
 impl Cloud {
@@ -155,8 +160,9 @@ impl Cloud {
     fn another_process(&self) -> Self {
         let client = self.writer.client.clone();
         let lifetimes = CacheLifetimes::from_config(&AzureConfig::default());
-        let observer = NetworkObserver::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
-        let writer = NetworkWriter::new(Arc::clone(&observer), client);
+        let observer =
+            NetworkObserver::new((client.clone(), client.clone()), Arc::clone(&self.settings), lifetimes, Clock::System);
+        let writer = NetworkWriter::new(Arc::clone(&observer), (client.clone(), client));
         Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
     }
 
@@ -169,7 +175,7 @@ impl Cloud {
     async fn check(&self) {
         let known = self.look().await;
         let fresh = NetworkObserver::new(
-            self.writer.client.clone(),
+            (self.writer.client.clone(), self.writer.client.clone()),
             Arc::clone(&self.settings),
             CacheLifetimes::from_config(&AzureConfig::default()),
             Clock::System,

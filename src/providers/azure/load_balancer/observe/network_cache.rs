@@ -15,6 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 mod event_order;
+mod private_links;
 mod types;
 mod write_back;
 
@@ -129,6 +130,7 @@ impl NetworkCache {
         let subnets: BTreeSet<String> = query.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
         let mut needed = vec![NetworkCacheKey::LoadBalancers];
         needed.extend(groups.into_iter().cloned().map(NetworkCacheKey::PublicIps));
+        needed.extend(query.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks));
         needed.extend(self.security_group.is_some().then_some(NetworkCacheKey::SecurityGroup));
         needed.extend(subnets.into_iter().map(NetworkCacheKey::Subnet));
         needed
@@ -138,6 +140,7 @@ impl NetworkCache {
         let lifetime = match what {
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.lifetimes.load_balancers,
             NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => self.lifetimes.public_ips,
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => self.lifetimes.private_links,
             NetworkCacheKey::SecurityGroup => self.lifetimes.security_group,
             NetworkCacheKey::Subnet(_) => self.lifetimes.subnets,
         };
@@ -177,7 +180,7 @@ impl NetworkCache {
     }
 
     fn is_unlisted(&self, key: &NetworkCacheKey) -> bool {
-        matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.unlisted.contains(id))
+        single(key).is_some_and(|id| self.unlisted.contains(id))
     }
 
     /// Whether nothing is known of a document that may be there.
@@ -186,6 +189,7 @@ impl NetworkCache {
         let is_known = match expected {
             ExpectedDocument::LoadBalancer(_) => self.load_balancer(id).is_some(),
             ExpectedDocument::PublicIp(_) => self.public_ip(id).is_some(),
+            ExpectedDocument::PrivateLink(_) => self.private_link(id).is_some(),
         };
         !is_known && !self.is_absent(&expected.cache_key(), id, asked, now)
     }
@@ -209,6 +213,7 @@ impl NetworkCache {
             self.invalidated.retain(|key, _| !what.covers(key));
             match &what {
                 NetworkCacheKey::PublicIps(group) => self.drop_group(group),
+                NetworkCacheKey::PrivateLinks(group) => self.drop_links(group),
                 NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
                 _ => {}
             }
@@ -238,6 +243,18 @@ impl NetworkCache {
             (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
                 found = false;
                 self.drop_group(group);
+            }
+            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::PrivateLinks(list)) => {
+                lacking = self.set_listed_links(list, group, since);
+            }
+            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::GroupMissing(_)) => {
+                found = false;
+                self.set_no_links(group);
+            }
+            (NetworkCacheKey::PrivateLink(id), NetworkReadResult::PrivateLink(document)) => {
+                let found = document.is_some();
+                let change = |known: &mut ObservedNetwork| set(&mut known.private_links.services, id, document);
+                return self.record_single(id, (since, at, found), &what, change);
             }
             (NetworkCacheKey::LoadBalancer(id), NetworkReadResult::LoadBalancer(document)) => {
                 let found = document.is_some();
@@ -271,7 +288,7 @@ impl NetworkCache {
 
     /// A list lacks it.
     fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
-        if let NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) = &what {
+        if let Some(id) = single(&what) {
             self.unlisted.insert(id.clone());
             self.invalidate(what);
         }
@@ -335,13 +352,14 @@ impl NetworkCache {
         let order = &self.order;
         let is_newer = |id: &ResourceId| order.is_newer(id, since);
         self.invalidated.retain(|key, tick| {
-            let untold = matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
+            let untold = single(key).is_some_and(is_newer);
             *tick > since || untold || !what.covers(key)
         });
         let keys = &self.invalidated;
         let is_doubted = |id: &ResourceId| {
             keys.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
                 || keys.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
+                || keys.contains_key(&NetworkCacheKey::PrivateLink(id.clone()))
         };
         self.unlisted.retain(is_doubted);
     }
@@ -389,6 +407,14 @@ impl NetworkCache {
     }
 }
 
+/// The one document that is read.
+fn single(what: &NetworkCacheKey) -> Option<&ResourceId> {
+    match what {
+        NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
+        _ => None,
+    }
+}
+
 fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<Box<D>>) {
     match document {
         Some(document) => documents::put(list, id, *document),
@@ -418,6 +444,10 @@ impl NetworkCache {
                 let etag = self.public_ip(id).map(|known| known.etag.clone());
                 (etag, self.stale_etags.contains_key(id), id.parent().map(NetworkCacheKey::PublicIps))
             }
+            NetworkCacheKey::PrivateLink(id) => {
+                let etag = self.private_link(id).map(|known| known.etag.clone());
+                (etag, false, id.parent().map(NetworkCacheKey::PrivateLinks))
+            }
             NetworkCacheKey::SecurityGroup => {
                 (self.observed.security_group.as_ref().map(|known| known.etag.clone()), false, None)
             }
@@ -426,7 +456,7 @@ impl NetworkCache {
         let doubted =
             self.invalidated.contains_key(what) || whole.is_some_and(|whole| self.invalidated.contains_key(&whole));
         let never = CacheSequence::LAST;
-        let absent = matches!(what, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.is_absent(what, id, never, now));
+        let absent = single(what).is_some_and(|id| self.is_absent(what, id, never, now));
         CachedVersion { etag, invalidated: doubted, etag_stale: stale, absent }
     }
 }

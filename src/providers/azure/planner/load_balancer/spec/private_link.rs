@@ -36,6 +36,8 @@ const KUBE_PROXY_PORT: i32 = 10_256;
 pub struct PrivateLinkSpec {
     /// Resource group.
     pub group: ResourceId,
+    /// Whether an annotation names it.
+    pub names_group: bool,
     /// Its name; `None`: that of the one that is there, else the generated one.
     pub name: Option<String>,
     /// Subnet of its addresses, when an annotation names one, and the annotation.
@@ -90,6 +92,7 @@ pub(super) fn private_link(
     let own = reading.get(&PLS_SUBNET).map(|name| (PLS_SUBNET.key, name));
     let address_count = count(reading);
     Some(PrivateLinkSpec {
+        names_group: group.is_some(),
         group: group.unwrap_or_else(|| settings.private_link_group.clone()),
         name: name(reading),
         subnet: own.or(context.subnet).map(|(key, name)| (key, name.to_owned())),
