@@ -131,7 +131,7 @@ impl PrivateLinkPlan {
 }
 
 /// Who cannot have what, and why.
-pub(super) type PrivateLinkRefusals = BTreeMap<ServiceIdentity, ServiceRefusal>;
+pub type PrivateLinkRefusals = BTreeMap<ServiceIdentity, ServiceRefusal>;
 
 /// What private link services are planned on.
 pub struct PrivateLinkInput<'a> {
