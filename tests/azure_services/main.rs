@@ -34,6 +34,7 @@ mod lifecycle;
 mod machines;
 mod membership;
 mod order;
+mod private_links;
 mod quotas;
 mod refusals;
 mod rights;

@@ -23,6 +23,7 @@ fn services() -> Vec<Service> {
     ];
     all.extend((0..4).map(|index| external(&format!("e{index}"))));
     all.extend((0..4).map(|index| internal(&format!("i{index}"))));
+    all.extend((0..3).map(|index| with(internal(&format!("l{index}")), "azure-pls-create", "true")));
     all
 }
 
@@ -94,10 +95,14 @@ async fn history(cluster: &Cluster, life: &Life) -> Vec<State> {
     ["e0", "i0", "dual"].iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
     cluster.change("e1", |service| crate::services::annotate(service, "azure-load-balancer-internal", Some("true")));
     cluster.change("i1", |service| crate::services::annotate(service, "azure-load-balancer-internal", None));
+    cluster.change("l0", |service| crate::services::annotate(service, "azure-pls-fqdns", Some("web.example.com")));
+    cluster.change("l1", |service| crate::services::annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99")));
     states.push(calm(cluster).await);
-    ["e2", "i2", "local"].iter().for_each(|name| cluster.delete(name));
+    ["e2", "i2", "l2", "local"].iter().for_each(|name| cluster.delete(name));
     cluster
-        .until("three are gone", HOUR, |cluster| ["e2", "i2", "local"].iter().all(|name| cluster.service(name).is_none()))
+        .until("four are gone", HOUR, |cluster| {
+            ["e2", "i2", "l2", "local"].iter().all(|name| cluster.service(name).is_none())
+        })
         .await;
     states.push(calm(cluster).await);
     cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));

@@ -45,6 +45,9 @@ pub(crate) const REFUSED: &[Deviation] = &[
 pub(crate) const PUT_RIGHT: &[Deviation] =
     &[("dual-stack-pip-names/create", OWN_FAMILIES), ("dual-stack-pip-names/delete", OWN_FAMILIES)];
 
+/// Steps that begin with leftovers of the recording and in which nothing is written.
+pub(crate) const LEFTOVERS_STAY: &[Deviation] = &[("pls-errors/bad-count", BEFORE_ANY_WRITE)];
+
 /// Steps after which the load balancers are put right.
 pub(crate) const BALANCERS_PUT_RIGHT: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
 
