@@ -149,3 +149,6 @@ fn doubtful(error: &ArmError, id: &ResourceId, document: &PrivateLinkService) ->
     let balancers = document.load_balancers().map(NetworkCacheKey::LoadBalancer);
     [NetworkCacheKey::PrivateLink(id.clone())].into_iter().chain(group).chain(balancers).collect()
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;

@@ -35,16 +35,16 @@ impl TokenProvider for Open {
     fn rejected(&self, _: &str) {}
 }
 
-struct Cloud {
-    world: World,
-    observer: Arc<NetworkObserver>,
-    writer: NetworkWriter,
-    settings: Arc<LoadBalancerSettings>,
+pub(super) struct Cloud {
+    pub(super) world: World,
+    pub(super) observer: Arc<NetworkObserver>,
+    pub(super) writer: NetworkWriter,
+    pub(super) settings: Arc<LoadBalancerSettings>,
 }
 
-const URGENCY: Urgency = Urgency::Change;
+pub(super) const URGENCY: Urgency = Urgency::Change;
 
-fn cloud() -> Cloud {
+pub(super) fn cloud() -> Cloud {
     let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
     let topology = Topology::new();
     let config = AzureConfig {
@@ -82,14 +82,14 @@ impl Cloud {
     }
 
     /// Requests for ARM since last asked: method, and whether of a list or the kind.
-    fn requests(&self) -> Vec<String> {
+    pub(super) fn requests(&self) -> Vec<String> {
         let requests = self.world.azure().requests();
         self.world.azure().clear_requests();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         requests.iter().map(|request| format!("{} {}", request.method, name(&request.path))).collect()
     }
 
-    fn id(&self, kind: &str, name: &str) -> ResourceId {
+    pub(super) fn id(&self, kind: &str, name: &str) -> ResourceId {
         self.settings.group.resource(&format!("Microsoft.Network/{kind}"), &[name])
     }
 
