@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::providers::azure::{
     arm::ResourceId,
-    config::{AzureConfig, BackendPoolType},
+    config::{AzureConfig, BackendPoolType, LoadBalancerSku},
     inventory::InventorySettings,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
@@ -83,6 +83,8 @@ enum PermissionCondition {
     SecurityGroup,
     VirtualNetwork,
     AddressesOfVirtualNetwork,
+    /// Load balancers may have private link services: they are looked for when front ends go.
+    StandardLoadBalancers,
     /// The configuration names a resource group of private link services. Otherwise only annotations tell who needs any.
     PrivateLinks,
     /// The region can have zones.
@@ -209,7 +211,7 @@ const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionConditi
         (
             LoadBalancers,
             PermissionScope::PrivateLinks,
-            PermissionCondition::PrivateLinks,
+            PermissionCondition::StandardLoadBalancers,
             "Microsoft.Network/privateLinkServices/read",
         ),
         (
@@ -322,6 +324,7 @@ impl PermissionFacts {
             PermissionCondition::SecurityGroup => self.services.security_group.is_some(),
             PermissionCondition::VirtualNetwork => self.has_network,
             PermissionCondition::AddressesOfVirtualNetwork => addresses && self.has_network,
+            PermissionCondition::StandardLoadBalancers => self.services.sku == LoadBalancerSku::Standard,
             PermissionCondition::PrivateLinks => self.has_private_links,
             PermissionCondition::Zones => !self.azure_stack && self.services.extended_location.is_none(),
         }

@@ -12,6 +12,7 @@ mod newcomers;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
+mod private_link_state;
 mod private_links;
 mod progress;
 mod security_group;
@@ -31,7 +32,7 @@ use self::{
     newcomers::Newcomers,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
-    private_links::PrivateLinkState,
+    private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
     stage_context::{StageContext, StageInput},
 };

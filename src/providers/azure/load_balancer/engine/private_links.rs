@@ -5,12 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use futures::future::join_all;
-use tokio::{sync::Notify, time::timeout};
 
 use super::{
     shared_write::SharedWrite,
@@ -20,6 +18,7 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, private_link::PrivateLinkService},
+        config::LoadBalancerSku,
         load_balancer::{events, explain::cloud_error, observe::NetworkCacheKey},
         planner::load_balancer::{
             desired::{
@@ -38,61 +37,6 @@ use crate::{
 /// Upstream's names of what is counted.
 const ENSURE: &str = "ensure_privatelinkservice";
 const DELETE: &str = "ensure_privatelinkservice_deleted";
-/// How long load balancers wait for private link services that are being written: those give them other versions.
-const MAX_SETTLING: Duration = Duration::from_secs(10);
-
-/// What is remembered of private link services beside the documents.
-#[derive(Default)]
-pub(super) struct PrivateLinkState {
-    /// Resource groups that only Azure named.
-    discovered: Mutex<BTreeSet<ResourceId>>,
-    /// How many are being written.
-    in_flight: Mutex<usize>,
-    changed: Notify,
-}
-
-/// A private link service is being written.
-struct WriteInFlight<'a>(&'a PrivateLinkState);
-
-impl Drop for WriteInFlight<'_> {
-    fn drop(&mut self) {
-        *self.0.in_flight.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.changed.notify_waiters();
-    }
-}
-
-impl PrivateLinkState {
-    fn begin(&self) -> WriteInFlight<'_> {
-        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        WriteInFlight(self)
-    }
-
-    fn is_idle(&self) -> bool {
-        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) == 0
-    }
-
-    /// Waits until none is being written, for a while.
-    pub(super) async fn settled(&self) {
-        let wait = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if self.is_idle() {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        // One that hangs holds up nobody: at worst the load balancer is planned again.
-        let _ = timeout(MAX_SETTLING, wait).await;
-    }
-
-    fn discovered(&self) -> BTreeSet<ResourceId> {
-        self.discovered.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 /// A private link service to write, with the subnet that has to let it in first: each once for all who need it.
 #[derive(Clone)]
 pub(super) struct PrivateLinkWrite {
@@ -252,7 +196,8 @@ impl StageContext {
         plan: &NetworkPlan,
         urgency: Urgency,
     ) -> CloudResult<Option<StageInput>> {
-        if !reads::drops_frontends(&input.observed, &plan.load_balancers) {
+        let is_standard = self.settings.sku == LoadBalancerSku::Standard;
+        if !is_standard || !reads::drops_frontends(&input.observed, &plan.load_balancers) {
             return Ok(None);
         }
         let groups = self.all_private_link_groups(requests, &input.others);
@@ -295,7 +240,7 @@ impl StageContext {
             self.observer.invalidate(NetworkCacheKey::PrivateLinks(group.clone()));
         }
         let is_new = !groups.is_empty();
-        self.private_links.discovered.lock().unwrap_or_else(PoisonError::into_inner).extend(groups);
+        self.private_links.note_discovered(groups);
         is_new
     }
 }

@@ -11,7 +11,7 @@ use super::{
     newcomers::Newcomers,
     pool_metrics::PoolMetrics,
     pool_sync_state::PoolSyncState,
-    private_links::PrivateLinkState,
+    private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
 };
 use crate::{

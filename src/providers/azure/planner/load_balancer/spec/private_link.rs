@@ -11,10 +11,9 @@ use super::{
     IpFamily,
     probes::{self, ProbePolicy},
     reader::{SpecReader, refusal},
-    types::reason,
+    types::{PrivateLinkSpec, reason},
 };
 use crate::providers::azure::{
-    arm::ResourceId,
     config::LoadBalancerSku,
     planner::load_balancer::{
         annotations::{
@@ -30,33 +29,6 @@ use crate::providers::azure::{
 const EVERYBODY: &str = "*";
 /// Where kube-proxy answers probes; it does not understand the proxy header.
 const KUBE_PROXY_PORT: i32 = 10_256;
-
-/// What is asked of a private link service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrivateLinkSpec {
-    /// Resource group.
-    pub group: ResourceId,
-    /// Whether an annotation names it.
-    pub names_group: bool,
-    /// Its name; `None`: that of the one that is there, else the generated one.
-    pub name: Option<String>,
-    /// Subnet of its addresses, when an annotation names one, and the annotation.
-    pub subnet: Option<(&'static str, String)>,
-    /// How many addresses it has.
-    pub address_count: usize,
-    /// Those of them that are fixed, in order; the first is the primary one.
-    pub addresses: Vec<Ipv4Addr>,
-    /// DNS names.
-    pub fqdns: Vec<String>,
-    /// Whether connections begin with the proxy header.
-    pub proxy_protocol: bool,
-    /// Subscriptions that can see it.
-    pub visibility: Vec<String>,
-    /// Subscriptions that are let in unasked.
-    pub auto_approval: Vec<String>,
-    /// The first annotation that only the Service that owns a private link service may have.
-    pub owners_only: Option<&'static str>,
-}
 
 /// What else of the Service decides.
 pub(super) struct PrivateLinkContext<'a> {

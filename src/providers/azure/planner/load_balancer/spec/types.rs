@@ -1,10 +1,13 @@
 //! What a Service asks for, as plain values; and what keeps it from getting it. Pure.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use ipnet::IpNet;
 
-use super::PrivateLinkSpec;
 use crate::providers::azure::arm::ResourceId;
 
 /// An IP family.
@@ -160,6 +163,33 @@ pub struct AccessControl {
     /// external only because `azure-load-balancer-internal` is `True` instead of `true`, which must not open what was meant to be
     /// internal to the Internet.
     pub closed: bool,
+}
+
+/// What is asked of a private link service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrivateLinkSpec {
+    /// Resource group.
+    pub group: ResourceId,
+    /// Whether an annotation names it.
+    pub names_group: bool,
+    /// Its name; `None`: that of the one that is there, else the generated one.
+    pub name: Option<String>,
+    /// Subnet of its addresses, when an annotation names one, and the annotation.
+    pub subnet: Option<(&'static str, String)>,
+    /// How many addresses it has.
+    pub address_count: usize,
+    /// Those of them that are fixed, in order; the first is the primary one.
+    pub addresses: Vec<Ipv4Addr>,
+    /// DNS names.
+    pub fqdns: Vec<String>,
+    /// Whether connections begin with the proxy header.
+    pub proxy_protocol: bool,
+    /// Subscriptions that can see it.
+    pub visibility: Vec<String>,
+    /// Subscriptions that are let in unasked.
+    pub auto_approval: Vec<String>,
+    /// The first annotation that only the Service that owns a private link service may have.
+    pub owners_only: Option<&'static str>,
 }
 
 /// What a Service asks for.

@@ -3,7 +3,10 @@
 //! In: load balancers before and after. Out: private link services to delete, and who cannot have the change because somebody else's
 //! private link service holds the front end. Upstream deletes that one, too.
 
-use super::{PrivateLinkDeletion, PrivateLinkInput, PrivateLinkPlan, PrivateLinkRefusals};
+use super::{
+    context::{PrivateLinkInput, PrivateLinkRefusals},
+    types::{PrivateLinkDeletion, PrivateLinkPlan},
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,

@@ -9,7 +9,10 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use super::{CLUSTER_TAG, LinkRequest, OWNER_TAG, names::MAX_NAME, tag};
+use super::{
+    context::{CLUSTER_TAG, LinkRequest, OWNER_TAG, tag},
+    names::MAX_NAME,
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    LinkRequest, MOST_PER_LOAD_BALANCER, PrivateLinkDeletion, PrivateLinkInput, PrivateLinkNotice, PrivateLinkPlan,
+    context::{LinkRequest, MOST_PER_LOAD_BALANCER, PrivateLinkInput},
     deletions,
+    types::{PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan},
 };
 use crate::providers::azure::{
     arm::{ResourceId, api, private_link::PrivateLinkService},

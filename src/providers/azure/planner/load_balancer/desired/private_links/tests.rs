@@ -5,7 +5,20 @@ use super::super::{
     samples::*,
 };
 use super::*;
-use crate::providers::azure::planner::load_balancer::spec::PerFamily;
+use std::sync::Arc;
+
+use crate::providers::azure::{
+    arm::{network::ArmLoadBalancer, private_link::PrivateLinkService},
+    planner::load_balancer::{
+        desired::{
+            ServiceRequest,
+            load_balancers::{LoadBalancerPlan, LoadBalancerWrite},
+        },
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{PerFamily, PrivateLinkSpec, ServiceSpec},
+    },
+};
 
 /// What is there, who asks, and who else there is.
 struct Scene {

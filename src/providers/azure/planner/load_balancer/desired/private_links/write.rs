@@ -7,10 +7,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    LinkRequest, PrivateLinkChange, PrivateLinkInput, PrivateLinkPlan, PrivateLinkRefusals,
+    context::{LinkRequest, PrivateLinkInput, PrivateLinkRefusals, owner},
     document::{self, LinkDraft},
     names::NewNames,
-    owner,
+    types::{PrivateLinkChange, PrivateLinkPlan},
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::Subnet, private_link::PrivateLinkService, spelling},

@@ -5,6 +5,7 @@ use super::super::{
     tests::{accepted, refused, service, settings, warned},
 };
 use super::*;
+use crate::providers::azure::arm::ResourceId;
 
 const CREATE: (&str, &str) = ("azure-pls-create", "true");
 const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");
