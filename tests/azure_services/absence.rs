@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, unordered},
-    services::{dual_stack, external, internal, local, pinned, set_port},
+    services::{dual_stack, external, internal, local, pinned, set_port, with},
     wire::Lie,
 };
 
@@ -25,6 +25,8 @@ enum Kind {
     DualStack,
     Local,
     Shared,
+    /// Internal, with a private link service.
+    PrivateLink,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,7 +69,13 @@ fn service(kind: Kind) -> Service {
         Kind::DualStack => dual_stack("web"),
         Kind::Local => local("web"),
         Kind::Shared => pinned("web", SHARED, 8080),
+        Kind::PrivateLink => with(internal("web"), "azure-pls-create", "true"),
     }
+}
+
+/// The lists that are lied about: with a private link service only those that it adds something to.
+fn lists(kind: Kind) -> &'static [&'static str] {
+    if kind == Kind::PrivateLink { &["privateLinkServices", "loadBalancers"] } else { &LISTS }
 }
 
 fn act(cluster: &Cluster, kind: Kind, act: Act) {
@@ -284,7 +292,7 @@ fn sweep(kind: Kind) {
     let (mut index, mut told) = (kind as usize, 0);
     for last in ACTS {
         let expected = undisturbed(kind, last);
-        for list in LISTS {
+        for list in lists(kind).iter().copied() {
             for restarted in [false, true] {
                 index += 1;
                 // In CI every other one.
@@ -334,6 +342,11 @@ fn no_list_harms_a_dual_stack_service_or_others() {
 #[test]
 fn no_list_harms_a_local_service_or_others() {
     sweep(Kind::Local);
+}
+
+#[test]
+fn no_list_harms_a_service_with_a_private_link_service_or_others() {
+    sweep(Kind::PrivateLink);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cloud_controller_manager::sandbox::{
-    azure::{AzureOptions, Class, Crash, Latencies, Latency},
+    azure::{AzureOptions, Class, ConnectionStatus, Crash, Latencies, Latency},
     objects::ServiceExt,
 };
 use k8s_openapi::api::core::v1::Service;
@@ -30,6 +30,10 @@ enum Kind {
     Machines,
     /// It comes with a load balancer of its own, moves to that of others, and its Nodes with it.
     Several,
+    /// With a private link service, to which others have connected before it goes.
+    PrivateLink,
+    /// The same, with another address at the change, so that it is made anew.
+    MovedLink,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,6 +65,7 @@ fn service(kind: Kind) -> Service {
         Kind::DualStack | Kind::Several => dual_stack("web"),
         Kind::Local => local("web"),
         Kind::Shared => pinned("web", SHARED, 8080),
+        Kind::PrivateLink | Kind::MovedLink => with(internal("web"), "azure-pls-create", "true"),
         Kind::Machines => with(external("web").node_port(30_080), FLOATING_IP, "true"),
     }
 }
@@ -72,6 +77,12 @@ fn act(cluster: &Cluster, kind: Kind, act: Act) {
             set_port(service, 9090);
             if kind == Kind::Several {
                 *service = with(service.clone(), "azure-load-balancer-configurations", "kubernetes");
+            }
+            if kind == Kind::PrivateLink {
+                *service = with(service.clone(), "azure-pls-fqdns", "web.example.com");
+            }
+            if kind == Kind::MovedLink {
+                *service = with(service.clone(), "azure-load-balancer-ipv4", "10.224.0.99");
             }
             if kind == Kind::Machines {
                 *service = with(service.clone().node_port(30_081), FLOATING_IP, "false");
@@ -106,6 +117,18 @@ fn cluster(kind: Kind) -> Cluster {
     cluster
 }
 
+/// Somebody else's private endpoints reach the Service through its private link service.
+fn connect(cluster: &Cluster) {
+    for link in cluster.azure().documents_of("Microsoft.Network/privateLinkServices") {
+        for name in ["one", "two", "three"] {
+            let endpoint =
+                format!("/subscriptions/them/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/{name}");
+            let service = link["id"].as_str().unwrap();
+            cluster.azure().connect_private_endpoint(&endpoint, service, ConnectionStatus::Approved).unwrap();
+        }
+    }
+}
+
 /// Everything before `last` has happened.
 async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
     let cluster = cluster(kind);
@@ -114,6 +137,9 @@ async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
     for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
         act(&cluster, kind, earlier);
         tokio::time::sleep(LONG).await;
+    }
+    if last != Act::Create {
+        connect(&cluster);
     }
     (cluster, life)
 }
@@ -274,6 +300,16 @@ fn a_service_without_floating_ip_survives_crashes() {
 #[test]
 fn a_service_that_moves_to_another_load_balancer_survives_crashes() {
     sweep(Kind::Several);
+}
+
+#[test]
+fn a_private_link_service_survives_crashes() {
+    sweep(Kind::PrivateLink);
+}
+
+#[test]
+fn a_private_link_service_that_is_made_anew_survives_crashes() {
+    sweep(Kind::MovedLink);
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod local_services;
 mod machines;
 mod membership;
 mod order;
+mod private_links;
 mod quotas;
 mod refusals;
 mod rights;

@@ -42,6 +42,7 @@ fn services_of_one() -> Vec<Service> {
     ];
     all.extend((0..4).map(|index| external(&format!("e{index}"))));
     all.extend((0..4).map(|index| internal(&format!("i{index}"))));
+    all.extend((0..3).map(|index| with(internal(&format!("l{index}")), "azure-pls-create", "true")));
     all
 }
 
@@ -122,10 +123,14 @@ async fn history(cluster: &Cluster, life: &Life, layout: Layout) -> Vec<State> {
             cluster.change(name, |service| crate::services::annotate(service, CONFIGURATIONS, Some(entry)));
         }
     }
+    cluster.change("l0", |service| crate::services::annotate(service, "azure-pls-fqdns", Some("web.example.com")));
+    cluster.change("l1", |service| crate::services::annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99")));
     states.push(calm(cluster).await);
-    ["e2", "i2", "local"].iter().for_each(|name| cluster.delete(name));
+    ["e2", "i2", "l2", "local"].iter().for_each(|name| cluster.delete(name));
     cluster
-        .until("three are gone", HOUR, |cluster| ["e2", "i2", "local"].iter().all(|name| cluster.service(name).is_none()))
+        .until("four are gone", HOUR, |cluster| {
+            ["e2", "i2", "l2", "local"].iter().all(|name| cluster.service(name).is_none())
+        })
         .await;
     states.push(calm(cluster).await);
     cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));

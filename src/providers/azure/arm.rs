@@ -31,7 +31,7 @@ pub use client::{ArmClient, ArmClientDeps};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
     api::{ApiType, Quota},
-    compute, document, network, spelling,
+    compute, document, network, private_link, spelling,
 };
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
 pub use gate::RequestGate;

@@ -93,6 +93,8 @@ const REQUESTS: &[(&str, &[&str], &str)] = &[
             "vmss_ensure_hosts_in_pool",
             "vmssflex_ensure_hosts_in_pool",
             "vmas_ensure_backend_pool_deleted",
+            "ensure_privatelinkservice",
+            "ensure_privatelinkservice_deleted",
             "vmss_ensure_backend_pool_deleted",
             "vmssflex_ensure_backend_pool_deleted",
             DELETE_SERVICE,

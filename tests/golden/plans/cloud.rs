@@ -7,17 +7,17 @@ use std::{
 };
 
 use cloud_controller_manager::providers::azure::{
-    arm::{ResourceId, network::VirtualNetwork},
+    arm::{ResourceId, network::VirtualNetwork, private_link::PrivateLinkService},
     planner::load_balancer::{
         desired::{ServiceRequest, public_ips::PublicIpPlan},
-        observed::ObservedNetwork,
+        observed::{ObservedNetwork, ObservedPrivateLinks},
         spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Turn, load_balancers, public_ips, security_rules};
+use super::{Turn, load_balancers, private_links, public_ips, security_rules};
 use crate::{
     case::{Action, Case, State, Step, state},
     corpus::complete,
@@ -27,7 +27,8 @@ pub(super) const LOAD_BALANCER: &str = "Microsoft.Network/loadBalancers";
 pub(super) const PUBLIC_IP: &str = "Microsoft.Network/publicIPAddresses";
 pub(super) const SECURITY_GROUP: &str = "Microsoft.Network/networkSecurityGroups";
 
-const VIRTUAL_NETWORK: &str = "Microsoft.Network/virtualNetworks";
+pub(super) const PRIVATE_LINK: &str = "Microsoft.Network/privateLinkServices";
+pub(super) const VIRTUAL_NETWORK: &str = "Microsoft.Network/virtualNetworks";
 /// How often all is planned before it has to be done: a public IP that is made anew needs a few.
 const ROUNDS: usize = 5;
 
@@ -55,12 +56,21 @@ impl<'a> Cloud<'a> {
         ObservedNetwork {
             load_balancers: self.all(LOAD_BALANCER),
             public_ips: self.all(PUBLIC_IP),
+            private_links: self.private_links(turn),
             security_group: group.map(|group| serde_json::from_value(group.clone()).unwrap()),
             subnets: subnets.map(|subnet| (subnet.name.clone().unwrap_or_default().to_lowercase(), subnet)).collect(),
             zones: zones.iter().map(ToString::to_string).collect(),
             vm_sets: self.vm_sets(),
             namespace_labels: turn.namespaces.clone(),
         }
+    }
+
+    /// All of them, and the groups that are known not to have others.
+    fn private_links(&self, turn: &Turn) -> ObservedPrivateLinks {
+        let services: Vec<PrivateLinkService> = self.all(PRIVATE_LINK);
+        let ids = services.iter().filter_map(|link| ResourceId::parse(link.id.as_deref()?).ok()?.parent());
+        let groups = ids.chain([turn.settings.private_link_group.clone()]).collect();
+        ObservedPrivateLinks { services, groups }
     }
 
     /// Does what somebody else does.
@@ -90,10 +100,15 @@ impl<'a> Cloud<'a> {
         let granted = self.granted(turn);
         load_balancers::plan(self, &without_recreated(&granted, &first), &first.assigned);
         let granted = self.granted(&granted);
+        private_links::plan(self, &without_recreated(&granted, &first), &first.assigned);
+        let granted = self.granted(&granted);
         let public_ips = public_ips::plan(self, &granted);
         public_ips::put(self, &public_ips);
         let changes = load_balancers::plan(self, &without_recreated(&granted, &public_ips), &public_ips.assigned);
+        let links = private_links::plan(self, &without_recreated(&granted, &public_ips), &public_ips.assigned);
+        private_links::delete(self, &links);
         load_balancers::write(self, &changes);
+        private_links::write(self, &links);
         security_rules::apply(self, &granted);
         public_ips::release(self, &public_ips);
     }
@@ -186,6 +201,19 @@ fn fill_in(document: &mut Value, expected: &Value) {
     }
     if [LOAD_BALANCER, PUBLIC_IP].contains(&kind.as_str()) && document["sku"].is_null() {
         document["sku"] = json!({"name": "Basic"});
+    }
+    if kind == PRIVATE_LINK {
+        for (field, value) in [
+            ("fqdns", json!([])),
+            ("enableProxyProtocol", json!(false)),
+            ("networkInterfaces", json!([])),
+            ("privateEndpointConnections", json!([])),
+            ("provisioningState", json!("Succeeded")),
+        ] {
+            if document["properties"][field].is_null() {
+                document["properties"][field] = value;
+            }
+        }
     }
     let address = &expected["properties"]["ipAddress"];
     if kind == PUBLIC_IP && document["properties"]["ipAddress"].is_null() && !address.is_null() {

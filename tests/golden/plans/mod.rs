@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! case ─► cluster (actions to asks) ─► cloud (documents to Observed, outcomes to documents) ─► Scene ─► specs, public_ips,
-//!                                                                                             load_balancers, security_rules
+//!                                                                                             load_balancers, private_links,
+//!                                                                                             security_rules
 //! ```
 //!
-//! Every step begins with the recorded documents of the step before. Each of the last four modules compares one kind of documents with
-//! the recording, and says which differences are meant. Cases about private links and pools of Local Services are for later.
+//! Every step begins with the recorded documents of the step before. Each of the last five modules compares one kind of documents with
+//! the recording, and says which differences are meant.
 
 mod cloud;
 mod cluster;
 mod load_balancers;
 mod printed;
+mod private_links;
 mod public_ips;
 mod security_rules;
 mod specs;
@@ -37,7 +39,7 @@ use crate::{
 };
 
 /// Topics that the planner does not cover yet, and routes, which are none of its business.
-const LEFT_OUT: [&str; 2] = ["private-link", "routes"];
+const LEFT_OUT: [&str; 1] = ["routes"];
 
 /// Whether a case is not played.
 pub(crate) fn is_left_out(case: &Case) -> bool {

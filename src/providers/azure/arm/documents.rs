@@ -8,6 +8,7 @@ pub mod api;
 pub mod compute;
 pub mod document;
 pub mod network;
+pub mod private_link;
 mod resource_id;
 pub mod spelling;
 

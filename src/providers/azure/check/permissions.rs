@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::providers::azure::{
     arm::ResourceId,
-    config::{AzureConfig, BackendPoolType},
+    config::{AzureConfig, BackendPoolType, LoadBalancerSku},
     inventory::InventorySettings,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
@@ -55,6 +55,7 @@ enum PermissionScope {
     SecurityGroup,
     RouteTable,
     LoadBalancer,
+    PrivateLinks,
 }
 
 /// What of the configuration an action hangs on, besides its purpose.
@@ -82,6 +83,10 @@ enum PermissionCondition {
     SecurityGroup,
     VirtualNetwork,
     AddressesOfVirtualNetwork,
+    /// Load balancers may have private link services: they are looked for when front ends go.
+    StandardLoadBalancers,
+    /// The configuration names a resource group of private link services. Otherwise only annotations tell who needs any.
+    PrivateLinks,
     /// The region can have zones.
     Zones,
 }
@@ -199,6 +204,36 @@ const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionConditi
         ),
         (
             LoadBalancers,
+            PermissionScope::Network,
+            PermissionCondition::PrivateLinks,
+            "Microsoft.Network/virtualNetworks/subnets/write",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::PrivateLinks,
+            PermissionCondition::StandardLoadBalancers,
+            "Microsoft.Network/privateLinkServices/read",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::PrivateLinks,
+            PermissionCondition::PrivateLinks,
+            "Microsoft.Network/privateLinkServices/write",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::PrivateLinks,
+            PermissionCondition::PrivateLinks,
+            "Microsoft.Network/privateLinkServices/delete",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::PrivateLinks,
+            PermissionCondition::PrivateLinks,
+            "Microsoft.Network/privateLinkServices/privateEndpointConnections/delete",
+        ),
+        (
+            LoadBalancers,
             PermissionScope::Cluster,
             PermissionCondition::PoolsInScaleSets,
             "Microsoft.Compute/virtualMachineScaleSets/write",
@@ -245,6 +280,7 @@ struct PermissionFacts {
     services: LoadBalancerSettings,
     has_routes: bool,
     has_network: bool,
+    has_private_links: bool,
     migrates: bool,
     azure_stack: bool,
 }
@@ -256,6 +292,7 @@ impl PermissionFacts {
             services: LoadBalancerSettings::new(config, ""),
             has_routes: !config.route_table_name.is_empty(),
             has_network: !config.vnet_name.is_empty(),
+            has_private_links: !config.private_link_service_resource_group.is_empty(),
             migrates: config.enable_migrate_to_ip_based_backend_pool_api,
             azure_stack,
         }
@@ -287,6 +324,8 @@ impl PermissionFacts {
             PermissionCondition::SecurityGroup => self.services.security_group.is_some(),
             PermissionCondition::VirtualNetwork => self.has_network,
             PermissionCondition::AddressesOfVirtualNetwork => addresses && self.has_network,
+            PermissionCondition::StandardLoadBalancers => self.services.sku == LoadBalancerSku::Standard,
+            PermissionCondition::PrivateLinks => self.has_private_links,
             PermissionCondition::Zones => !self.azure_stack && self.services.extended_location.is_none(),
         }
     }
@@ -299,11 +338,15 @@ fn scope(place: PermissionScope, config: &AzureConfig) -> ResourceId {
         PermissionScope::SecurityGroup => &config.security_group_resource_group,
         PermissionScope::RouteTable => &config.route_table_resource_group,
         PermissionScope::LoadBalancer => &config.load_balancer_resource_group,
+        PermissionScope::PrivateLinks => &config.private_link_service_resource_group,
     };
     let group = if own.is_empty() { &config.resource_group } else { own };
     let network = &config.network_resource_subscription_id;
-    let subscription =
-        if place == PermissionScope::Cluster || network.is_empty() { &config.subscription_id } else { network };
+    let subscription = if matches!(place, PermissionScope::Cluster | PermissionScope::PrivateLinks) || network.is_empty() {
+        &config.subscription_id
+    } else {
+        network
+    };
     if place == PermissionScope::Subscription {
         return ResourceId::subscription_of(subscription);
     }

@@ -171,7 +171,7 @@ fields! {
         nsg_cache_ttl: Duration = "nsgCacheTTLInSeconds" "120" "The same for security groups.";
         route_table_cache_ttl: Duration = "routeTableCacheTTLInSeconds" "120" "The same for route tables.";
         public_ip_cache_ttl: Duration = "publicIPCacheTTLInSeconds" "120" "The same for public IPs.";
-        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "Accepted; private link services are not built yet.";
+        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "Cached private link services are used for so long.";
         list_vmss_virtual_machines_without_instance_view: bool = "listVmssVirtualMachinesWithoutInstanceView" "false" "List instances without their power state.";
     }
     "Cluster" {
@@ -202,7 +202,7 @@ fields! {
         route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
         route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted without effect; this program waits for ARM's response.";
         route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted without effect; route changes are batched while a write is in flight.";
-        private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Accepted; private link services are not built yet.";
+        private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services, unless the annotation `azure-pls-resource-group` names another; empty: `resourceGroup`.";
     }
     "Load balancers" {
         load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic, and service is treated so until it is built.";

@@ -1,4 +1,5 @@
-//! The only writer of the network documents: load balancers and their pools, public IPs, the security group.
+//! The only writer of the network documents: load balancers and their pools, public IPs, the security group, private link services and
+//! the policies of their subnets.
 //!
 //! In: documents as the planner made them. Out: `()` when ARM has them, and the observer knows what ARM answered; or the error, and what
 //! is doubtful now is marked so. Nothing is written that was planned on a version which is known to be an old one: that is a conflict
@@ -10,6 +11,7 @@
 
 mod locks;
 mod planned_version;
+mod private_links;
 
 use std::sync::Arc;
 
@@ -28,13 +30,15 @@ use crate::providers::azure::planner::load_balancer::desired::public_ips::{Publi
 pub struct NetworkWriter {
     observer: Arc<NetworkObserver>,
     client: ArmClient,
+    /// For private link services, which are in the subscription of the machines.
+    compute: ArmClient,
     locks: DocumentLocks,
 }
 
 impl NetworkWriter {
-    /// A writer that tells `observer` what it was answered.
-    pub fn new(observer: Arc<NetworkObserver>, client: ArmClient) -> Self {
-        Self { observer, client, locks: DocumentLocks::default() }
+    /// A writer that tells `observer` what it was answered. The clients: for the subscription of the network, and for that of the machines.
+    pub fn new(observer: Arc<NetworkObserver>, (client, compute): (ArmClient, ArmClient)) -> Self {
+        Self { observer, client, compute, locks: DocumentLocks::default() }
     }
 
     /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.
@@ -250,6 +254,7 @@ fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {
     match what {
         NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
         NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PublicIps(_) => &api::PUBLIC_IPS,
+        NetworkCacheKey::PrivateLink(_) | NetworkCacheKey::PrivateLinks(_) => &api::PRIVATE_LINK_SERVICES,
         NetworkCacheKey::Subnet(_) => &api::SUBNETS,
         NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::LoadBalancers => &api::LOAD_BALANCERS,
     }

@@ -13,6 +13,8 @@ mod occupancy_metrics;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
+mod private_link_state;
+mod private_links;
 mod progress;
 mod security_group;
 mod shared_write;
@@ -35,6 +37,7 @@ use self::{
     occupancy_metrics::OccupancyMetrics,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
+    private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
     stage_context::{StageContext, StageInput},
 };
@@ -134,16 +137,20 @@ impl AzureLoadBalancers {
         let events = events.for_component(COMPONENT);
         let settings = Arc::new(LoadBalancerSettings::new(config, cluster));
         watches.demand(&settings, namespaces, endpoint_slices);
-        let observer =
-            NetworkObserver::new(network.clone(), Arc::clone(&settings), CacheLifetimes::from_config(config), clock);
+        let observer = NetworkObserver::new(
+            (network.clone(), compute.clone()),
+            Arc::clone(&settings),
+            CacheLifetimes::from_config(config),
+            clock,
+        );
         let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
         let migrate = config.enable_migrate_to_ip_based_backend_pool_api;
         let context = StageContext {
             service_index: ServiceIndex::new(Arc::clone(&settings), services, nodes),
-            writer: NetworkWriter::new(Arc::clone(&observer), network.clone()),
+            writer: NetworkWriter::new(Arc::clone(&observer), (network.clone(), compute.clone())),
             inventory: Arc::clone(&inventory),
             backend_pools: BackendPoolSyncer::new(
-                compute,
+                compute.clone(),
                 network.clone(),
                 inventory,
                 Arc::clone(&settings),
@@ -154,6 +161,8 @@ impl AzureLoadBalancers {
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
             occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
+            compute,
+            private_links: PrivateLinkState::default(),
             zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),

@@ -10,6 +10,7 @@ use super::explain::explain;
 use crate::providers::azure::planner::load_balancer::{
     desired::{
         load_balancers::{DELETING_FRONTEND, RetainedFrontend},
+        private_links::{PrivateLinkDeletion, PrivateLinkNotice},
         public_ips::PublicIpRelease,
     },
     spec::{ServiceWarning, reason},
@@ -24,6 +25,11 @@ pub const COMPONENT: &str = "azure-cloud-provider";
 
 /// Reason of the event about a public IP that stays as it is. Only this program has it.
 const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
+
+/// Reasons of events about private link services. Only this program has them.
+const KEPT_PRIVATE_LINK: &str = "KeptPrivateLinkService";
+const PRIVATE_LINK_NAME_TAKEN: &str = "PrivateLinkServiceNameTaken";
+const PRIVATE_ENDPOINTS_DISCONNECTED: &str = "PrivateEndpointsDisconnected";
 
 const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Warning, when }
@@ -52,11 +58,15 @@ macro_rules! calls {
             $(warning($reason, $when),)*
             warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it."),
             warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its resource group is not readable."),
+            warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
+            warning(PRIVATE_LINK_NAME_TAKEN, "The name that the Service asks for belongs to another private link service, which is left alone."),
+            warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),
             warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
             warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts access cannot be parsed; the strictest possible reading applies."),
             warning(reason::IGNORED_CONFIGURATION, "A known annotation or field has no effect on this Service."),
+            warning(reason::UNANSWERED_PROBE, "Nobody can answer a health probe of the Service; the message says what to configure."),
             warning(reason::UNKNOWN_ANNOTATION, "An annotation has this provider's prefix but is unknown."),
         ];
     };
@@ -100,6 +110,30 @@ pub fn public_ip_maybe_left(service: &Service, id: &ResourceId, error: &ArmError
     let message =
         format!("public IP {id} is not deleted because its resource group cannot be read: {}", explain(error).message);
     event(service, KEPT_PUBLIC_IP, message)
+}
+
+/// A private link service is about to be deleted with its connections.
+pub fn connections_cut(service: &Service, gone: &PrivateLinkDeletion) -> RecordedEvent {
+    let message = format!("private link service {} is deleted: {}", gone.id, gone.reasons.join("; "));
+    event(service, PRIVATE_ENDPOINTS_DISCONNECTED, message)
+}
+
+/// What a user should know of a private link service.
+pub fn private_link_notice(service: &Service, notice: &PrivateLinkNotice) -> RecordedEvent {
+    match notice {
+        PrivateLinkNotice::LeftBehind(id) => {
+            let message = format!(
+                "private link service {id} is kept although the Service does not ask for it any more: to delete it would cut \
+                 connections; it goes with its front end, or when somebody deletes it"
+            );
+            event(service, KEPT_PRIVATE_LINK, message)
+        }
+        PrivateLinkNotice::NameTaken(id) => {
+            let message =
+                format!("private link service {id} leads to another front end and is left alone: choose another name");
+            event(service, PRIVATE_LINK_NAME_TAKEN, message)
+        }
+    }
 }
 
 /// Something about the Service is probably not meant. To be recorded when it is ensured.

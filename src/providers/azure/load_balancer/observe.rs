@@ -38,7 +38,8 @@ use crate::providers::azure::planner::load_balancer::{
 use crate::{
     providers::azure::arm::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
-        network::{ArmLoadBalancer, PublicIpAddress},
+        network::{ArmLoadBalancer, PublicIpAddress, Subnet},
+        private_link::PrivateLinkService,
         spelling,
     },
     runtime::{clock::Clock, single_flight::SharedTask},
@@ -60,6 +61,8 @@ pub struct NetworkReadFailure {
 /// What is known of the network, and how to learn the rest.
 pub struct NetworkObserver {
     client: ArmClient,
+    /// For private link services, which are in the subscription of the machines.
+    compute: ArmClient,
     settings: Arc<LoadBalancerSettings>,
     clock: Clock,
     state: Mutex<ObserverState>,
@@ -104,16 +107,16 @@ impl ObserverState {
 }
 
 impl NetworkObserver {
-    /// An observer that knows nothing yet.
+    /// An observer that knows nothing yet. The clients: for the subscription of the network, and for that of the machines.
     pub fn new(
-        client: ArmClient,
+        (client, compute): (ArmClient, ArmClient),
         settings: Arc<LoadBalancerSettings>,
         lifetimes: CacheLifetimes,
         clock: Clock,
     ) -> Arc<Self> {
         let knowledge = NetworkCache::new(settings.group.clone(), settings.security_group.clone(), lifetimes);
         let state = Mutex::new(ObserverState { cache: knowledge, denials: ReadDenials::default(), reads: HashMap::new() });
-        Arc::new(Self { client, settings, clock, state })
+        Arc::new(Self { client, compute, settings, clock, state })
     }
 
     /// What there is, after reading what is missing, doubted or older than its lifetime. Callers at the same time share reads. The same
@@ -252,7 +255,11 @@ impl NetworkObserver {
     /// A new read, in a task of its own: whoever asked may go away without its being sent again.
     fn start(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
         let since = state.cache.begin_read();
-        let (this, read, client) = (Arc::clone(self), what.clone(), self.client.with_urgency(urgency));
+        let client = match &what {
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => &self.compute,
+            _ => &self.client,
+        };
+        let (this, read, client) = (Arc::clone(self), what.clone(), client.with_urgency(urgency));
         let flight = SharedTask::start(async move { this.read(&client, read, since).await }, |_| Err(read_aborted()));
         state.reads.insert(what, flight.clone());
         flight
@@ -279,6 +286,16 @@ impl NetworkObserver {
     /// What is known of a public IP.
     pub(super) fn public_ip(&self, id: &ResourceId) -> Option<PublicIpAddress> {
         self.lock().cache.public_ip(id).cloned()
+    }
+
+    /// What is known of a private link service.
+    pub(super) fn private_link(&self, id: &ResourceId) -> Option<PrivateLinkService> {
+        self.lock().cache.private_link(id).cloned()
+    }
+
+    /// What is known of a subnet of the virtual network.
+    pub(super) fn subnet(&self, name: &str) -> Option<Subnet> {
+        self.lock().cache.observed().subnets.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// What is known of a load balancer.
@@ -337,6 +354,7 @@ impl Drop for PendingWrite {
 fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
     match what {
         NetworkCacheKey::PublicIps(group) => *group != settings.group,
+        NetworkCacheKey::PrivateLinks(_) => true,
         NetworkCacheKey::Subnet(name) => !spelling::same_name(name, &settings.subnet),
         _ => false,
     }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::cloud_provider::helpers::FINALIZER;
+use crate::providers::azure::arm::ResourceId;
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, security_rules::ServiceRules},
     pools::nodes::internal_addresses,
@@ -153,8 +154,16 @@ impl ServiceIndex {
         if let (ParsedService::Refused(..), Some(settled)) = (&claim, settled) {
             let last = Arc::make_mut(&mut last);
             (last.public_ip, last.pinned) = (settled.public_ip.clone(), settled.pinned.clone());
+            last.private_link.clone_from(&settled.private_link);
         }
         ServiceRequest::Delete(last.identity.clone(), Some(last))
+    }
+
+    /// Where the Service's private link service was when it last asked for one, if it does not ask for one there now.
+    pub fn former_private_link_group(&self, request: &ServiceRequest) -> Option<ResourceId> {
+        let group = |spec: &ServiceSpec| spec.private_link.as_ref().map(|link| link.group.clone());
+        let former = self.history_of(request.identity())?.applied.as_deref().and_then(group)?;
+        (request.spec().and_then(|spec| group(spec)).as_ref() != Some(&former)).then_some(former)
     }
 
     /// The object of a Service, if it is still there.

@@ -67,6 +67,7 @@ types! {
     VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "VirtualNetwork";
     SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet";
     PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService";
+    PRIVATE_ENDPOINT_CONNECTIONS = "Microsoft.Network/privateLinkServices/privateEndpointConnections" NETWORK, "2019-03-01", Network, "PrivateLinkService";
     /// Resource providers, for the zones of a region.
     PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "Provider";
     /// What the caller may do at a scope.

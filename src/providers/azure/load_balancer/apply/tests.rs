@@ -35,16 +35,16 @@ impl TokenProvider for Open {
     fn rejected(&self, _: &str) {}
 }
 
-struct Cloud {
-    world: World,
-    observer: Arc<NetworkObserver>,
-    writer: NetworkWriter,
-    settings: Arc<LoadBalancerSettings>,
+pub(super) struct Cloud {
+    pub(super) world: World,
+    pub(super) observer: Arc<NetworkObserver>,
+    pub(super) writer: NetworkWriter,
+    pub(super) settings: Arc<LoadBalancerSettings>,
 }
 
-const URGENCY: Urgency = Urgency::Change;
+pub(super) const URGENCY: Urgency = Urgency::Change;
 
-fn cloud() -> Cloud {
+pub(super) fn cloud() -> Cloud {
     let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
     let topology = Topology::new();
     let config = AzureConfig {
@@ -67,8 +67,13 @@ fn cloud() -> Cloud {
     };
     let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
     let settings = Arc::new(LoadBalancerSettings::new(&config, "kubernetes"));
-    let observer = NetworkObserver::new(client.clone(), Arc::clone(&settings), CacheLifetimes::from_config(&config), clock);
-    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), client), world, observer, settings }
+    let observer = NetworkObserver::new(
+        (client.clone(), client.clone()),
+        Arc::clone(&settings),
+        CacheLifetimes::from_config(&config),
+        clock,
+    );
+    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), (client.clone(), client)), world, observer, settings }
 }
 
 impl Cloud {
@@ -77,14 +82,14 @@ impl Cloud {
     }
 
     /// Requests for ARM since last asked: method, and whether of a list or the kind.
-    fn requests(&self) -> Vec<String> {
+    pub(super) fn requests(&self) -> Vec<String> {
         let requests = self.world.azure().requests();
         self.world.azure().clear_requests();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         requests.iter().map(|request| format!("{} {}", request.method, name(&request.path))).collect()
     }
 
-    fn id(&self, kind: &str, name: &str) -> ResourceId {
+    pub(super) fn id(&self, kind: &str, name: &str) -> ResourceId {
         self.settings.group.resource(&format!("Microsoft.Network/{kind}"), &[name])
     }
 
@@ -155,8 +160,9 @@ impl Cloud {
     fn another_process(&self) -> Self {
         let client = self.writer.client.clone();
         let lifetimes = CacheLifetimes::from_config(&AzureConfig::default());
-        let observer = NetworkObserver::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
-        let writer = NetworkWriter::new(Arc::clone(&observer), client);
+        let observer =
+            NetworkObserver::new((client.clone(), client.clone()), Arc::clone(&self.settings), lifetimes, Clock::System);
+        let writer = NetworkWriter::new(Arc::clone(&observer), (client.clone(), client));
         Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
     }
 
@@ -169,7 +175,7 @@ impl Cloud {
     async fn check(&self) {
         let known = self.look().await;
         let fresh = NetworkObserver::new(
-            self.writer.client.clone(),
+            (self.writer.client.clone(), self.writer.client.clone()),
             Arc::clone(&self.settings),
             CacheLifetimes::from_config(&AzureConfig::default()),
             Clock::System,

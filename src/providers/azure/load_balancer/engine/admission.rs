@@ -14,7 +14,7 @@ use crate::{
         arm::Urgency,
         load_balancer::observe::NetworkCacheKey,
         planner::load_balancer::{
-            desired::{ServiceRequest, public_ips::PublicIpChange, status::status},
+            desired::{ServiceRequest, private_links::reads, public_ips::PublicIpChange, status::status},
             plan::{
                 network::{NetworkPlan, plan_network},
                 print::PlannedChange,
@@ -38,6 +38,7 @@ pub(super) async fn admit(
         Ok(planned) => planned,
         Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
+    context.notify_private_links(&plan.private_links.notices);
     let NetworkPlan { public_ips, mut refused, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
     let answer = |request: &ServiceRequest| match (
@@ -62,8 +63,11 @@ async fn planned(
     requests: &[ServiceRequest],
     urgency: Urgency,
 ) -> CloudResult<(NetworkPlan, StageInput)> {
-    let input = context.load_first(requests, urgency).await?;
-    let first = plan_unblocked(requests, &input, context);
+    let mut input = context.load_first(requests, urgency).await?;
+    let mut first = plan_unblocked(requests, &input, context);
+    if let Some(more) = context.with_private_links(requests, &input, &first, urgency).await? {
+        (first, input) = (plan_unblocked(requests, &more, context), more);
+    }
     let refused = requests.iter().filter(|request| first.refused.contains_key(request.identity()));
     let mut keies: Vec<NetworkCacheKey> =
         refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, &context.settings)).collect();
@@ -88,13 +92,19 @@ fn is_new(request: &ServiceRequest, input: &StageInput, settings: &LoadBalancerS
 }
 
 /// What the Service names that others make.
-fn named_keys(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
+fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
+    let request = ServiceRequest::Ensure(Arc::clone(spec));
+    let subnets = reads::subnets(std::slice::from_ref(&request), settings).into_iter();
+    let mut keys: Vec<NetworkCacheKey> = subnets.map(|name| NetworkCacheKey::Subnet(name.to_ascii_lowercase())).collect();
+    keys.extend(spec.private_link.as_ref().map(|link| NetworkCacheKey::PrivateLinks(link.group.clone())));
     if spec.internal {
-        return vec![NetworkCacheKey::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase())];
+        keys.push(NetworkCacheKey::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase()));
+        return keys;
     }
     let is_named = |family: &IpFamily| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
     let names_one = spec.families.iter().any(is_named);
-    names_one.then(|| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())).into_iter().collect()
+    keys.extend(names_one.then(|| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())));
+    keys
 }
 
 fn shared_writes(changes: Vec<PublicIpChange>) -> BTreeMap<ServiceIdentity, PublicIpWrites> {

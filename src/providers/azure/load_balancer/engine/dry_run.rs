@@ -23,7 +23,9 @@ use crate::{
             desired::ServiceRequest,
             observed::ObservedNetwork,
             plan::{
-                Plan, PlanInput, plan,
+                Plan, PlanInput,
+                network::plan_network,
+                plan,
                 pools::{KnownMachines, PoolInput},
             },
             pools::{
@@ -41,7 +43,12 @@ pub(super) async fn plan_requests(
     requests: &[ServiceRequest],
     hosts: &[Arc<Node>],
 ) -> CloudResult<Plan> {
-    let input = context.peek(requests, Urgency::Change).await?;
+    let mut input = context.peek(requests, Urgency::Change).await?;
+    let others: Vec<_> = input.others.iter().map(|other| Arc::clone(other.spec())).collect();
+    let network = plan_network(&input.observed, requests, &others, &context.settings);
+    if let Some(more) = context.with_private_links(requests, &input, &network, Urgency::Change).await? {
+        input = more;
+    }
     let all_nodes = context.service_index.nodes();
     // While a round is on, what it remembers is not at hand; then nobody leaves for want of a Node.
     let PoolSyncMemory { orphans, scale_sets } =

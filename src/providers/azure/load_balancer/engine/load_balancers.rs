@@ -14,6 +14,7 @@ use super::{
     admission,
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
+    private_links::{self, HeldServices, PrivateLinkWrite},
     shared_write::SharedWrite,
     stage_context::{StageContext, StageInput, partition_blocked},
 };
@@ -59,6 +60,8 @@ pub(super) struct PlacedService {
     pub(super) retained_public_ips: Vec<PublicIpRelease>,
     /// Public IPs that can go.
     pub(super) releases: Vec<Arc<SharedWrite<PublicIpRelease>>>,
+    /// Private link services that lead to its front ends, to be written now.
+    pub(super) private_links: Vec<PrivateLinkWrite>,
     /// Whether one of them comes back as a new one.
     pub(super) recreated: bool,
 }
@@ -78,11 +81,15 @@ impl BatchStage for LoadBalancerStage<'_> {
     }
 
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+        let mut held = HeldServices::new();
         for _ in 0..MAX_CONFLICTS {
-            let input = self.context.load(requests, self.urgency).await?;
-            self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
-            let (free, hindered) = partition_blocked(requests, &input, &self.context.settings);
-            let (ready, unready, plan) = plan_ready(&free, input.specs_and(&hindered), &input, self.context);
+            self.context.private_links.settled().await;
+            let planned = self.plan(requests, &held).await?;
+            let PlannedBatch { input, hindered, ready, unready, plan } = planned;
+            if let Some(more) = private_links::write_first(self.context, &plan.private_links, self.urgency).await {
+                held.extend(more);
+                continue;
+            }
             self.announce_unwritten(&plan);
             match self.write(&plan, &input, requests).await {
                 Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
@@ -92,6 +99,11 @@ impl BatchStage for LoadBalancerStage<'_> {
                 }
                 Ok(()) if plan.load_balancers.is_interim => {
                     tracing::info!("addresses given back, planning who takes them");
+                }
+                Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
+                    if self.context.discover_private_links(&error, &input, self.urgency).await =>
+                {
+                    tracing::info!(%error, "a private link service holds a front end, planning again");
                 }
                 written => {
                     let failed =
@@ -143,6 +155,15 @@ impl UnwrittenLoadBalancers {
     }
 }
 
+/// What is to be written for a batch, and on what that was planned.
+struct PlannedBatch {
+    input: StageInput,
+    hindered: Vec<(ServiceRequest, CloudError)>,
+    ready: Vec<ServiceRequest>,
+    unready: Vec<ServiceRequest>,
+    plan: NetworkPlan,
+}
+
 /// Plans for those whose public IPs are there; the rest has to wait for them.
 fn plan_ready(
     requests: &[ServiceRequest],
@@ -167,7 +188,8 @@ fn results(
     unready: &[ServiceRequest],
     plan: NetworkPlan,
 ) -> ServiceResults<LoadBalancerStageResult> {
-    let NetworkPlan { public_ips, load_balancers, mut refused } = plan;
+    let NetworkPlan { public_ips, load_balancers, private_links, mut refused } = plan;
+    let links = private_links::writes_of(private_links);
     let releases: Vec<_> = public_ips
         .releases
         .into_iter()
@@ -194,6 +216,11 @@ fn results(
                     .filter(|(services, _)| services.contains(&who))
                     .map(|(_, it)| it.clone())
                     .collect(),
+                private_links: links
+                    .iter()
+                    .filter(|(services, _)| services.contains(&who))
+                    .map(|(_, write)| write.clone())
+                    .collect(),
                 recreated: public_ips.recreated.iter().any(|(identity, _)| *identity == who),
             }))),
         };
@@ -203,6 +230,27 @@ fn results(
 }
 
 impl LoadBalancerStage<'_> {
+    /// Plans on what there is. `held`: those who cannot go on.
+    async fn plan(&self, requests: &[ServiceRequest], held: &HeldServices) -> Result<PlannedBatch, AttemptError> {
+        let input = self.context.load(requests, self.urgency).await?;
+        self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
+        let planned = self.plan_on(requests, held, input);
+        match self.context.with_private_links(requests, &planned.input, &planned.plan, self.urgency).await? {
+            Some(more) => Ok(self.plan_on(requests, held, more)),
+            None => Ok(planned),
+        }
+    }
+
+    fn plan_on(&self, requests: &[ServiceRequest], held: &HeldServices, input: StageInput) -> PlannedBatch {
+        let (mut free, mut hindered) = partition_blocked(requests, &input, &self.context.settings);
+        for request in free.extract_if(.., |request| held.contains_key(request.identity())) {
+            let error = held[request.identity()].clone();
+            hindered.push((request, error));
+        }
+        let (ready, unready, plan) = plan_ready(&free, input.specs_and(&hindered), &input, self.context);
+        PlannedBatch { input, hindered, ready, unready, plan }
+    }
+
     /// What this stage leaves as it is.
     fn announce_unwritten(&self, plan: &NetworkPlan) {
         for (who, refusal) in &plan.refused {

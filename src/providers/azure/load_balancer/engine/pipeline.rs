@@ -1,14 +1,15 @@
 //! The way of one Service through the stages. Each stage serves all who have come to it at once.
 //!
 //! ```text
-//! plan ─► public IPs (each by itself) ─► load balancers ─► pool members ─► security group ─► public IPs that can go
+//! plan ─► public IPs (each by itself) ─► load balancers ─► pool members ─► security group ─┬─► public IPs that can go
+//!                                             (before)  └─► private link services ──────────┘
 //! ```
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use super::{
     admission::{PublicIpWrites, admit},
@@ -16,6 +17,7 @@ use super::{
     batch_commit::{ServiceQuarantine, commit_batch},
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
     newcomers::Newcomer,
+    private_links,
     progress::PipelineStage,
     security_group::SecurityGroupStage,
     stage_context::StageContext,
@@ -131,16 +133,24 @@ impl ServicePipeline {
             .await;
         let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
         drop(newcomer);
-        let joined = self.join_pools(ask, queued()).await;
-        if got.recreated {
-            drop(awaited.security);
-        } else {
-            // Who may reach the front end does not depend on which machines are behind it.
-            self.report_stage(ask, PipelineStage::SecurityGroup);
-            batch_result(self.security.submit(queued(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
-        }
-        joined?;
-        let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
+        let reached = async {
+            let joined = self.join_pools(ask, queued()).await;
+            if got.recreated {
+                drop(awaited.security);
+            } else {
+                // Who may reach the front end does not depend on which machines are behind it.
+                self.report_stage(ask, PipelineStage::SecurityGroup);
+                let rules = self.security.submit(queued(), Some(awaited.security), |turns| self.write_rules(turns));
+                batch_result(rules.await)??;
+            }
+            joined
+        };
+        let linked = private_links::write_after(&self.context, ask, &got.private_links, urgency);
+        // Boxed, since whoever waits would otherwise hold room for both twice.
+        let (reached, linked) = join(Box::pin(reached), Box::pin(linked)).await;
+        reached?;
+        let is_linked = linked?;
+        let is_done = self.release(ask, &got, urgency).await? && !got.recreated && is_linked;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
         Ok(is_done.then_some(RetainedResources { frontends: placed.retained_frontends, public_ips: kept }))
     }

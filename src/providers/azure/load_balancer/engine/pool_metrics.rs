@@ -9,7 +9,7 @@ use crate::{
     providers::azure::{
         config::{AzureConfig, BackendPoolType, VmType},
         operation_metrics::{OperationLabels, OperationTimer},
-        planner::load_balancer::desired::ServiceRequest,
+        planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
     },
     runtime::clock::Clock,
 };
@@ -51,6 +51,18 @@ impl PoolMetrics {
             source: &ask.identity().key,
         };
         Some(OperationTimer::begin(&self.metrics, self.clock, operation))
+    }
+
+    /// Something is done to the private link service of this Service.
+    pub(super) fn private_link<'a>(&'a self, request: &'a str, who: &'a ServiceIdentity) -> OperationTimer<'a> {
+        let operation = OperationLabels {
+            area: "services",
+            request,
+            resource_group: &self.resource_group,
+            subscription: &self.subscription,
+            source: &who.key,
+        };
+        OperationTimer::begin(&self.metrics, self.clock, operation)
     }
 
     /// Machines join the pools for this Service.

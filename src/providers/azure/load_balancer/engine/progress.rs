@@ -36,6 +36,8 @@ pub(super) enum PipelineStage {
     BackendPools,
     /// Waiting for the write of the security group.
     SecurityGroup,
+    /// Its private link service is written.
+    PrivateLinks,
     /// Public IPs that it has left are deleted.
     Releasing,
 }
@@ -50,6 +52,7 @@ impl PipelineStage {
             PipelineStage::LoadBalancer => "waiting for the load balancer",
             PipelineStage::BackendPools => "waiting for back-end pools",
             PipelineStage::SecurityGroup => "waiting for the security group",
+            PipelineStage::PrivateLinks => "writing the private link service",
             PipelineStage::Releasing => "deleting public IPs",
         }
     }
@@ -61,8 +64,13 @@ impl PipelineStage {
             PlannedChange::LoadBalancer(..) => Some(Self::LoadBalancer),
             PlannedChange::Pool(_) => Some(Self::BackendPools),
             PlannedChange::SecurityGroup(_) => Some(Self::SecurityGroup),
+            PlannedChange::DeletePrivateLink(_) => Some(Self::LoadBalancer),
+            PlannedChange::Subnet(_) | PlannedChange::PrivateLink(_) => Some(Self::PrivateLinks),
             PlannedChange::Release(_) => Some(Self::Releasing),
-            PlannedChange::Retained(_) | PlannedChange::Refused(..) | PlannedChange::Waiting(_) => None,
+            PlannedChange::PrivateLinkNotice(..)
+            | PlannedChange::Retained(_)
+            | PlannedChange::Refused(..)
+            | PlannedChange::Waiting(_) => None,
         }
     }
 }

@@ -12,12 +12,13 @@ use super::{
     occupancy_metrics::OccupancyMetrics,
     pool_metrics::PoolMetrics,
     pool_sync_state::PoolSyncState,
+    private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, api, spelling},
+        arm::{ArmClient, ArmError, ArmErrorClass, ResourceId, Urgency, api, spelling},
         config::LoadBalancerSku,
         inventory::Inventory,
         load_balancer::{
@@ -33,6 +34,7 @@ use crate::{
         planner::load_balancer::{
             desired::{
                 ServiceRequest, expected,
+                private_links::reads,
                 status::{has_parts_of, public_ip_groups},
             },
             observed::ObservedNetwork,
@@ -56,6 +58,9 @@ pub(super) struct StageContext {
     pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
     pub(super) pool_metrics: PoolMetrics,
     pub(super) occupancy_metrics: OccupancyMetrics,
+    /// For the subscription of the machines.
+    pub(super) compute: ArmClient,
+    pub(super) private_links: PrivateLinkState,
     pub(super) zones: RegionZones,
     pub(super) inventory: Arc<Inventory>,
     pub(super) watches: ClusterWatches,
@@ -77,6 +82,7 @@ pub(super) struct StageContext {
 }
 
 /// What one round plans on.
+#[derive(Clone)]
 pub(super) struct StageInput {
     /// What there is.
     pub(super) observed: Arc<ObservedNetwork>,
@@ -138,7 +144,14 @@ impl StageInput {
             match &unread.key {
                 NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
                 NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
-                NetworkCacheKey::Subnet(name) => subnet.is_some_and(|subnet| spelling::same_name(subnet, name)),
+                NetworkCacheKey::PrivateLinks(group) => link_group(spec) == Some(group),
+                NetworkCacheKey::PrivateLink(id) => link_group(spec) == id.parent().as_ref(),
+                NetworkCacheKey::Subnet(name) => {
+                    subnet.is_some_and(|subnet| spelling::same_name(subnet, name))
+                        || reads::subnets(std::slice::from_ref(request), settings)
+                            .iter()
+                            .any(|subnet| spelling::same_name(subnet, name))
+                }
                 NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
             }
         };
@@ -216,6 +229,21 @@ impl StageContext {
         self.public_ip_attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same input with the private link services of these groups as well.
+    pub(super) async fn read_again(
+        &self,
+        requests: &[ServiceRequest],
+        input: &StageInput,
+        groups: BTreeSet<ResourceId>,
+        urgency: Urgency,
+    ) -> CloudResult<StageInput> {
+        let mut query = self.query(requests, &input.others);
+        query.public_ip_groups.extend(public_ip_groups(&input.observed, requests.iter().map(ServiceRequest::identity)));
+        query.private_link_groups.extend(groups);
+        let (observed, failures) = self.observe(&query, requests, urgency).await?;
+        Ok(StageInput { observed, failures, ..input.clone() })
+    }
+
     async fn refresh_zones(&self, urgency: Urgency) -> CloudResult<()> {
         let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
         self.observer.set_zones(zones);
@@ -263,6 +291,10 @@ impl StageContext {
             requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
         let inside = wanted.filter(|spec| spec.internal);
         query.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| self.settings.subnet.clone())));
+        query.subnets.extend(reads::subnets(requests, &self.settings));
+        query.private_link_groups.extend(self.private_link_groups(requests, others));
+        let links = reads::expected_links(requests, &self.settings);
+        query.expected.extend(links.into_iter().map(ExpectedDocument::PrivateLink));
         let load_balancers = expected::load_balancers(requests, others.iter().map(ParsedService::spec), &self.settings);
         query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
         query.expected.extend(expected::public_ips(requests, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
@@ -310,6 +342,11 @@ impl StageContext {
     pub(super) fn hosts(&self) -> Option<Arc<[Arc<Node>]>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Where the private link service is that a Service asks for.
+fn link_group(spec: &ServiceSpec) -> Option<&ResourceId> {
+    spec.private_link.as_ref().map(|link| &link.group)
 }
 
 /// Whether ARM will say the same for a while.

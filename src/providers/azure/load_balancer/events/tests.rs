@@ -29,12 +29,21 @@ fn events_are_documented_once_and_as_they_are() {
     let kept = PublicIpRelease { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
     all.push(kept_public_ip(&service, &kept));
     assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept unchanged: NAT gateway `n` uses it"));
+    let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/privateLinkServices", &["l"]);
+    let reasons = vec!["its front end goes".into()];
+    let gone = PrivateLinkDeletion { id: id.clone(), document: Default::default(), reasons, services: Vec::new() };
+    all.push(connections_cut(&service, &gone));
+    assert!(all.last().unwrap().message.ends_with("/privateLinkServices/l is deleted: its front end goes"));
+    all.push(private_link_notice(&service, &PrivateLinkNotice::LeftBehind(id.clone())));
+    all.push(private_link_notice(&service, &PrivateLinkNotice::NameTaken(id)));
+    assert!(all.last().unwrap().message.ends_with("leads to another front end and is left alone: choose another name"));
     for reason in [
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,
         reason::CONFLICT_CONFIGURATION,
         reason::UNREADABLE_RESTRICTION,
         reason::IGNORED_CONFIGURATION,
+        reason::UNANSWERED_PROBE,
         reason::UNKNOWN_ANNOTATION,
     ] {
         let event = spec_warning(&service, &ServiceWarning { reason, field: "spec.x".into(), message: "is odd".into() });

@@ -94,6 +94,31 @@ codes! {
     ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId"]
         "A resource that the message names does not exist, or is in another region or subscription: correct the annotation or the \
          provider's configuration that names it.";
+    PrivateLinkPoolsUnsupported Mend ["PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer"]
+        "Azure puts no private link service in front of back-end pools that list addresses: set \
+         `loadBalancerBackendPoolConfigurationType: nodeIPConfiguration` in the provider's configuration, or take the annotation \
+         `azure-pls-create` back.";
+    PrivateLinkSubnetPolicies Retry ["PrivateLinkServiceNetworkPoliciesCannotBeEnabledOnPrivateLinkServiceSubnet",
+        "PrivateLinkServiceNetworkPoliciesEnabledOnSubnet"]
+        "Something else has enabled the subnet's network policies for private link services: leave \
+         `privateLinkServiceNetworkPolicies` of that subnet disabled, or name another in `azure-pls-ip-configuration-subnet`.";
+    PrivateLinkInTheWay Retry ["CannotDeleteLoadBalancerWithPrivateLinkService",
+        "LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService"]
+        "A private link service leads to this front end. If this program made it, give its identity the action \
+         `Microsoft.Network/privateLinkServices/read` on the resource group; otherwise delete it.";
+    PrivateLinkConnected Retry ["PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted"]
+        "A private endpoint connected a moment ago: this program deletes its connection and tries again.";
+    PrivateLinkImmutable Mend ["PrivateLinkServiceLoadBalancerCannotBeChanged"]
+        "A private link service cannot be moved to another front end: delete it, so that this program makes it anew.";
+    PrivateLinkAddresses Mend ["PrivateLinkServiceIpConfigurationCountInvalid",
+        "PrivateLinkServiceMustHaveOnePrimaryIpConfiguration", "PrivateLinkServiceIPv6NotSupported"]
+        "Correct the annotations `azure-pls-ip-configuration-…`; addresses of an existing private link service that Azure does not \
+         give up need the Service to be deleted and created again.";
+    PrivateLinkNeedsStandard Mend ["PrivateLinkServiceRequiresStandardLoadBalancer"]
+        "Set `loadBalancerSku: standard` in the provider's configuration.";
+    TooManyPrivateLinks Mend ["PrivateLinkServicesPerLoadBalancerCountLimitReached"]
+        "A load balancer has room for 8 private link services: let Services share a front end, or put them on an internal and an \
+         external load balancer.";
     ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
         "The region or the resource has no such zone: check `location` in the provider's configuration.";
     PolicyForbids Mend ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]

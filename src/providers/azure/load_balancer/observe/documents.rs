@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::providers::azure::arm::{
     ResourceId,
     network::{ArmLoadBalancer, PublicIpAddress},
+    private_link::PrivateLinkService,
 };
 
 /// A document that ARM lists.
@@ -37,7 +38,7 @@ macro_rules! listed {
         }
     )*};
 }
-listed!(ArmLoadBalancer, PublicIpAddress);
+listed!(ArmLoadBalancer, PrivateLinkService, PublicIpAddress);
 
 /// Replaces the document `id`, or adds it at the end.
 pub(super) fn put<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {

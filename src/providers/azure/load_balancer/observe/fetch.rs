@@ -33,6 +33,12 @@ pub(super) async fn read(
             Err(error) => return Err(error),
         },
         NetworkCacheKey::PublicIp(id) => NetworkReadResult::PublicIp(get(arm, &api::PUBLIC_IPS, id).await?),
+        NetworkCacheKey::PrivateLinks(group) => match list(arm, &api::PRIVATE_LINK_SERVICES, group).await {
+            Ok(list) => NetworkReadResult::PrivateLinks(list),
+            Err(error) if is_about_group(&error) => confirm_group_missing(arm, group, error).await?,
+            Err(error) => return Err(error),
+        },
+        NetworkCacheKey::PrivateLink(id) => NetworkReadResult::PrivateLink(get(arm, &api::PRIVATE_LINK_SERVICES, id).await?),
         NetworkCacheKey::SecurityGroup => NetworkReadResult::SecurityGroup(match &settings.security_group {
             Some(id) => get(arm, &api::SECURITY_GROUPS, id).await?,
             None => None,

@@ -15,6 +15,8 @@ use std::{
 use tokio::time::Instant;
 
 mod event_order;
+mod private_links;
+mod single;
 mod types;
 mod write_back;
 
@@ -23,6 +25,7 @@ pub(super) use types::NetworkReadResult;
 pub(in crate::providers::azure::load_balancer) use types::{CachedVersion, NetworkWriteResult};
 
 use event_order::EventOrder;
+use single::single;
 
 use super::{
     documents::{self, ListedDocument},
@@ -136,6 +139,7 @@ impl NetworkCache {
         let subnets: BTreeSet<String> = query.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
         let mut needed = vec![NetworkCacheKey::LoadBalancers];
         needed.extend(groups.into_iter().cloned().map(NetworkCacheKey::PublicIps));
+        needed.extend(query.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks));
         needed.extend(self.security_group.is_some().then_some(NetworkCacheKey::SecurityGroup));
         needed.extend(subnets.into_iter().map(NetworkCacheKey::Subnet));
         needed
@@ -145,6 +149,7 @@ impl NetworkCache {
         let lifetime = match what {
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.lifetimes.load_balancers,
             NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => self.lifetimes.public_ips,
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => self.lifetimes.private_links,
             NetworkCacheKey::SecurityGroup => self.lifetimes.security_group,
             NetworkCacheKey::Subnet(_) => self.lifetimes.subnets,
         };
@@ -184,7 +189,7 @@ impl NetworkCache {
     }
 
     fn is_unlisted(&self, key: &NetworkCacheKey) -> bool {
-        matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.unlisted.contains(id))
+        single(key).is_some_and(|id| self.unlisted.contains(id))
     }
 
     /// Whether nothing is known of a document that may be there.
@@ -193,6 +198,7 @@ impl NetworkCache {
         let is_known = match expected {
             ExpectedDocument::LoadBalancer(_) => self.load_balancer(id).is_some(),
             ExpectedDocument::PublicIp(_) => self.public_ip(id).is_some(),
+            ExpectedDocument::PrivateLink(_) => self.private_link(id).is_some(),
         };
         !is_known && !self.is_absent(&expected.cache_key(), id, asked, now)
     }
@@ -216,6 +222,7 @@ impl NetworkCache {
             self.invalidated.retain(|key, _| !what.covers(key));
             match &what {
                 NetworkCacheKey::PublicIps(group) => self.drop_group(group),
+                NetworkCacheKey::PrivateLinks(group) => self.drop_links(group),
                 NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
                 _ => {}
             }
@@ -245,6 +252,18 @@ impl NetworkCache {
             (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
                 found = false;
                 self.drop_group(group);
+            }
+            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::PrivateLinks(list)) => {
+                lacking = self.set_listed_links(list, group, since);
+            }
+            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::GroupMissing(_)) => {
+                found = false;
+                self.set_no_links(group);
+            }
+            (NetworkCacheKey::PrivateLink(id), NetworkReadResult::PrivateLink(document)) => {
+                let found = document.is_some();
+                let change = |known: &mut ObservedNetwork| set(&mut known.private_links.services, id, document);
+                return self.record_single(id, (since, at, found), &what, change);
             }
             (NetworkCacheKey::LoadBalancer(id), NetworkReadResult::LoadBalancer(document)) => {
                 let found = document.is_some();
@@ -278,7 +297,7 @@ impl NetworkCache {
 
     /// A list lacks it.
     fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
-        if let NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) = &what {
+        if let Some(id) = single(&what) {
             self.unlisted.insert(id.clone());
             self.invalidate(what);
         }
@@ -342,13 +361,14 @@ impl NetworkCache {
         let order = &self.order;
         let is_newer = |id: &ResourceId| order.is_newer(id, since);
         self.invalidated.retain(|key, tick| {
-            let untold = matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
+            let untold = single(key).is_some_and(is_newer);
             *tick > since || untold || !what.covers(key)
         });
         let keys = &self.invalidated;
         let is_doubted = |id: &ResourceId| {
             keys.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
                 || keys.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
+                || keys.contains_key(&NetworkCacheKey::PrivateLink(id.clone()))
         };
         self.unlisted.retain(is_doubted);
     }
@@ -400,41 +420,6 @@ fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<B
     match document {
         Some(document) => documents::put(list, id, *document),
         None => list.retain(|known| !known.is(id)),
-    }
-}
-
-/// Single documents.
-impl NetworkCache {
-    /// A public IP, as it is known.
-    pub(super) fn public_ip(&self, id: &ResourceId) -> Option<&PublicIpAddress> {
-        self.observed.public_ips.iter().find(|known| known.is(id))
-    }
-
-    /// A load balancer, as it is known.
-    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
-        self.observed.load_balancers.iter().find(|known| known.is(id))
-    }
-
-    /// What is known of the document that a single read of `what` would show.
-    pub(super) fn cached_version(&self, what: &NetworkCacheKey, now: Instant) -> CachedVersion {
-        let (etag, stale, whole) = match what {
-            NetworkCacheKey::LoadBalancer(id) => {
-                (self.load_balancer(id).map(|known| known.etag.clone()), false, Some(NetworkCacheKey::LoadBalancers))
-            }
-            NetworkCacheKey::PublicIp(id) => {
-                let etag = self.public_ip(id).map(|known| known.etag.clone());
-                (etag, self.stale_etags.contains_key(id), id.parent().map(NetworkCacheKey::PublicIps))
-            }
-            NetworkCacheKey::SecurityGroup => {
-                (self.observed.security_group.as_ref().map(|known| known.etag.clone()), false, None)
-            }
-            _ => (None, false, None),
-        };
-        let doubted =
-            self.invalidated.contains_key(what) || whole.is_some_and(|whole| self.invalidated.contains_key(&whole));
-        let never = CacheSequence::LAST;
-        let absent = matches!(what, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.is_absent(what, id, never, now));
-        CachedVersion { etag, invalidated: doubted, etag_stale: stale, absent }
     }
 }
 

@@ -12,9 +12,11 @@ use crate::providers::azure::{
 pub struct NetworkQuery {
     /// Resource groups whose public IPs are looked at.
     pub public_ip_groups: BTreeSet<ResourceId>,
+    /// Resource groups whose private link services are looked at.
+    pub private_link_groups: BTreeSet<ResourceId>,
     /// Names of subnets of the configured virtual network, in any letter case.
     pub subnets: BTreeSet<String>,
-    /// Load balancers and public IPs, the latter of groups that are looked at, that somebody who asks may have. When a list lacks one it is
+    /// Load balancers, public IPs and private link services, the latter two of groups that are looked at, that somebody who asks may have. When a list lacks one it is
     /// read by itself.
     pub expected: BTreeSet<ExpectedDocument>,
 }
@@ -24,12 +26,13 @@ pub struct NetworkQuery {
 pub enum ExpectedDocument {
     LoadBalancer(ResourceId),
     PublicIp(ResourceId),
+    PrivateLink(ResourceId),
 }
 
 impl ExpectedDocument {
     pub fn id(&self) -> &ResourceId {
         match self {
-            ExpectedDocument::LoadBalancer(id) | ExpectedDocument::PublicIp(id) => id,
+            ExpectedDocument::LoadBalancer(id) | ExpectedDocument::PublicIp(id) | ExpectedDocument::PrivateLink(id) => id,
         }
     }
 
@@ -38,6 +41,7 @@ impl ExpectedDocument {
         match self.clone() {
             ExpectedDocument::LoadBalancer(id) => NetworkCacheKey::LoadBalancer(id),
             ExpectedDocument::PublicIp(id) => NetworkCacheKey::PublicIp(id),
+            ExpectedDocument::PrivateLink(id) => NetworkCacheKey::PrivateLink(id),
         }
     }
 }
@@ -46,7 +50,11 @@ impl NetworkQuery {
     /// The reads of what is named here.
     pub(super) fn named_keys(&self) -> Vec<NetworkCacheKey> {
         let groups = self.public_ip_groups.iter().cloned().map(NetworkCacheKey::PublicIps);
-        groups.chain(self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized())).collect()
+        let links = self.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks);
+        groups
+            .chain(links)
+            .chain(self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized()))
+            .collect()
     }
 
     /// Does without what a read of `what` shows. Whether that was named here.
@@ -54,6 +62,8 @@ impl NetworkQuery {
         match what {
             NetworkCacheKey::PublicIps(group) => self.remove_group(group),
             NetworkCacheKey::PublicIp(id) => id.parent().is_some_and(|group| self.remove_group(&group)),
+            NetworkCacheKey::PrivateLinks(group) => self.remove_links(group),
+            NetworkCacheKey::PrivateLink(id) => id.parent().is_some_and(|group| self.remove_links(&group)),
             NetworkCacheKey::Subnet(name) => {
                 let before = self.subnets.len();
                 self.subnets.retain(|known| !spelling::same_name(known, name));
@@ -61,6 +71,13 @@ impl NetworkQuery {
             }
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
         }
+    }
+
+    /// Does without the private link services of a group. Whether it was named here.
+    fn remove_links(&mut self, group: &ResourceId) -> bool {
+        let is_there = |expected: &ExpectedDocument| matches!(expected, ExpectedDocument::PrivateLink(id) if id.parent().as_ref() == Some(group));
+        self.expected.retain(|expected| !is_there(expected));
+        self.private_link_groups.remove(group)
     }
 
     /// Does without the public IPs of a group. Whether it was named here.
@@ -78,6 +95,8 @@ pub struct CacheLifetimes {
     pub load_balancers: Duration,
     /// Lists of public IPs.
     pub public_ips: Duration,
+    /// Lists of private link services.
+    pub private_links: Duration,
     pub security_group: Duration,
     /// Subnets. Upstream reads a subnet whenever it looks at one; here it is believed as long as the load balancers that refer to it.
     pub subnets: Duration,
@@ -90,6 +109,7 @@ impl CacheLifetimes {
         Self {
             load_balancers: ttl(config.load_balancer_cache_ttl),
             public_ips: ttl(config.public_ip_cache_ttl),
+            private_links: ttl(config.pls_cache_ttl),
             security_group: ttl(config.nsg_cache_ttl),
             subnets: ttl(config.load_balancer_cache_ttl),
         }
@@ -107,6 +127,10 @@ pub enum NetworkCacheKey {
     PublicIps(ResourceId),
     /// One public IP.
     PublicIp(ResourceId),
+    /// All private link services of a resource group.
+    PrivateLinks(ResourceId),
+    /// One private link service.
+    PrivateLink(ResourceId),
     SecurityGroup,
     /// A subnet of the configured virtual network, by name.
     Subnet(String),
@@ -126,6 +150,7 @@ impl NetworkCacheKey {
         match (self, other) {
             (NetworkCacheKey::LoadBalancers, NetworkCacheKey::LoadBalancer(_)) => true,
             (NetworkCacheKey::PublicIps(group), NetworkCacheKey::PublicIp(id)) => id.parent().as_ref() == Some(group),
+            (NetworkCacheKey::PrivateLinks(group), NetworkCacheKey::PrivateLink(id)) => id.parent().as_ref() == Some(group),
             _ => self == other,
         }
     }

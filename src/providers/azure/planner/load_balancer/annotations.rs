@@ -204,12 +204,12 @@ service {
         PROBE_COUNT: WholeNumberFormat<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
     }
     "Private link" {
-        PLS_CREATE: TrimmedTrueFormat = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
-        PLS_RESOURCE_GROUP: ResourceGroupFormat = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Resource group of the private link service.";
-        PLS_NAME: ResourceNameFormat = "azure-pls-name" "`pls-` and the name of the front end" "Name of the private link service. Cannot be changed later.";
-        PLS_SUBNET: SubnetFormat = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
+        PLS_CREATE: TrimmedTrueFormat = "azure-pls-create" "`false`" "Private link service in front of the IPv4 front end. External Services need `azure-disable-load-balancer-floating-ip`. Without the annotation, one that is there stays as it is until its front end goes.";
+        PLS_RESOURCE_GROUP: ResourceGroupFormat = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Resource group of the private link service. Cannot be changed later.";
+        PLS_NAME: ResourceNameFormat = "azure-pls-name" "`pls-` and the name of the front end" "Name of the private link service. Cannot be changed later, nor be that of another one. Services that share a front end share its private link service: only the one that owns it may have this annotation and those below.";
+        PLS_SUBNET: ResourceNameFormat = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
         PLS_ADDRESS_COUNT: WholeNumberFormat<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "Number of its addresses.";
-        PLS_ADDRESSES: SpaceListFormat = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
+        PLS_ADDRESSES: SpaceListFormat = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses, of which the first is the primary one; the others are chosen by Azure.";
         PLS_FQDNS: SpaceListFormat = "azure-pls-fqdns" "none" "DNS names of the private link service.";
         PLS_PROXY_PROTOCOL: TrimmedTrueFormat = "azure-pls-proxy-protocol" "`false`" "Send the TCP proxy header. Replaces the probe of nodes with local endpoints by one per port.";
         PLS_VISIBILITY: SpaceListFormat = "azure-pls-visibility" "none" "Subscriptions that can see the private link service, or `*`.";

@@ -1,12 +1,22 @@
 //! What there is: the documents that the planner looks at, as ARM last sent them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::labels::LabelMap;
 use crate::providers::azure::arm::{
     ResourceId,
     network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
+    private_link::PrivateLinkService,
 };
+
+/// Private link services of the resource groups that were looked at.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObservedPrivateLinks {
+    /// Whatever clusters they belong to.
+    pub services: Vec<PrivateLinkService>,
+    /// Those groups: of others nothing is known.
+    pub groups: BTreeSet<ResourceId>,
+}
 
 /// Every document that load balancing reads or writes, apart from machines.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,6 +27,8 @@ pub struct ObservedNetwork {
     pub public_ips: Vec<PublicIpAddress>,
     /// The security group; `None` when it does not exist.
     pub security_group: Option<NetworkSecurityGroup>,
+    /// Private link services, in ARM's order within each group.
+    pub private_links: ObservedPrivateLinks,
     /// Subnets of the virtual network by lower-cased name.
     pub subnets: BTreeMap<String, Subnet>,
     /// Zones of the region, in order; empty when it has none.

@@ -21,6 +21,8 @@ pub struct LoadBalancerSettings {
     pub group: ResourceId,
     /// Resource group of load balancers.
     pub load_balancer_group: ResourceId,
+    /// Resource group of private link services, in the subscription of the machines.
+    pub private_link_group: ResourceId,
     pub virtual_network: ResourceId,
     /// Subnet of internal front ends, by name.
     pub subnet: String,
@@ -88,6 +90,10 @@ impl LoadBalancerSettings {
             cluster: cluster.to_owned(),
             group: in_group(""),
             load_balancer_group: in_group(&config.load_balancer_resource_group),
+            private_link_group: ResourceId::group_of(
+                &config.subscription_id,
+                &or_own(&config.private_link_service_resource_group),
+            ),
             virtual_network: in_group(&config.vnet_resource_group)
                 .resource("Microsoft.Network/virtualNetworks", &[&config.vnet_name]),
             subnet: config.subnet_name.clone(),
@@ -159,6 +165,11 @@ impl LoadBalancerSettings {
     /// Whether load balancers whose external one is called `external` are the controller's to delete and their pools its to keep.
     pub fn manages(&self, external: &str) -> bool {
         self.sku != LoadBalancerSku::Standard || spelling::same_name(&self.cluster, external) || self.has_entry(external)
+    }
+
+    /// The resource group of this name, in which a Service has its private link service.
+    pub fn private_link_group_called(&self, name: &str) -> ResourceId {
+        ResourceId::group_of(self.private_link_group.subscription(), name)
     }
 
     /// Whether Services may have public IPs in the resource group of this name.

@@ -8,6 +8,7 @@ mod access;
 mod addresses;
 mod parser;
 mod ports;
+mod private_link;
 mod probes;
 mod public_ip;
 pub mod ranges;
@@ -17,8 +18,8 @@ mod types;
 pub use addresses::{AdditionalIpPolicy, additional_ip_conflict, annotated_additional_ips};
 pub use parser::{identity_of, parse_leniently, parse_service, status_addresses, warnings};
 pub use types::{
-    AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec,
-    ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, reason,
+    AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, PrivateLinkSpec, ProbeProtocol, ProbeSpec, Protocol,
+    PublicIpSpec, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, reason,
 };
 
 #[cfg(test)]

@@ -36,7 +36,8 @@ impl Known {
     /// Everything has just been read: load balancer `a`, public IP `p`.
     fn new() -> Self {
         let ttl = Duration::from_secs(120);
-        let lifetimes = CacheLifetimes { load_balancers: ttl, public_ips: ttl, security_group: ttl, subnets: ttl };
+        let lifetimes =
+            CacheLifetimes { load_balancers: ttl, public_ips: ttl, private_links: ttl, security_group: ttl, subnets: ttl };
         let knowledge = NetworkCache::new(group("rg"), Some(id("networkSecurityGroups/n")), lifetimes);
         let mut known = Self { knowledge, now: Instant::now(), need: NetworkQuery::default() };
         known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "1")]));

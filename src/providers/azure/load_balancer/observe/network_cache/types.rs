@@ -3,6 +3,7 @@
 use crate::providers::azure::arm::{
     ArmError, ResourceId,
     network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress, Subnet},
+    private_link::PrivateLinkService,
 };
 
 /// What a read brought; `None`: ARM says that it does not exist.
@@ -14,6 +15,8 @@ pub(crate) enum NetworkReadResult {
     /// ARM says that the group of the list does not exist, and the list said this.
     GroupMissing(Box<ArmError>),
     PublicIp(Option<Box<PublicIpAddress>>),
+    PrivateLinks(Vec<PrivateLinkService>),
+    PrivateLink(Option<Box<PrivateLinkService>>),
     SecurityGroup(Option<Box<NetworkSecurityGroup>>),
     Subnet(Option<Box<Subnet>>),
 }
@@ -33,6 +36,12 @@ pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
     PublicIp(ResourceId, Box<PublicIpAddress>),
     /// A public IP is gone.
     PublicIpDeleted(ResourceId),
+    /// A private link service is like this. Its load balancer has another version now.
+    PrivateLink(ResourceId, Box<PrivateLinkService>),
+    /// A private link service is gone. Its load balancer has another version now.
+    PrivateLinkDeleted(ResourceId),
+    /// A subnet of the configured virtual network is like this.
+    Subnet(String, Box<Subnet>),
     /// The security group is like this.
     SecurityGroup(Box<NetworkSecurityGroup>),
 }

@@ -51,6 +51,17 @@ impl NetworkCache {
                 self.record_existence(&id, at, false);
                 self.observed_mut().public_ips.retain(|known| !known.is(&id));
             }
+            NetworkWriteResult::PrivateLink(id, document) => {
+                self.record_update(&NetworkCacheKey::PrivateLink(id.clone()), &id, since);
+                self.record_existence(&id, at, true);
+                self.put_link(&id, *document);
+            }
+            NetworkWriteResult::PrivateLinkDeleted(id) => {
+                self.record_update(&NetworkCacheKey::PrivateLink(id.clone()), &id, since);
+                self.record_existence(&id, at, false);
+                self.remove_link(&id);
+            }
+            NetworkWriteResult::Subnet(name, document) => self.set_subnet(&name.to_ascii_lowercase(), Some(*document)),
             NetworkWriteResult::SecurityGroup(document) => {
                 if let Some(id) = self.security_group.clone() {
                     self.record_update(&NetworkCacheKey::SecurityGroup, &id, since);

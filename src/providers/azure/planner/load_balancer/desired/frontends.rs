@@ -168,11 +168,11 @@ fn ranges(subnet: &Subnet) -> impl Iterator<Item = IpNet> {
     subnet.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect::<Vec<_>>().into_iter()
 }
 
-fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
+pub(super) fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
     ranges(subnet).any(|range| range.contains(&address))
 }
 
-fn has_ranges(subnet: &Subnet) -> bool {
+pub(super) fn has_ranges(subnet: &Subnet) -> bool {
     ranges(subnet).next().is_some()
 }
 

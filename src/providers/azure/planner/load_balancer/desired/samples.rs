@@ -104,6 +104,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         mode: None,
         configurations: None,
         labels: BTreeMap::new(),
+        private_link: None,
         status_addresses: Vec::new(),
     }
 }

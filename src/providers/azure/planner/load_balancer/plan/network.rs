@@ -9,7 +9,11 @@ use std::{
 };
 
 use super::super::{
-    desired::{ServiceRequest, load_balancers, public_ips},
+    desired::{
+        ServiceRequest, load_balancers,
+        private_links::{self, PrivateLinkInput, PrivateLinkPlan},
+        public_ips,
+    },
     observed::ObservedNetwork,
     settings::LoadBalancerSettings,
     spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -23,6 +27,8 @@ pub struct NetworkPlan {
     pub public_ips: public_ips::PublicIpPlan,
     /// Load balancers.
     pub load_balancers: load_balancers::LoadBalancerPlan,
+    /// Private link services.
+    pub private_links: PrivateLinkPlan,
     /// Who gets nothing new, and why.
     pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
 }
@@ -36,7 +42,7 @@ pub fn plan_network(
 ) -> NetworkPlan {
     let mut granted = requests.to_vec();
     let mut others = others.to_vec();
-    let mut refused = BTreeMap::new();
+    let (mut refused, mut notices) = (BTreeMap::new(), Vec::new());
     loop {
         let mut public_ips = public_ips::plan_public_ips(observed, &granted, &others, settings);
         let mut answers = refusals(&public_ips.services);
@@ -45,13 +51,19 @@ pub fn plan_network(
         let load_balancers =
             load_balancers::plan_load_balancers(observed, &lasting, &others, &public_ips.assigned, settings);
         answers.extend(refusals(&load_balancers.services));
+        let links =
+            PrivateLinkInput { observed, requests: &lasting, others: &others, load_balancers: &load_balancers, settings };
+        let (mut private_links, held) = private_links::plan_private_links(&links);
+        answers.extend(held);
         if answers.is_empty() {
+            private_links.notices.append(&mut notices);
             if !public_ips.releases.is_empty() {
                 retain_used(&mut public_ips, &load_balancers.frontends_of_public_ips(observed));
             }
-            return NetworkPlan { public_ips, load_balancers, refused };
+            return NetworkPlan { public_ips, load_balancers, private_links, refused };
         }
         let (rest, out) = partition_refused(&granted, &answers);
+        notices.extend(private_links.notices.into_iter().filter(|(who, _)| answers.contains_key(who)));
         // Who is refused keeps what it has.
         others.extend(out.iter().filter_map(ServiceRequest::spec).cloned());
         granted = rest;
@@ -67,7 +79,10 @@ impl NetworkPlan {
 
     /// Whether nothing has to be done.
     pub fn is_empty(&self) -> bool {
-        self.public_ips.writes.is_empty() && self.public_ips.releases.is_empty() && self.load_balancers.changes.is_empty()
+        self.public_ips.writes.is_empty()
+            && self.public_ips.releases.is_empty()
+            && self.load_balancers.changes.is_empty()
+            && self.private_links.is_empty()
     }
 }
 

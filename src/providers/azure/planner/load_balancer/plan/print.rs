@@ -9,6 +9,9 @@ use super::{
     super::{
         desired::{
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
+            private_links::{
+                PrivateLinkChange, PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan, SubnetPolicyChange,
+            },
             public_ips::{PublicIpChange, PublicIpRelease},
             security_rules::SecurityRulePlan,
         },
@@ -34,6 +37,14 @@ pub enum PlannedChange<'a> {
     Pool(&'a PoolChange),
     /// The security group is written.
     SecurityGroup(&'a SecurityRulePlan),
+    /// A private link service is deleted, before load balancers are written.
+    DeletePrivateLink(&'a PrivateLinkDeletion),
+    /// A subnet lets private link services in.
+    Subnet(&'a SubnetPolicyChange),
+    /// A private link service is written.
+    PrivateLink(&'a PrivateLinkChange),
+    /// A private link service stays that nobody asks for, or has a name that somebody asks for.
+    PrivateLinkNotice(&'a ServiceIdentity, &'a PrivateLinkNotice),
     /// A public IP is deleted.
     Release(&'a PublicIpRelease),
     /// A public IP stays that could go.
@@ -47,7 +58,7 @@ pub enum PlannedChange<'a> {
 impl PlannedChange<'_> {
     /// Whether Azure is sent something.
     pub fn is_written(&self) -> bool {
-        !matches!(self, Self::Retained(_) | Self::Refused(..) | Self::Waiting(_))
+        !matches!(self, Self::PrivateLinkNotice(..) | Self::Retained(_) | Self::Refused(..) | Self::Waiting(_))
     }
 }
 
@@ -69,6 +80,10 @@ impl fmt::Display for PlannedChange<'_> {
                 sentence(f, "put", &id, &rules.reasons, &rules.causes)?;
                 f.write_str(if rules.causes.is_empty() { FOR_NODES } else { "" })
             }
+            Self::DeletePrivateLink(gone) => sentence(f, "delete", &gone.id, &gone.reasons, &gone.services),
+            Self::Subnet(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
+            Self::PrivateLink(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
+            Self::PrivateLinkNotice(who, notice) => write!(f, "{notice} (for {})", who.key),
             Self::Release(release) => sentence(f, "delete", &release.id, &release.reasons, &release.services),
             Self::Retained(kept) => sentence(f, "keep", &kept.id, &kept.reasons, &kept.services),
             Self::Refused(who, refusal) => write!(f, "refuse {}: {refusal}", who.key),
@@ -105,16 +120,23 @@ fn sentence<'a>(
 impl Plan {
     /// Everything, in the order in which it is written.
     pub fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
-        let NetworkPlan { public_ips, load_balancers, refused } = &self.network;
+        let NetworkPlan { public_ips, load_balancers, private_links, refused } = &self.network;
+        let PrivateLinkPlan { deletions, subnets, writes, notices } = private_links;
+        let (first, last): (Vec<_>, Vec<_>) = writes.iter().partition(|change| change.is_first);
         let balancers = load_balancers.changes.iter().zip(self.causes.iter().chain(iter::repeat(&NOBODY)));
         let group = self.rules.iter().filter(|rules| rules.document.is_some());
         let written = public_ips.writes.iter().map(PlannedChange::PublicIp);
         written
+            .chain(deletions.iter().map(PlannedChange::DeletePrivateLink))
+            .chain(first.into_iter().map(PlannedChange::PrivateLink))
             .chain(balancers.map(|(change, causes)| PlannedChange::LoadBalancer(change, causes)))
             .chain(self.pools.changes.iter().map(PlannedChange::Pool))
             .chain(group.map(PlannedChange::SecurityGroup))
+            .chain(subnets.iter().map(PlannedChange::Subnet))
+            .chain(last.into_iter().map(PlannedChange::PrivateLink))
             .chain(public_ips.releases.iter().map(PlannedChange::Release))
             .chain(public_ips.retained.iter().map(PlannedChange::Retained))
+            .chain(notices.iter().map(|(who, notice)| PlannedChange::PrivateLinkNotice(who, notice)))
             .chain(refused.iter().map(|(who, refusal)| PlannedChange::Refused(who, refusal)))
             .chain(self.waiting.iter().map(PlannedChange::Waiting))
     }

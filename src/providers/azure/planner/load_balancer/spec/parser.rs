@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
 use super::{
     IpFamily, PerFamily, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses,
     ports::{self, ParsedPorts, PortContext},
+    private_link::{self, PrivateLinkContext},
     public_ip,
     reader::{SpecReader, refusal},
     reason,
@@ -16,8 +17,7 @@ use crate::providers::azure::{
     planner::load_balancer::{
         annotations::{
             ALLOWED_SERVICE_TAGS, AnnotatedPorts, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT,
-            INTERNAL, INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt,
-            unknown_annotations,
+            INTERNAL, INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
         },
         entries::service_label_keys,
         labels::LabelMap,
@@ -76,6 +76,14 @@ fn assemble(
         internal,
         effective: PerFamily { v4: decides(IpFamily::V4), v6: decides(IpFamily::V6) },
     };
+    let subnet = subnet(reading, internal);
+    let context = PrivateLinkContext {
+        internal,
+        floating_ip,
+        families: &families,
+        subnet: subnet.as_deref().map(|subnet| (INTERNAL_SUBNET.key, subnet)),
+    };
+    let private_link = private_link::private_link(reading, fields, settings, &context);
     ServiceSpec {
         identity: identity_of(service),
         internal,
@@ -87,7 +95,7 @@ fn assemble(
         idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),
         tcp_reset: !reading.is(&DISABLE_TCP_RESET),
         floating_ip,
-        subnet: subnet(reading, internal),
+        subnet,
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
         public_ip,
@@ -96,6 +104,7 @@ fn assemble(
         mode: mode(reading, settings),
         configurations: configurations(reading, settings),
         labels: placement_labels(service, settings),
+        private_link,
         status_addresses: status_addresses(service),
     }
 }
@@ -194,10 +203,6 @@ pub fn status_addresses(service: &Service) -> Vec<std::net::IpAddr> {
 fn warn_ignored_keys(reading: &mut SpecReader<'_>) {
     if SHARED_SECURITY_RULE.is_given(reading.annotations) {
         reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
-    }
-    if reading.is(&PLS_CREATE) {
-        reading
-            .without_effect(PLS_CREATE.key, "private link services are not written yet; one that is there is left as it is");
     }
 }
 

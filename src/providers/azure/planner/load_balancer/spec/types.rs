@@ -1,6 +1,10 @@
 //! What a Service asks for, as plain values; and what keeps it from getting it. Pure.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use ipnet::IpNet;
 
@@ -161,6 +165,33 @@ pub struct AccessControl {
     pub closed: bool,
 }
 
+/// What is asked of a private link service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrivateLinkSpec {
+    /// Resource group.
+    pub group: ResourceId,
+    /// Whether an annotation names it.
+    pub names_group: bool,
+    /// Its name; `None`: that of the one that is there, else the generated one.
+    pub name: Option<String>,
+    /// Subnet of its addresses, when an annotation names one, and the annotation.
+    pub subnet: Option<(&'static str, String)>,
+    /// How many addresses it has.
+    pub address_count: usize,
+    /// Those of them that are fixed, in order; the first is the primary one.
+    pub addresses: Vec<Ipv4Addr>,
+    /// DNS names.
+    pub fqdns: Vec<String>,
+    /// Whether connections begin with the proxy header.
+    pub proxy_protocol: bool,
+    /// Subscriptions that can see it.
+    pub visibility: Vec<String>,
+    /// Subscriptions that are let in unasked.
+    pub auto_approval: Vec<String>,
+    /// The first annotation that only the Service that owns a private link service may have.
+    pub owners_only: Option<&'static str>,
+}
+
 /// What a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
@@ -202,6 +233,8 @@ pub struct ServiceSpec {
     pub configurations: Option<Vec<String>>,
     /// Those of the Service's labels that some entry of the configuration looks at.
     pub labels: BTreeMap<String, String>,
+    /// The private link service in front of its IPv4 front end.
+    pub private_link: Option<PrivateLinkSpec>,
     /// Addresses in the Service's status.
     pub status_addresses: Vec<IpAddr>,
 }
@@ -262,6 +295,8 @@ pub mod reason {
     pub const IGNORED_CONFIGURATION: &str = "IgnoredConfiguration";
     /// A restriction that cannot be read, and restricts therefore.
     pub const UNREADABLE_RESTRICTION: &str = "UnreadableRestriction";
+    /// A health probe that nobody can answer.
+    pub const UNANSWERED_PROBE: &str = "UnansweredHealthProbe";
     /// A key that nothing reads.
     pub const UNKNOWN_ANNOTATION: &str = "UnknownAnnotation";
 }

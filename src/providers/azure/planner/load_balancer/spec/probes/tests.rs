@@ -169,7 +169,8 @@ fn local_services_probe_the_health_check_port() {
 
 #[test]
 fn behind_a_private_link_with_proxy_header_each_port_has_its_probe() {
-    let spec = accepted(&[("azure-pls-create", "true"), ("azure-pls-proxy-protocol", "TRUE")], local());
+    let internal = ("azure-load-balancer-internal", "true");
+    let spec = accepted(&[internal, ("azure-pls-create", "true"), ("azure-pls-proxy-protocol", "TRUE")], local());
     assert_eq!((spec.local_probe, probes_count(&spec.ports)), (None, 2));
     assert_eq!(probes_count(&accepted(&[("azure-pls-proxy-protocol", "true")], local()).ports), 0);
 }

@@ -1,0 +1,154 @@
+//! Writes of private link services, of their connections, and of the policies of their subnets.
+//!
+//! A private link service gives its load balancer another version: what is known of that is doubtful afterwards. A subnet is a document
+//! that others write as well (route tables, security groups), so it is read a moment before and written on that version.
+
+use super::{NetworkWriter, PlannedVersion, conflict};
+use crate::providers::azure::{
+    arm::{
+        ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::Subnet,
+        private_link::PrivateLinkService, spelling,
+    },
+    load_balancer::observe::{NetworkCacheKey, NetworkWriteResult},
+    planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
+};
+
+/// How often a subnet is read and written again because somebody else has written it.
+const MAX_SUBNET_TRIES: usize = 4;
+/// The list of a private link service's connections.
+const CONNECTIONS: &str = "privateEndpointConnections";
+const DISABLED: &str = "Disabled";
+
+impl NetworkWriter {
+    /// Creates or replaces a private link service. While one of its load balancers is being written, Azure would refuse it.
+    pub async fn put_private_link(&self, change: &PrivateLinkChange, urgency: Urgency) -> ArmResult<()> {
+        let (id, document) = (&change.id, &change.document);
+        let _turn = self.locks.lock(id).await;
+        for balancer in document.load_balancers() {
+            drop(self.locks.lock(&balancer).await);
+        }
+        let what = NetworkCacheKey::PrivateLink(id.clone());
+        let planned = PlannedVersion::of(document.id.as_deref(), document.etag.as_deref());
+        let condition = self.precondition_for(&what, planned, id, urgency).await?;
+        let writing = self.observer.begin_write(what);
+        let outcome = self.compute.with_urgency(urgency).put(&api::PRIVATE_LINK_SERVICES, id, condition, document).await;
+        match outcome {
+            Ok(answer) => {
+                writing.succeeded(NetworkWriteResult::PrivateLink(id.clone(), Box::new(answer)));
+                Ok(())
+            }
+            Err(error) => {
+                writing.failed(doubtful(&error, id, document));
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes the connections of a private link service, one after another, and then itself, if it still is what was planned on.
+    pub async fn delete_private_link(&self, deletion: &PrivateLinkDeletion, urgency: Urgency) -> ArmResult<()> {
+        let id = &deletion.id;
+        let _turn = self.locks.lock(id).await;
+        let what = NetworkCacheKey::PrivateLink(id.clone());
+        if self.is_gone(&what, id) {
+            return Ok(());
+        }
+        let planned = PlannedVersion::Version(deletion.document.etag.as_deref().filter(|etag| !etag.is_empty()));
+        self.precondition_for(&what, planned, id, urgency).await?;
+        for connection in deletion.document.connections() {
+            self.delete_connection(deletion, connection.name.as_deref().unwrap_or_default(), urgency).await?;
+        }
+        if !deletion.document.connections().is_empty() {
+            self.observer.refresh(what.clone(), urgency).await?;
+        }
+        let Some(known) = self.observer.private_link(id) else { return Ok(()) };
+        if !is_same(&known, &deletion.document) {
+            return Err(conflict(&api::PRIVATE_LINK_SERVICES, id, "it was modified concurrently"));
+        }
+        let writing = self.observer.begin_write(what);
+        let condition = Precondition::unchanged(known.etag.as_deref());
+        match self.compute.with_urgency(urgency).delete(&api::PRIVATE_LINK_SERVICES, id, condition).await {
+            Ok(()) => {
+                writing.succeeded(NetworkWriteResult::PrivateLinkDeleted(id.clone()));
+                Ok(())
+            }
+            Err(error) => {
+                writing.failed(doubtful(&error, id, &known));
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete_connection(&self, deletion: &PrivateLinkDeletion, name: &str, urgency: Urgency) -> ArmResult<()> {
+        let connection = deletion.id.child(CONNECTIONS, name);
+        let writing = self.observer.begin_write(NetworkCacheKey::PrivateLink(deletion.id.clone()));
+        let client = self.compute.with_urgency(urgency);
+        let outcome = client.delete(&api::PRIVATE_ENDPOINT_CONNECTIONS, &connection, Precondition::Unconditional).await;
+        // Either way it is another version now.
+        writing.failed(vec![NetworkCacheKey::PrivateLink(deletion.id.clone())]);
+        outcome
+    }
+
+    fn is_gone(&self, what: &NetworkCacheKey, id: &ResourceId) -> bool {
+        self.observer.private_link(id).is_none() && self.observer.cached_version(what).absent
+    }
+
+    /// Lets private link services into a subnet: its network policies for them are disabled, and all else stays.
+    pub async fn open_subnet(&self, change: &SubnetPolicyChange, urgency: Urgency) -> ArmResult<()> {
+        let (id, name) = (&change.id, change.id.name());
+        let _turn = self.locks.lock(id).await;
+        let what = NetworkCacheKey::Subnet(name.to_owned());
+        if self.observer.subnet(name).is_some_and(|subnet| is_open(&subnet)) {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            self.observer.refresh(what.clone(), urgency).await?;
+            let Some(mut subnet) = self.observer.subnet(name) else {
+                return Err(conflict(&api::SUBNETS, id, "it does not exist any more"));
+            };
+            if is_open(&subnet) {
+                return Ok(());
+            }
+            subnet.properties.get_or_insert_default().private_link_service_network_policies = Some(DISABLED.to_owned());
+            match self.put_subnet(id, &subnet, urgency).await {
+                Err(error) if error.class == ArmErrorClass::Conflict && tries < MAX_SUBNET_TRIES => tries += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn put_subnet(&self, id: &ResourceId, document: &Subnet, urgency: Urgency) -> ArmResult<()> {
+        let what = NetworkCacheKey::Subnet(id.name().to_owned());
+        let writing = self.observer.begin_write(what.clone());
+        let condition = Precondition::unchanged(document.etag.as_deref());
+        let outcome = self.client.with_urgency(urgency).put(&api::SUBNETS, id, condition, document).await;
+        let written = outcome.map(|answer| NetworkWriteResult::Subnet(id.name().to_owned(), Box::new(answer)));
+        super::finish_write(writing, &what, written, Vec::new)
+    }
+}
+
+fn is_open(subnet: &Subnet) -> bool {
+    let policies = subnet.properties.as_ref().and_then(|it| it.private_link_service_network_policies.as_deref());
+    spelling::is_word(policies, DISABLED)
+}
+
+/// Whether it leads where it led and belongs to whom it belonged.
+fn is_same(known: &PrivateLinkService, planned: &PrivateLinkService) -> bool {
+    let frontends = |link: &PrivateLinkService| link.frontends().map(str::to_ascii_lowercase).collect::<Vec<_>>();
+    known.tags == planned.tags && frontends(known) == frontends(planned)
+}
+
+/// What is doubtful when a write failed: nothing, when ARM did not look at it. Otherwise the whole group, since another one may be in the
+/// way that was not known, and its load balancers.
+fn doubtful(error: &ArmError, id: &ResourceId, document: &PrivateLinkService) -> Vec<NetworkCacheKey> {
+    use ArmErrorClass::{Forbidden, NotLeader, Throttled, Unauthorized};
+    if matches!(error.class, Throttled | Unauthorized | Forbidden | NotLeader) {
+        return Vec::new();
+    }
+    let group = id.parent().map(NetworkCacheKey::PrivateLinks);
+    let balancers = document.load_balancers().map(NetworkCacheKey::LoadBalancer);
+    [NetworkCacheKey::PrivateLink(id.clone())].into_iter().chain(group).chain(balancers).collect()
+}
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;

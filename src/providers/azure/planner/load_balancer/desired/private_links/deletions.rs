@@ -1,0 +1,143 @@
+//! Front ends that go or get another address, and the private link services that are in the way. Pure.
+//!
+//! In: load balancers before and after. Out: private link services to delete, and who cannot have the change because somebody else's
+//! private link service holds the front end. Upstream deletes that one, too.
+
+use super::{
+    context::{PrivateLinkInput, PrivateLinkRefusals},
+    types::{PrivateLinkDeletion, PrivateLinkPlan},
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, FrontendIpConfiguration},
+        private_link::PrivateLinkService,
+        spelling,
+    },
+    planner::load_balancer::{
+        desired::{
+            ServiceRequest,
+            context::NameOwners,
+            draft,
+            load_balancers::{DELETING_FRONTEND, LoadBalancerPlan, LoadBalancerWrite},
+            types::RequestIdx,
+        },
+        observed::ObservedNetwork,
+        spec::{ServiceIdentity, ServiceRefusal},
+    },
+};
+
+/// A front end that goes, or whose address changes.
+pub(super) struct DroppedFrontend<'a> {
+    balancer: &'a ArmLoadBalancer,
+    frontend: &'a FrontendIpConfiguration,
+    /// Whether one of the same name stays in its place.
+    is_replaced: bool,
+}
+
+/// Every front end that no load balancer will have as it is.
+pub(super) fn dropped<'a>(observed: &'a ObservedNetwork, plan: &LoadBalancerPlan) -> Vec<DroppedFrontend<'a>> {
+    let changed = plan.changes.iter().filter_map(|change| Some((observed.load_balancer(&change.id)?, &change.write)));
+    let of_document = |(balancer, write): (&'a ArmLoadBalancer, &LoadBalancerWrite)| {
+        let after = match write {
+            LoadBalancerWrite::Put(document) => draft::frontends(document),
+            LoadBalancerWrite::Delete => &[],
+        };
+        let drop = |frontend: &'a FrontendIpConfiguration| {
+            let name = frontend.name.as_deref().unwrap_or_default();
+            let heir = after.iter().find(|part| part.name_is(name));
+            let is_same = heir.is_some_and(|heir| has_same_address(frontend, heir));
+            (!is_same).then_some(DroppedFrontend { balancer, frontend, is_replaced: heir.is_some() })
+        };
+        draft::frontends(balancer).iter().filter_map(drop).collect::<Vec<_>>()
+    };
+    changed.flat_map(of_document).collect()
+}
+
+fn has_same_address(before: &FrontendIpConfiguration, after: &FrontendIpConfiguration) -> bool {
+    let parts = |frontend: &FrontendIpConfiguration| {
+        let properties = frontend.properties.clone().unwrap_or_default();
+        let id = |reference: Option<crate::providers::azure::arm::document::SubResource>| {
+            reference.and_then(|reference| reference.id).map(|id| id.to_ascii_lowercase())
+        };
+        (id(properties.public_ip_address), id(properties.subnet), properties.private_ip_address)
+    };
+    parts(before) == parts(after)
+}
+
+/// Plans.
+pub(super) fn plan(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, PrivateLinkRefusals) {
+    let (mut plan, mut refused) = (PrivateLinkPlan::default(), PrivateLinkRefusals::new());
+    for dropped in dropped(input.observed, input.load_balancers) {
+        let Some(frontend) = dropped.frontend.id.as_deref() else { continue };
+        for link in input.observed.private_links.services.iter().filter(|link| link.leads_to(frontend)) {
+            let services = concerned(input.requests, &dropped);
+            if input.is_ours(link) {
+                let reason = dropped.reason();
+                plan.deletions.extend(deletion(link, reason, services));
+            } else {
+                let refusal = held(input, link, &dropped);
+                refused.extend(services.into_iter().map(|who| (who, refusal.clone())));
+            }
+        }
+    }
+    (plan, refused)
+}
+
+impl DroppedFrontend<'_> {
+    fn name(&self) -> &str {
+        self.frontend.name.as_deref().unwrap_or_default()
+    }
+
+    fn reason(&self) -> String {
+        let why = if self.is_replaced { "gets another address" } else { "is removed" };
+        format!("front end {} {why}", self.name())
+    }
+}
+
+/// `None`: it has no proper id.
+pub(super) fn deletion(
+    link: &PrivateLinkService,
+    reason: String,
+    services: Vec<ServiceIdentity>,
+) -> Option<PrivateLinkDeletion> {
+    let id = ResourceId::parse(link.id.as_deref()?).ok()?;
+    let mut deletion = PrivateLinkDeletion { id, document: link.clone(), reasons: vec![reason], services };
+    match (deletion.document.connections().len(), deletion.approved_connections()) {
+        (0, _) => {}
+        (all, approved) => {
+            deletion
+                .reasons
+                .push(format!("private endpoint connections that are deleted with it: {all}, approved: {approved}"));
+        }
+    }
+    Some(deletion)
+}
+
+fn held(input: &PrivateLinkInput<'_>, link: &PrivateLinkService, dropped: &DroppedFrontend<'_>) -> ServiceRefusal {
+    let (id, maker) = (link.id.as_deref().unwrap_or_default(), input.maker(link));
+    let message = format!(
+        "front end {} cannot be removed or get another address: private link service {id}, which {maker} made, leads to it; delete that \
+         first",
+        dropped.name()
+    );
+    ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }
+}
+
+/// The Services that ask and because of whom the front end goes: whose name or rules it has, else all who ask.
+fn concerned(requests: &[ServiceRequest], dropped: &DroppedFrontend<'_>) -> Vec<ServiceIdentity> {
+    let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
+    let id = dropped.frontend.id.as_deref().unwrap_or_default();
+    let rules = draft::rules(dropped.balancer).iter().filter(|rule| {
+        let reference = rule.properties.as_ref().and_then(|it| it.frontend_ip_configuration.as_ref()?.id.as_deref());
+        reference.is_some_and(|reference| spelling::same_id(reference, id))
+    });
+    let by_rule = rules.filter_map(|rule| owners.of_rule(rule.name.as_deref()?));
+    let mut places: Vec<RequestIdx> = owners.of_frontend(dropped.name()).into_iter().chain(by_rule).collect();
+    places.sort();
+    places.dedup();
+    if places.is_empty() {
+        return requests.iter().map(|request| request.identity().clone()).collect();
+    }
+    places.into_iter().map(|place| requests[place.0].identity().clone()).collect()
+}

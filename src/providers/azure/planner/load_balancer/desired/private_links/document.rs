@@ -1,0 +1,208 @@
+//! The document of a private link service, brought to what its owner asks for. Pure.
+//!
+//! In: the document as ARM sent it, or a bare one; what is asked for. Out: the same, changed where it differs, and why. Lists are
+//! compared without regard to order; addresses that Azure chose, and the names of their entries, are not compared. Whatever is different
+//! about addresses replaces them all.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use super::{
+    context::{CLUSTER_TAG, LinkRequest, OWNER_TAG, tag},
+    names::MAX_NAME,
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        document::{ExtendedLocation, Extra, SubResource},
+        network::Subnet,
+        private_link::{
+            PrivateLinkIpConfiguration, PrivateLinkIpConfigurationProperties, PrivateLinkService,
+            PrivateLinkServiceProperties, PrivateLinkSubscriptions,
+        },
+        spelling,
+    },
+    planner::{
+        load_balancer::{settings::LoadBalancerSettings, spec::PrivateLinkSpec},
+        tags,
+    },
+};
+
+/// A private link service that is being changed.
+pub(super) struct LinkDraft {
+    pub(super) document: PrivateLinkService,
+    /// What was changed; empty: nothing.
+    pub(super) reasons: Vec<String>,
+}
+
+/// One that there is not yet.
+pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettings) -> LinkDraft {
+    let edge = |zone: &String| ExtendedLocation {
+        name: Some(zone.clone()),
+        kind: Some("EdgeZone".to_owned()),
+        extra: Extra::new(),
+    };
+    let frontend = SubResource { id: Some(frontend.to_owned()), ..SubResource::default() };
+    let properties = PrivateLinkServiceProperties {
+        load_balancer_frontend_ip_configurations: Some(vec![frontend]),
+        ..PrivateLinkServiceProperties::default()
+    };
+    let document = PrivateLinkService {
+        name: Some(id.name().to_owned()),
+        location: Some(settings.location.clone()),
+        extended_location: settings.extended_location.as_ref().map(edge),
+        properties: Some(properties),
+        ..PrivateLinkService::default()
+    };
+    LinkDraft { document, reasons: vec![format!("create private link service {}", id.name())] }
+}
+
+/// One that ARM has sent.
+pub(super) fn known(document: &PrivateLinkService) -> LinkDraft {
+    let mut reasons = Vec::new();
+    if document.has_failed() {
+        reasons.push("write it again, since its last change failed".to_owned());
+    }
+    LinkDraft { document: document.clone(), reasons }
+}
+
+/// ARM's id of a subnet of the virtual network.
+pub(super) fn subnet_id(subnet: &Subnet, settings: &LoadBalancerSettings) -> ResourceId {
+    let own = subnet.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
+    own.unwrap_or_else(|| settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
+}
+
+impl LinkDraft {
+    /// Whether connections begin with the proxy header.
+    pub(super) fn is_proxying(&self) -> bool {
+        self.document.properties.as_ref().is_some_and(|properties| properties.enable_proxy_protocol == Some(true))
+    }
+
+    /// Changes what differs from what its owner asks for.
+    pub(super) fn apply(
+        &mut self,
+        id: &ResourceId,
+        owner: LinkRequest<'_>,
+        (subnet_id, subnet): (&ResourceId, &Subnet),
+        settings: &LoadBalancerSettings,
+    ) {
+        let is_new = self.document.id.is_none();
+        let (link, mut changed) = (owner.link, Vec::new());
+        let properties = self.document.properties.get_or_insert_default();
+        if !has_addresses(properties, link, subnet_id) {
+            let prefix = format!("{}-{}", subnet.name.as_deref().unwrap_or_else(|| subnet_id.name()), id.name());
+            properties.ip_configurations = Some(ip_configurations(link, &prefix, subnet_id));
+            changed.push(format!("other addresses: {} in subnet {}", link.address_count, subnet_id.name()));
+        }
+        if properties.enable_proxy_protocol.unwrap_or_default() != link.proxy_protocol {
+            properties.enable_proxy_protocol = Some(link.proxy_protocol);
+            let switch = if link.proxy_protocol { "on" } else { "off" };
+            changed.push(format!("switch the proxy header {switch}"));
+        }
+        if !is_same_list(properties.fqdns.as_ref(), &link.fqdns) {
+            properties.fqdns = Some(link.fqdns.clone());
+            changed.push("other DNS names".to_owned());
+        }
+        changed.extend(set_subscriptions(properties, link));
+        changed.extend(self.set_tags(&owner.spec.identity.key, settings));
+        if !is_new {
+            self.reasons.extend(changed);
+        }
+    }
+
+    /// The owner's tag changes only when the owner does; the cluster's never does.
+    fn set_tags(&mut self, owner: &str, settings: &LoadBalancerSettings) -> Option<String> {
+        let known = |key: &str| tag(self.document.tags.as_ref(), key).map(str::to_owned);
+        let mut wanted = settings.tags.clone();
+        wanted.retain(|key, _| ![CLUSTER_TAG, OWNER_TAG].iter().any(|own| spelling::same_name(own, key)));
+        wanted.insert(CLUSTER_TAG.to_owned(), known(CLUSTER_TAG).unwrap_or_else(|| settings.cluster.clone()));
+        wanted.insert(OWNER_TAG.to_owned(), owner.to_owned());
+        let is_taken_over = known(OWNER_TAG).is_some_and(|before| !spelling::same_name(&before, owner));
+        let is_changed = tags::merge(&mut self.document.tags, &wanted, &settings.system_tags);
+        match (is_taken_over, is_changed) {
+            (true, _) => Some(format!("Service {owner} owns it from now on, since its owner does not use the front end")),
+            (false, true) => Some("its tags differ".to_owned()),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Both together, as upstream writes them.
+fn set_subscriptions(properties: &mut PrivateLinkServiceProperties, link: &PrivateLinkSpec) -> Option<String> {
+    let listed = |list: &Option<PrivateLinkSubscriptions>| list.as_ref().and_then(|list| list.subscriptions.clone());
+    let (visible, approved) = (listed(&properties.visibility), listed(&properties.auto_approval));
+    if is_same_list(visible.as_ref(), &link.visibility) && is_same_list(approved.as_ref(), &link.auto_approval) {
+        return None;
+    }
+    properties.visibility.get_or_insert_default().subscriptions = Some(link.visibility.clone());
+    properties.auto_approval.get_or_insert_default().subscriptions = Some(link.auto_approval.clone());
+    Some("other subscriptions see it or are let in unasked".to_owned())
+}
+
+fn is_same_list(known: Option<&Vec<String>>, wanted: &[String]) -> bool {
+    let words = |list: &[String]| list.iter().map(|word| word.to_ascii_lowercase()).collect::<BTreeSet<_>>();
+    words(known.map(Vec::as_slice).unwrap_or_default()) == words(wanted)
+}
+
+/// Whether number, subnet, fixed addresses and the primary one are as asked for.
+fn has_addresses(properties: &PrivateLinkServiceProperties, link: &PrivateLinkSpec, subnet: &ResourceId) -> bool {
+    let known: Vec<_> = properties
+        .ip_configurations
+        .iter()
+        .flatten()
+        .filter_map(|configuration| configuration.properties.as_ref())
+        .collect();
+    let is_there =
+        |part: &PrivateLinkIpConfigurationProperties| part.subnet.as_ref().is_some_and(|own| own.refers_to(subnet));
+    let fixed: BTreeSet<IpAddr> = known.iter().filter_map(|part| fixed_address(part)).collect();
+    let wanted: BTreeSet<IpAddr> = link.addresses.iter().copied().map(IpAddr::V4).collect();
+    let primary = known.iter().find(|part| part.primary == Some(true));
+    let first = link.addresses.first().copied().map(IpAddr::V4);
+    known.len() == link.address_count
+        && known.iter().all(|part| is_there(part))
+        && fixed == wanted
+        && primary.is_some_and(|part| fixed_address(part) == first)
+}
+
+fn fixed_address(part: &PrivateLinkIpConfigurationProperties) -> Option<IpAddr> {
+    let is_fixed = spelling::is_word(part.private_ip_allocation_method.as_deref(), STATIC);
+    part.private_ip_address.as_deref().filter(|_| is_fixed)?.parse().ok()
+}
+
+const STATIC: &str = "Static";
+const DYNAMIC: &str = "Dynamic";
+
+/// Fixed ones in the order in which they are asked for, then the others.
+fn ip_configurations(link: &PrivateLinkSpec, prefix: &str, subnet: &ResourceId) -> Vec<PrivateLinkIpConfiguration> {
+    let chosen = link.address_count.saturating_sub(link.addresses.len());
+    let fixed = link.addresses.iter().map(|address| (format!("-static-{address}"), Some(*address)));
+    let all = fixed.chain((0..chosen).map(|place| (format!("-dynamic-{place}"), None)));
+    all.enumerate()
+        .map(|(place, (ending, address))| ip_configuration(place == 0, prefix, &ending, address, subnet))
+        .collect()
+}
+
+fn ip_configuration(
+    primary: bool,
+    prefix: &str,
+    ending: &str,
+    address: Option<Ipv4Addr>,
+    subnet: &ResourceId,
+) -> PrivateLinkIpConfiguration {
+    let start: String = prefix.chars().take(MAX_NAME - ending.len()).collect();
+    let properties = PrivateLinkIpConfigurationProperties {
+        primary: Some(primary),
+        private_ip_address: address.map(|address| address.to_string()),
+        private_ip_address_version: Some("IPv4".to_owned()),
+        private_ip_allocation_method: Some(if address.is_some() { STATIC } else { DYNAMIC }.to_owned()),
+        subnet: Some(SubResource::to(subnet)),
+        ..PrivateLinkIpConfigurationProperties::default()
+    };
+    PrivateLinkIpConfiguration {
+        name: Some(start + ending),
+        properties: Some(properties),
+        ..PrivateLinkIpConfiguration::default()
+    }
+}
