@@ -78,36 +78,37 @@ impl Allocations {
         Ok(Self { sets, services: services.to_vec(), held: HashMap::new() })
     }
 
-    /// Takes in what a Node has, by the cluster CIDR that each lies in, whatever their order. Nothing is taken in of a Node of which
-    /// anything cannot be.
+    /// Takes in what a Node has, by the cluster CIDR that each lies in, whatever their order. What is wrong with it is told once; the rest
+    /// is taken in all the same, since nobody else may get it.
     pub(super) fn observe(&mut self, uid: &str, pod_cidrs: &[String]) -> Result<ObservedCidrs, ForeignCidrError> {
-        let cidrs = self.parse(pod_cidrs)?;
-        match self.held.get_mut(uid) {
-            Some(held) if is_same(&held.cidrs, &cidrs) => {
-                let news = !std::mem::replace(&mut held.written, true);
-                return Ok(if news { ObservedCidrs::Confirmed } else { ObservedCidrs::Known });
-            }
-            _ => self.release(uid),
-        };
+        let (cidrs, wrong) = self.parse(pod_cidrs);
+        if let Some(held) = self.held.get_mut(uid).filter(|held| is_same(&held.cidrs, &cidrs)) {
+            let news = !std::mem::replace(&mut held.written, true);
+            return Ok(if news { ObservedCidrs::Confirmed } else { ObservedCidrs::Known });
+        }
+        self.release(uid);
         for cidr in &cidrs {
             for set in &mut self.sets {
                 set.occupy(cidr);
             }
         }
         self.held.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true });
-        Ok(ObservedCidrs::Foreign)
+        wrong.map_or(Ok(ObservedCidrs::Foreign), Err)
     }
 
-    fn parse(&self, pod_cidrs: &[String]) -> Result<Vec<IpNet>, ForeignCidrError> {
-        let parse = |text: &String| text.parse::<IpNet>().map_err(|_| ForeignCidrError::Garbage(shown(text)));
-        let cidrs = pod_cidrs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        if cidrs.len() > self.sets.len() {
-            return Err(ForeignCidrError::TooMany(cidrs.len(), self.sets.len()));
+    /// Those that concern a cluster CIDR, and what is wrong with the others or with their number.
+    fn parse(&self, pod_cidrs: &[String]) -> (Vec<IpNet>, Option<ForeignCidrError>) {
+        let (mut cidrs, mut wrong) = (Vec::new(), None);
+        for text in pod_cidrs {
+            match text.parse::<IpNet>() {
+                Ok(cidr) if self.sets.iter().any(|set| set.overlaps(&cidr)) => cidrs.push(cidr),
+                Ok(outside) => wrong = wrong.or(Some(ForeignCidrError::OutOfRange(outside))),
+                Err(_) => wrong = Some(ForeignCidrError::Garbage(shown(text))),
+            }
         }
-        match cidrs.iter().find(|cidr| !self.sets.iter().any(|set| set.overlaps(cidr))) {
-            Some(outside) => Err(ForeignCidrError::OutOfRange(*outside)),
-            None => Ok(cidrs),
-        }
+        let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(wrong, Some(ForeignCidrError::Garbage(_)));
+        let too_many = is_number_wrong.then(|| ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
+        (cidrs, too_many.or(wrong))
     }
 
     /// One block of each cluster CIDR for the Node, with these prefixes; the same ones as long as they are its own. Of all or of none.

@@ -113,9 +113,16 @@ fn what_cannot_be_taken_in_is_told() {
         (&["10.0.1.0/24", "fd00::/64"], ForeignCidrError::TooMany(2, 1)),
         (&["10.1.0.0/24"], ForeignCidrError::OutOfRange(net("10.1.0.0/24"))),
     ] {
-        assert_eq!(allocations.observe("n", &texts(cidrs)), Err(expected));
+        let uid = cidrs.join(",");
+        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Err(expected));
+        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Ok(ObservedCidrs::Known), "told once");
     }
-    assert_eq!(allocations.usage()[0].1, 0);
+    assert_eq!(reserve(&mut allocations, "new", &[24]).unwrap(), "10.0.0.0/24");
+    assert_eq!(
+        reserve(&mut allocations, "newer", &[24]).unwrap(),
+        "10.0.2.0/24",
+        "10.0.1.0/24 is somebody's, though with a stranger"
+    );
 }
 
 #[test]
