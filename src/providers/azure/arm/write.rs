@@ -48,6 +48,10 @@ impl ArmClient {
         let watch = &self.shared.operation_watch;
         let is_long = matches!(step, OperationStep::Poll { .. });
         let mut watched = if is_long { watch.join(template, &last, polling, self.urgency) } else { None };
+        if is_long {
+            // Who waits for an operation has no use for the document any more, which may be a load balancer of many Services.
+            last = Response::default();
+        }
         loop {
             let (url, after) = match step {
                 OperationStep::Done(result) => return self.result(template, result, last, wanted, deadline).await,
