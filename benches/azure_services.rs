@@ -42,12 +42,14 @@ const ASKED: usize = 60;
 const ASKED_FIFTY: usize = 40;
 /// The same for 10 Services.
 const ASKED_TEN: usize = 25;
-/// For 200 Services. The goal is 4.
-const RECEIVED_MIB: f64 = 4.8;
+/// For 200 Services.
+const RECEIVED_MIB: f64 = 3.8;
 /// Seconds for 200 Services.
 const CPU: f64 = 1.0;
-/// Peak for 200 Services. The goal is 35.
-const MEMORY_MIB: f64 = 44.0;
+/// Peak for 200 Services, of the binary with the sandbox in it: pages of its file are 21 MiB, of the image's 13.
+const MEMORY_MIB: f64 = 40.0;
+/// The same without pages of files. The goal, 35 in all, leaves 22 to the image's binary.
+const OWN_MIB: f64 = 18.0;
 /// How much more 400 Services may receive than 50. The goal is 10.
 const GROWTH_RECEIVED: f64 = 18.0;
 /// How much more CPU time they may take.
@@ -133,6 +135,7 @@ async fn two_hundred() -> Vec<Row> {
         received: Some(RECEIVED_MIB),
         cpu: Some(CPU),
         memory: Some(MEMORY_MIB),
+        own: Some(OWN_MIB),
         ..Bounds::default()
     };
     let go = "183 s, 2618 reads, 611 writes, 410 MiB, 45 s, 346 MiB";
@@ -202,6 +205,8 @@ struct Bounds {
     received: Option<f64>,
     cpu: Option<f64>,
     memory: Option<f64>,
+    /// Without pages of files.
+    own: Option<f64>,
     wall: Option<f64>,
 }
 
@@ -252,6 +257,7 @@ impl Row {
             ("MiB received", self.received, self.bounds.received),
             ("s of CPU", self.cpu, self.bounds.cpu),
             ("MiB resident", self.memory, self.bounds.memory),
+            ("MiB of its own", self.own, self.bounds.own),
             ("s", self.wall, self.bounds.wall),
         ];
         let over = |(what, is, most): (&str, f64, Option<f64>)| {

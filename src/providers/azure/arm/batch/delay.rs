@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Least time between two writes while more is on its way.
 const WRITE_SPACING: Duration = Duration::from_secs(5);
+/// Longest wait for a few more after the last one: longer than two lists that follow operations are apart.
+const PATIENCE: Duration = Duration::from_secs(9);
 /// A batch of so many waits for a few more.
 const LARGE: usize = 50;
 /// A few more are this part of those who wait.
@@ -47,7 +49,7 @@ pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duratio
         return Some(left);
     }
     let is_nearly_whole = waiting >= LARGE && coming.saturating_mul(FEW) <= waiting;
-    let patience = WRITE_SPACING.saturating_sub(youngest).min(left);
+    let patience = PATIENCE.saturating_sub(youngest).min(left);
     (is_nearly_whole && !patience.is_zero()).then_some(patience)
 }
 
@@ -76,9 +78,9 @@ mod tests {
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), ..calm }, Some(seconds(3))),
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), oldest: seconds(14), ..calm }, Some(seconds(1))),
             (BatchStatus { reserved: 1, idle: Some(seconds(9)), ..calm }, None),
-            (large, Some(seconds(5))),
-            (BatchStatus { youngest: seconds(2), oldest: seconds(3), ..large }, Some(seconds(3))),
-            (BatchStatus { youngest: seconds(5), oldest: seconds(9), ..large }, None),
+            (large, Some(seconds(9))),
+            (BatchStatus { youngest: seconds(2), oldest: seconds(3), ..large }, Some(seconds(7))),
+            (BatchStatus { youngest: seconds(9), oldest: seconds(10), ..large }, None),
             (BatchStatus { oldest: seconds(14), ..large }, Some(seconds(1))),
             (BatchStatus { reserved: 11, ..large }, None),
             (BatchStatus { waiting: 49, reserved: 1, ..large }, None),
