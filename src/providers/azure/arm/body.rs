@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{ApiType, api};
+use filter::remove;
 use read_only::ReadOnlyFields;
 
 /// Where the pools of a load balancer are.
@@ -39,18 +40,6 @@ pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
     let mut found: Vec<&'static str> = fields.paths.iter().copied().filter(|path| remove(body, path)).collect();
     found.extend(strip_members(fields, body).then_some(CONFIGURATION));
     found
-}
-
-/// Whether there was something at the path.
-fn remove(value: &mut Value, path: &str) -> bool {
-    match value {
-        Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),
-        Value::Object(fields) => match path.split_once('.') {
-            Some((first, rest)) => fields.get_mut(first).is_some_and(|inner| remove(inner, rest)),
-            None => fields.remove(path).is_some(),
-        },
-        _ => false,
-    }
 }
 
 /// Takes the interfaces out of the addresses of pools. Whether there were any.

@@ -3,14 +3,12 @@
 //! In: text, the paths of fields that go, and one field whose value is changed as a tree. Out: text. A tree of all of it would take eight
 //! times as much memory, which for a load balancer of many Services is megabytes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::BitOr};
 
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-
-use super::remove;
 
 /// `text` without the fields at `paths`. The value at the path `tree` is handed to `change`, without those fields.
 pub(super) fn without(
@@ -23,6 +21,18 @@ pub(super) fn without(
     filter.copy(serde_json::from_slice(text)?, paths, Some(tree))?;
     filter.out.shrink_to_fit();
     Ok(filter.out)
+}
+
+/// Takes the field at the path away; on the way it goes through every element of a list. Whether there was something.
+pub(super) fn remove(value: &mut Value, path: &str) -> bool {
+    match value {
+        Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),
+        Value::Object(fields) => match path.split_once('.') {
+            Some((first, rest)) => fields.get_mut(first).is_some_and(|inner| remove(inner, rest)),
+            None => fields.remove(path).is_some(),
+        },
+        _ => false,
+    }
 }
 
 struct Filter<F> {
