@@ -42,12 +42,14 @@ const ASKED: usize = 60;
 const ASKED_FIFTY: usize = 40;
 /// The same for 10 Services.
 const ASKED_TEN: usize = 25;
-/// For 200 Services. The goal is 4.
-const RECEIVED_MIB: f64 = 4.8;
+/// For 200 Services.
+const RECEIVED_MIB: f64 = 3.8;
 /// Seconds for 200 Services.
 const CPU: f64 = 1.0;
-/// Peak for 200 Services. The goal is 35.
-const MEMORY_MIB: f64 = 44.0;
+/// Peak for 200 Services, of the binary with the sandbox in it: pages of its file are 21 MiB, of the image's 13.
+const MEMORY_MIB: f64 = 40.0;
+/// The same without pages of files. The goal, 35 in all, leaves 22 to the image's binary.
+const OWN_MIB: f64 = 18.0;
 /// How much more 400 Services may receive than 50. The goal is 10.
 const GROWTH_RECEIVED: f64 = 18.0;
 /// How much more CPU time they may take.
@@ -63,14 +65,25 @@ fn main() {
         return;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    let rows = runtime.block_on(all());
+    let rows = runtime.block_on(async {
+        match std::env::args().find_map(|argument| argument.parse().ok()) {
+            Some(count) => vec![some(count).await],
+            None => all().await,
+        }
+    });
     println!("| scenario | wall | reads | polls | writes | received | CPU | peak RSS | Go |");
     println!("|---|---|---|---|---|---|---|---|---|");
     rows.iter().for_each(|row| println!("{}", row.text()));
     println!("\nreads (lists: pages) and polls by type:");
     rows.iter().for_each(|row| println!("{}: {}", row.name, row.asked));
-    let broken: Vec<String> = rows.iter().flat_map(Row::broken).chain(growth(&rows)).collect();
+    let growth = if rows.len() > 1 { growth(&rows) } else { Vec::new() };
+    let broken: Vec<String> = rows.iter().flat_map(Row::broken).chain(growth).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// So many Services at once and nothing else, for profilers: `cargo bench … -- 200`.
+async fn some(count: u32) -> Row {
+    created(&format!("{count} Services at once"), count, responding(), "", Bounds::default()).await.0
 }
 
 /// All scenarios, one after the other.
@@ -99,13 +112,13 @@ async fn two_hundred_more() -> Row {
     let create = |name: &str| drop(place.server.create::<Service>(&objects::load_balancer_service("default", name)));
     create("first");
     let (manager, name) = (place.start(), "200 Services at once after a first one");
-    place.until_ready().await;
+    place.until_ready(&manager).await;
     place.settled("the first", Instant::now(), &manager, 0.0, "", Bounds::default()).await;
 
     place.world.azure().clear_requests();
     let (started, before) = (Instant::now(), manager.cpu());
     (0..200).for_each(|index| create(&format!("service-{index}")));
-    place.until_ready().await;
+    place.until_ready(&manager).await;
     let wall = started.elapsed();
     let bounds =
         Bounds { asked: Some(ASKED), writes: Some(210), received: Some(RECEIVED_MIB), cpu: Some(CPU), ..Bounds::default() };
@@ -122,6 +135,7 @@ async fn two_hundred() -> Vec<Row> {
         received: Some(RECEIVED_MIB),
         cpu: Some(CPU),
         memory: Some(MEMORY_MIB),
+        own: Some(OWN_MIB),
         ..Bounds::default()
     };
     let go = "183 s, 2618 reads, 611 writes, 410 MiB, 45 s, 346 MiB";
@@ -164,7 +178,7 @@ async fn created(name: &str, count: u32, latencies: Latencies, go: &'static str,
     }
     let started = Instant::now();
     let manager = place.start();
-    place.until_ready().await;
+    place.until_ready(&manager).await;
     let wall = started.elapsed();
     let row = Row { wall: wall.as_secs_f64(), ..place.settled(name, started, &manager, 0.0, go, bounds).await };
     (Row { count: Some(count), ..row }, place, manager)
@@ -191,6 +205,8 @@ struct Bounds {
     received: Option<f64>,
     cpu: Option<f64>,
     memory: Option<f64>,
+    /// Without pages of files.
+    own: Option<f64>,
     wall: Option<f64>,
 }
 
@@ -206,6 +222,8 @@ struct Row {
     received: f64,
     cpu: f64,
     memory: f64,
+    /// The most that was seen without pages of files.
+    own: f64,
     /// Reads and polls by what they asked for.
     asked: String,
     go: &'static str,
@@ -215,8 +233,17 @@ struct Row {
 impl Row {
     fn text(&self) -> String {
         format!(
-            "| {} | {:.1} s | {} | {} | {} | {:.2} MiB | {:.2} s | {:.0} MiB | {} |",
-            self.name, self.wall, self.reads, self.polls, self.writes, self.received, self.cpu, self.memory, self.go
+            "| {} | {:.1} s | {} | {} | {} | {:.2} MiB | {:.2} s | {:.1} MiB, {:.1} of its own | {} |",
+            self.name,
+            self.wall,
+            self.reads,
+            self.polls,
+            self.writes,
+            self.received,
+            self.cpu,
+            self.memory,
+            self.own,
+            self.go
         )
     }
 
@@ -230,6 +257,7 @@ impl Row {
             ("MiB received", self.received, self.bounds.received),
             ("s of CPU", self.cpu, self.bounds.cpu),
             ("MiB resident", self.memory, self.bounds.memory),
+            ("MiB of its own", self.own, self.bounds.own),
             ("s", self.wall, self.bounds.wall),
         ];
         let over = |(what, is, most): (&str, f64, Option<f64>)| {
@@ -301,6 +329,8 @@ impl Place {
         let binary = std::env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned());
         let child = Command::new(binary)
             .env("SSL_CERT_FILE", self.file("ca.pem"))
+            // As in the image.
+            .env("MALLOC_ARENA_MAX", "1")
             .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
             .arg(format!("--cloud-config={}", self.file("azure.json").display()))
             .arg(format!("--secure-port={port}"))
@@ -310,14 +340,15 @@ impl Place {
             .stderr(log)
             .spawn()
             .expect("the program starts");
-        Manager { child }
+        Manager { child, own: std::cell::Cell::new(0.0) }
     }
 
-    async fn until_ready(&self) {
+    async fn until_ready(&self, manager: &Manager) {
         let deadline = Instant::now() + LIMIT;
-        let mut ticks = tokio::time::interval(TICK * 2);
+        let mut ticks = tokio::time::interval(TICK);
         while !self.server.list::<Service>().iter().all(has_address) {
             assert!(Instant::now() < deadline, "not ready:\n{}", tail(&self.file("log")));
+            manager.look();
             ticks.tick().await;
         }
     }
@@ -337,6 +368,7 @@ impl Place {
         let (mut before, mut ticks) = (azure.count(is_arm), tokio::time::interval(TICK));
         while last.elapsed() < QUIET {
             ticks.tick().await;
+            manager.look();
             let now = azure.count(is_arm);
             if now != before {
                 (before, last) = (now, Instant::now());
@@ -353,7 +385,8 @@ impl Place {
             writes: count(&[Class::Write, Class::Delete]),
             received: f64::from(u32::try_from(received).unwrap_or(u32::MAX)) / MIB,
             cpu: manager.cpu() - cpu,
-            memory: manager.peak_mib(),
+            memory: manager.mib("VmHWM:"),
+            own: manager.own.get(),
             asked: asked(&azure.requests()),
             go,
             bounds,
@@ -393,6 +426,8 @@ fn tail(path: &Path) -> String {
 /// The program.
 struct Manager {
     child: Child,
+    /// The most memory of its own that was seen, in MiB.
+    own: std::cell::Cell<f64>,
 }
 
 impl Manager {
@@ -407,10 +442,15 @@ impl Manager {
         fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
     }
 
-    /// Peak resident memory.
-    fn peak_mib(&self) -> f64 {
+    /// Looks at how much memory is the program's own at present.
+    fn look(&self) {
+        self.own.set(self.own.get().max(self.mib("RssAnon:")));
+    }
+
+    /// A field of `/proc/*/status`.
+    fn mib(&self, field: &str) -> f64 {
         let status = self.proc("status");
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::MAX) / 1024.0
     }
 

@@ -21,22 +21,21 @@ use std::{
     sync::Arc,
 };
 
-use http::{HeaderValue, header::USER_AGENT};
+use http::{
+    HeaderValue,
+    header::{AUTHORIZATION, USER_AGENT},
+};
 use hyper::body::Incoming;
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use tower::{
-    BoxError, Service, ServiceBuilder, ServiceExt,
-    limit::ConcurrencyLimitLayer,
-    util::{BoxService, option_layer},
-};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, util::BoxService};
 
 pub use self::error_text::with_causes;
 use self::{
-    credentials::{CredentialsLayer, KubeCredentials},
+    credentials::{CredentialsLayer, KubeCredentials, static_login},
     deadline::DeadlineLayer,
     fence::WriteFenceLayer,
     rate_limit::{RateLimitLayer, ServerFairness},
@@ -205,9 +204,13 @@ impl KubeClients {
         let tls = KubeClientTls::load(config.clone(), self.authorities.clone(), credentials.exec_plugin(), sharing)?;
         let transport = KubeTransport::new(config, tls)?;
         let metrics = RequestMetricsLayer::new(server_host(config), Arc::clone(&self.metrics));
+        let login = static_login(&config.auth_info).map_err(|reason| kube::Error::Service(reason.into()))?;
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
-            .layer(option_layer(config.auth_layer()?))
+            .map_request(move |mut request: http::Request<Body>| {
+                request.headers_mut().extend(login.clone().map(|value| (AUTHORIZATION, value)));
+                request
+            })
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .layer(CredentialsLayer::new(credentials, metrics))

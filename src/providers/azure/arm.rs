@@ -27,7 +27,7 @@ mod url;
 mod write;
 
 pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, Urgency};
-pub use client::{ArmClient, ArmClientDeps};
+pub use client::{AcceptedDocument, ArmClient, ArmClientDeps};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
     api::{ApiType, Quota},

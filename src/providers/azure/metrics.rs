@@ -58,6 +58,8 @@ declare_metrics! {
             "[ALPHA] Most rules that Azure allows on each load balancer of the cluster. Only in this program.";
         azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
             "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
+        azure_arm_budget_capacity: gauge "azure_arm_budget_capacity" ["subscription_id", "bucket"]
+            "[ALPHA] ARM requests that a full quota allows at once, the configured share of it. Only in this program.";
         azure_arm_budget_wait: histogram(WAIT) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
             "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
         azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]

@@ -7,6 +7,7 @@
 
 mod bearer;
 mod exec_plugin;
+mod static_login;
 mod token_file;
 
 use std::{
@@ -19,8 +20,8 @@ use http::{HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION, re
 use kube::{client::Body, config::AuthInfo};
 use tower::{BoxError, Layer, Service};
 
-pub(super) use self::exec_plugin::ExecPlugin;
 use self::token_file::TokenFile;
+pub(super) use self::{exec_plugin::ExecPlugin, static_login::authorization as static_login};
 use super::request_metrics::RequestMetricsLayer;
 
 /// Where credentials come from. Clones share what is known.

@@ -3,6 +3,7 @@
 //! In: a document, mostly made of what ARM sent. Out: its JSON without the fields of [`read_only`]. What the table does not name goes along,
 //! whoever knows it: newer fields of Azure's, other people's settings. The version that a write is for goes in a header, not in the body.
 
+mod filter;
 pub mod read_only;
 
 use std::ops::BitOr;
@@ -11,17 +12,27 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{ApiType, api};
+use filter::remove;
 use read_only::ReadOnlyFields;
 
+/// Where the pools of a load balancer are.
+const POOLS: &str = "properties.backendAddressPools";
 const ADDRESSES: &str = "loadBalancerBackendAddresses";
 const CONFIGURATION: &str = "networkInterfaceIPConfiguration";
 
 /// The body of a write of this document.
 pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let Some(fields) = read_only::of(kind) else { return serde_json::to_vec(document) };
-    let mut body = serde_json::to_value(document)?;
-    strip(fields, &mut body);
-    serde_json::to_vec(&body)
+    if *kind == api::BACKEND_POOLS {
+        let mut body = serde_json::to_value(document)?;
+        strip(fields, &mut body);
+        return serde_json::to_vec(&body);
+    }
+    filter::without(fields.paths, POOLS, &serde_json::to_vec(document)?, |pools| {
+        pools.as_array_mut().into_iter().flatten().for_each(|pool| {
+            strip_pool(pool);
+        });
+    })
 }
 
 /// Takes away what only ARM writes. Answers the paths of what was there.
@@ -31,30 +42,19 @@ pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
     found
 }
 
-/// Whether there was something at the path.
-fn remove(value: &mut Value, path: &str) -> bool {
-    match value {
-        Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),
-        Value::Object(fields) => match path.split_once('.') {
-            Some((first, rest)) => fields.get_mut(first).is_some_and(|inner| remove(inner, rest)),
-            None => fields.remove(path).is_some(),
-        },
-        _ => false,
-    }
-}
-
 /// Takes the interfaces out of the addresses of pools. Whether there were any.
 fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
-    // By `get_mut`: an index would add the field that is not there.
-    let of = |pool: &mut Value| {
-        let properties = pool.get_mut("properties").and_then(Value::as_object_mut);
-        properties.is_some_and(strip_interfaces)
-    };
     if *fields.kind == api::BACKEND_POOLS {
-        return of(body);
+        return strip_pool(body);
     }
     let pools = body.pointer_mut("/properties/backendAddressPools").and_then(Value::as_array_mut);
-    pools.into_iter().flatten().map(of).fold(false, BitOr::bitor)
+    pools.into_iter().flatten().map(strip_pool).fold(false, BitOr::bitor)
+}
+
+fn strip_pool(pool: &mut Value) -> bool {
+    // By `get_mut`: an index would add the field that is not there.
+    let properties = pool.get_mut("properties").and_then(Value::as_object_mut);
+    properties.is_some_and(strip_interfaces)
 }
 
 /// Addresses that only show which interfaces list the pool go. Where one says more, ARM knows them by the interface, unless they have an IP.

@@ -209,9 +209,10 @@ impl BudgetShared {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let shown = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labelled(&id.subscription);
         for (id, bucket) in state.buckets.iter().filter(|(id, _)| shown(id)) {
-            let gauge = &metrics.rows.azure_arm_budget_tokens;
+            let labels = [id.subscription.as_str(), id.name.as_ref()];
             let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
-            gauge.with_label_values(&[id.subscription.as_str(), id.name.as_ref()]).set(left);
+            metrics.rows.azure_arm_budget_tokens.with_label_values(&labels).set(left);
+            metrics.rows.azure_arm_budget_capacity.with_label_values(&labels).set(bucket.limit().capacity);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::{collections::HashSet, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use http::Method;
+use http::{Method, Response};
 use reqwest::Url;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
@@ -57,6 +57,28 @@ pub struct ArmClient {
     pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
     deadline: Option<Instant>,
+}
+
+/// What a write has made of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedDocument<D> {
+    pub document: D,
+    /// Whether this is how ARM showed it before the operation ended: all but the etag is as it is now.
+    pub is_etag_outdated: bool,
+}
+
+/// The document of a write that succeeded: as its operation left it, or else as it was accepted.
+fn result_of<D: DeserializeOwned>(
+    template: &RequestTemplate,
+    last: Option<&Response<Bytes>>,
+    early: Option<D>,
+) -> ArmResult<AcceptedDocument<D>> {
+    let Some(answer) = last else {
+        let nothing = || template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document");
+        return Ok(AcceptedDocument { document: early.ok_or_else(nothing)?, is_etag_outdated: true });
+    };
+    let document = decode(template, answer).map_err(|error| unread_result(template, &error))?;
+    Ok(AcceptedDocument { document, is_etag_outdated: false })
 }
 
 #[derive(Deserialize)]
@@ -149,6 +171,29 @@ impl ArmClient {
     ) -> ArmResult<D> {
         let template = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
         self.write_document(template.with(condition, body::of(kind, document))?).await
+    }
+
+    /// The same for callers who can do with what ARM answered when it accepted the write, if `suffices` says so of that document: it is not
+    /// read again when the operation has ended, and its etag is no longer the resource's.
+    pub async fn put_accepted<D: Serialize + DeserializeOwned + Sync>(
+        &self,
+        kind: &'static ApiType,
+        id: &ResourceId,
+        condition: Precondition<'_>,
+        document: &D,
+        suffices: impl Fn(&D) -> bool,
+    ) -> ArmResult<AcceptedDocument<D>> {
+        let template = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        let template = template.with(condition, body::of(kind, document))?;
+        let work = async {
+            let deadline = self.operation_deadline();
+            let accepted = self.send(&template, deadline).await?;
+            let early = decode(&template, &accepted).ok().filter(&suffices);
+            let wanted = if early.is_some() { WantedResult::Success } else { WantedResult::Document };
+            let last = self.follow_operation(&template, accepted, wanted, deadline).await?;
+            result_of(&template, last.as_ref(), early)
+        };
+        self.measure(&template, Box::pin(work)).await
     }
 
     /// The same for callers who do not need the document: it is not read when the operation has ended.

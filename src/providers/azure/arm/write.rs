@@ -28,7 +28,19 @@ impl ArmClient {
         wanted: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
-        let mut last = self.send(template, deadline).await?;
+        let accepted = self.send(template, deadline).await?;
+        self.follow_operation(template, accepted, wanted, deadline).await
+    }
+
+    /// Waits for the operation of a write that ARM has accepted with the answer `last`. Answers the result, if there is one and it is
+    /// wanted.
+    pub(super) async fn follow_operation(
+        &self,
+        template: &RequestTemplate,
+        mut last: Response<Bytes>,
+        wanted: WantedResult,
+        deadline: Instant,
+    ) -> ArmResult<Option<Response<Bytes>>> {
         let polling = self.shared.settings.polling;
         let (mut operation, mut step) =
             LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, self.asked_wait(&last))
@@ -36,6 +48,10 @@ impl ArmClient {
         let watch = &self.shared.operation_watch;
         let is_long = matches!(step, OperationStep::Poll { .. });
         let mut watched = if is_long { watch.join(template, &last, polling, self.urgency) } else { None };
+        if is_long {
+            // Who waits for an operation has no use for the document any more, which may be a load balancer of many Services.
+            last = Response::default();
+        }
         loop {
             let (url, after) = match step {
                 OperationStep::Done(result) => return self.result(template, result, last, wanted, deadline).await,

@@ -28,6 +28,8 @@ use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize}
 const CONNECT: Duration = Duration::from_secs(10);
 /// From the connection to the last byte of the body.
 const REQUEST: Duration = Duration::from_secs(60);
+/// Room for the body of an answer that is made before any of it is there, at most: nobody shall have it for the asking.
+const MOST_RESERVED: usize = 1 << 20;
 const IDLE: Duration = Duration::from_secs(90);
 /// A connection on which nothing comes back for this long is asked whether it lives.
 const PING_AFTER: Duration = Duration::from_secs(15);
@@ -165,7 +167,8 @@ impl ReqwestTransport {
 
 /// The body, piece by piece as it is decompressed, so that one that is too large is never held.
 async fn body(mut answer: reqwest::Response, largest: MaxBodySize) -> Result<Bytes, ArmTransportError> {
-    let mut body = BytesMut::new();
+    let expected = answer.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+    let mut body = BytesMut::with_capacity(expected.min(MOST_RESERVED));
     while let Some(piece) = answer.chunk().await.map_err(failed)? {
         if piece.len() > largest.0 - body.len() {
             return Err(ArmTransportError::TooLarge(largest));

@@ -9,6 +9,7 @@
 //! list that lacked something. A pool alone is written without a condition: its load balancer's version changes with each machine, and
 //! what is written follows from the Nodes.
 
+mod accepted;
 mod locks;
 mod planned_version;
 mod private_links;
@@ -19,9 +20,9 @@ use locks::DocumentLocks;
 use planned_version::{PlannedVersion, WriteDecision};
 use serde_json::json;
 
-use super::observe::{self, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite};
+use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite};
 use crate::providers::azure::arm::{
-    ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
+    AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
     network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup},
 };
 use crate::providers::azure::planner::load_balancer::desired::public_ips::{PublicIpChange, PublicIpRelease};
@@ -51,10 +52,17 @@ impl NetworkWriter {
             // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
             self.observer.refresh(what.clone(), urgency).await?;
         }
-        let condition = self.precondition_for(&what, planned, id, urgency).await?;
+        let known = || self.observer.load_balancer(id);
+        let etag = self.current_etag(&what, (id, planned), urgency, known, accepted::says_the_same).await?;
+        let condition = planned.precondition_with(etag.as_deref());
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, condition, document).await;
-        let written = outcome.map(|answer| NetworkWriteResult::LoadBalancer(id.clone(), Box::new(answer)));
+        let client = self.client.with_urgency(urgency);
+        let is_whole = |answer: &ArmLoadBalancer| accepted::is_whole(document, answer);
+        let outcome = client.put_accepted(&api::LOAD_BALANCERS, id, condition, document, is_whole).await;
+        let written = outcome.map(|AcceptedDocument { document, is_etag_outdated }| match is_etag_outdated {
+            true => NetworkWriteResult::LoadBalancerAccepted(id.clone(), Box::new(document)),
+            false => NetworkWriteResult::LoadBalancer(id.clone(), Box::new(document)),
+        });
         let network = &self.observer.settings().virtual_network;
         finish_write(writing, &what, written, || observe::referenced_keys(document, network))
     }
@@ -66,7 +74,8 @@ impl NetworkWriter {
         let what = NetworkCacheKey::LoadBalancer(id.clone());
         let is_unguarded = |known: ArmLoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
         let known = self.observer.load_balancer(id);
-        if known.is_some_and(|known| is_unguarded(known) || self.observer.cached_version(&what).invalidated) {
+        let is_old = |version: CachedVersion| version.invalidated || version.etag_stale;
+        if known.is_some_and(|known| is_unguarded(known) || is_old(self.observer.cached_version(&what))) {
             self.observer.refresh(what.clone(), urgency).await?;
         }
         let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
@@ -89,11 +98,9 @@ impl NetworkWriter {
         if had_address && planned == PlannedVersion::Absent && standing.etag.is_none() && !standing.absent {
             self.observer.refresh(what.clone(), urgency).await?;
         }
-        let etag = self.current_etag(id, planned, urgency).await?;
-        let condition = match planned {
-            PlannedVersion::Absent => Precondition::Absent,
-            PlannedVersion::Version(_) => Precondition::unchanged(etag.as_deref()),
-        };
+        let (known, is_same) = (|| self.observer.public_ip(id), planned_version::same_public_ip);
+        let etag = self.current_etag(&what, (id, planned), urgency, known, is_same).await?;
+        let condition = planned.precondition_with(etag.as_deref());
         let mut document = change.document.clone();
         document.etag.clone_from(&etag);
         let writing = self.observer.begin_write(what.clone());
@@ -206,32 +213,28 @@ impl NetworkWriter {
         }
     }
 
-    /// The etag with which a public IP can be written that was planned on the version `planned`.
-    async fn current_etag(
+    /// The etag with which a document can be written that was planned on the version `planned`. One that is known to be old is read again;
+    /// then the plan stands if `is_same` says so of what was `known` before and after.
+    async fn current_etag<D>(
         &self,
-        id: &ResourceId,
-        planned: PlannedVersion<'_>,
+        what: &NetworkCacheKey,
+        (id, planned): (&ResourceId, PlannedVersion<'_>),
         urgency: Urgency,
+        known: impl Fn() -> Option<D>,
+        is_same: impl Fn(&D, &D) -> bool,
     ) -> ArmResult<Option<String>> {
-        let what = NetworkCacheKey::PublicIp(id.clone());
-        match planned_version::decide(planned, &self.observer.cached_version(&what)) {
-            WriteDecision::Send => {
-                return Ok(match planned {
-                    PlannedVersion::Version(etag) => etag.map(str::to_owned),
-                    PlannedVersion::Absent => None,
-                });
-            }
-            WriteDecision::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
+        match planned_version::decide(planned, &self.observer.cached_version(what)) {
+            WriteDecision::Send => return Ok(planned.etag().map(str::to_owned)),
+            WriteDecision::Refuse(why) => return Err(conflict(api_type_of(what), id, why)),
             WriteDecision::ReadFirst => {}
         }
-        let before = self.observer.public_ip(id);
+        let before = known();
         self.observer.refresh(what.clone(), urgency).await?;
-        let standing = self.observer.cached_version(&what);
-        match (before, self.observer.public_ip(id)) {
-            (Some(before), Some(now)) if !standing.etag_stale && planned_version::same_public_ip(&before, &now) => {
-                Ok(now.etag)
-            }
-            _ => Err(conflict(&api::PUBLIC_IPS, id, "it was modified concurrently")),
+        let standing = self.observer.cached_version(what);
+        let is_known = !standing.etag_stale && !standing.invalidated;
+        match (before, known()) {
+            (Some(before), Some(now)) if is_known && is_same(&before, &now) => Ok(standing.etag.flatten()),
+            _ => Err(conflict(api_type_of(what), id, "it was modified concurrently")),
         }
     }
 

@@ -151,6 +151,7 @@ impl<T, R> Batcher<T, R> {
             waiting: queue.len(),
             reserved: self.reservations.count.load(Ordering::SeqCst),
             oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
+            youngest: queue.iter().map(|waiting| waiting.since.elapsed()).min()?,
             written: leader.written,
             idle: leader.last_ended.map(|ended| ended.elapsed()),
         })

@@ -8,6 +8,12 @@ use std::time::Duration;
 
 /// Least time between two writes while more is on its way.
 const WRITE_SPACING: Duration = Duration::from_secs(5);
+/// Longest wait for a few more after the last one: longer than two lists that follow operations are apart.
+const PATIENCE: Duration = Duration::from_secs(9);
+/// A batch of so many waits for a few more.
+const LARGE: usize = 50;
+/// A few more are this part of those who wait.
+const FEW: usize = 8;
 
 /// What there is to consider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +26,17 @@ pub struct BatchStatus {
     pub written: usize,
     /// How long the one that came first has waited.
     pub oldest: Duration,
+    /// The same of the one that came last.
+    pub youngest: Duration,
     /// Time since the last write has ended; `None` before the first one.
     pub idle: Option<Duration>,
 }
 
 /// How long to wait for more; `None`: it is time. Without anybody on the way nobody waits. `longest`: that anybody waits for others.
+///
+/// A few that are missing from a large batch are waited for while others still come: a second write would send all of it again for them.
 pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duration> {
-    let BatchStatus { waiting, reserved: coming, written, oldest, idle } = *gathering;
+    let BatchStatus { waiting, reserved: coming, written, oldest, youngest, idle } = *gathering;
     let left = longest.saturating_sub(oldest);
     if coming == 0 || left.is_zero() {
         return None;
@@ -35,7 +45,12 @@ pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duratio
     if !spacing.is_zero() {
         return Some(spacing.min(left));
     }
-    (waiting < written).then_some(left)
+    if waiting < written {
+        return Some(left);
+    }
+    let is_nearly_whole = waiting >= LARGE && coming.saturating_mul(FEW) <= waiting;
+    let patience = PATIENCE.saturating_sub(youngest).min(left);
+    (is_nearly_whole && !patience.is_zero()).then_some(patience)
 }
 
 #[cfg(test)]
@@ -50,7 +65,8 @@ mod tests {
 
     #[test]
     fn it_waits_until_it_brings_as_much_as_there_was() {
-        let calm = BatchStatus { waiting: 1, reserved: 0, written: 0, oldest: Duration::ZERO, idle: None };
+        let calm = BatchStatus { waiting: 1, reserved: 0, written: 0, oldest: seconds(0), youngest: seconds(0), idle: None };
+        let large = BatchStatus { waiting: 80, reserved: 10, ..calm };
         for (gathering, expected) in [
             (calm, None),
             (BatchStatus { written: 9, idle: Some(seconds(0)), ..calm }, None),
@@ -62,6 +78,12 @@ mod tests {
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), ..calm }, Some(seconds(3))),
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), oldest: seconds(14), ..calm }, Some(seconds(1))),
             (BatchStatus { reserved: 1, idle: Some(seconds(9)), ..calm }, None),
+            (large, Some(seconds(9))),
+            (BatchStatus { youngest: seconds(2), oldest: seconds(3), ..large }, Some(seconds(7))),
+            (BatchStatus { youngest: seconds(9), oldest: seconds(10), ..large }, None),
+            (BatchStatus { oldest: seconds(14), ..large }, Some(seconds(1))),
+            (BatchStatus { reserved: 11, ..large }, None),
+            (BatchStatus { waiting: 49, reserved: 1, ..large }, None),
         ] {
             assert_eq!(batch_delay(&gathering, LONGEST), expected, "{gathering:?}");
         }
@@ -76,7 +98,8 @@ mod tests {
             arrived = count.min(arrived + 10);
             let idle = ended.map(|ended| seconds(now.saturating_sub(ended)));
             let (waiting, oldest) = (arrived - written, seconds(now - since));
-            let gathering = BatchStatus { waiting, reserved: count - arrived, written, oldest, idle };
+            let youngest = Duration::ZERO;
+            let gathering = BatchStatus { waiting, reserved: count - arrived, written, oldest, youngest, idle };
             now += 1;
             if ended.is_none_or(|ended| ended < now) && waiting > 0 && batch_delay(&gathering, seconds(30)).is_none() {
                 (written, ended) = (arrived, Some(now + 5));

@@ -192,6 +192,7 @@ async fn the_driver_rests_when_all_buckets_are_full() {
         metrics.contains("azure_arm_budget_tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 250"),
         "{metrics}"
     );
+    assert!(metrics.contains("azure_arm_budget_capacity{bucket=\"subscription-reads\",subscription_id=\"s\"} 250"));
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await, Duration::ZERO, "and starts again");
 }
 

@@ -18,6 +18,8 @@ const LONGEST_DISTANCE: Duration = Duration::from_secs(1);
 const LONGEST_DISTANCE_PER_PAGE: Duration = Duration::from_secs(2);
 /// Longest distance, however long the list.
 const LONGEST_DISTANCE_EVER: Duration = Duration::from_secs(8);
+/// By how much more the distance grows from turn to turn for each page more: most of a long list is about others.
+const GROWTH_PER_PAGE: f64 = 0.5;
 /// For so long nothing is listed after a list that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
@@ -135,7 +137,9 @@ impl WatchSchedule {
         let weight = u32::try_from(self.weight).unwrap_or(u32::MAX);
         let longest =
             LONGEST_DISTANCE.saturating_add(more).saturating_mul(weight).min(LONGEST_DISTANCE_EVER).max(self.pace.first);
-        self.distance = self.distance.mul_f64(self.pace.factor.max(1.0)).min(longest);
+        let others = f64::from(u8::try_from(self.pages - 1).unwrap_or(u8::MAX));
+        let growth = self.pace.factor.max(1.0) + GROWTH_PER_PAGE * others;
+        self.distance = self.distance.mul_f64(growth).min(longest);
         self.last_turn = Some(now);
     }
 

@@ -34,11 +34,23 @@ impl<'a> PlannedVersion<'a> {
         if id.is_none() && etag.is_none() { PlannedVersion::Absent } else { PlannedVersion::Version(etag) }
     }
 
+    pub(super) fn etag(self) -> Option<&'a str> {
+        match self {
+            PlannedVersion::Absent => None,
+            PlannedVersion::Version(etag) => etag,
+        }
+    }
+
     /// What ARM shall require for the write.
     pub(super) fn precondition(self) -> Precondition<'a> {
+        self.precondition_with(self.etag())
+    }
+
+    /// The same when the etag is another one by now.
+    pub(super) fn precondition_with(self, etag: Option<&str>) -> Precondition<'_> {
         match self {
             PlannedVersion::Absent => Precondition::Absent,
-            PlannedVersion::Version(etag) => Precondition::unchanged(etag),
+            PlannedVersion::Version(_) => Precondition::unchanged(etag),
         }
     }
 }

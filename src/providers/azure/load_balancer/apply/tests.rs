@@ -1,6 +1,8 @@
 //! Reader and writer with the real client on the simulated cloud, requests counted.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
+mod accepted;
+
 use async_trait::async_trait;
 use futures::future::join_all;
 use http::HeaderMap;

@@ -70,6 +70,8 @@ pub(super) struct NetworkCache {
     absent: HashMap<ResourceId, CachedRead>,
     /// Public IPs of whose etag it is known that it changed.
     stale_etags: HashMap<ResourceId, CacheSequence>,
+    /// Load balancers that have another etag than the known one since our own write of them ended.
+    outdated_balancers: HashSet<ResourceId>,
 }
 
 impl NetworkCache {
@@ -86,6 +88,7 @@ impl NetworkCache {
             unlisted: HashSet::new(),
             absent: HashMap::new(),
             stale_etags: HashMap::new(),
+            outdated_balancers: HashSet::new(),
         }
     }
 
@@ -341,6 +344,7 @@ impl NetworkCache {
         if !self.order.is_newer(id, since) {
             change(self.observed_mut());
             self.stale_etags.remove(id);
+            self.outdated_balancers.remove(id);
             self.clear_invalidations(what, since);
             self.record_existence(id, at, found);
             self.order.mark_updated(id);
@@ -380,6 +384,7 @@ impl NetworkCache {
         if *known != list {
             self.observed_mut().load_balancers = list;
         }
+        self.outdated_balancers.retain(|id| self.order.is_newer(id, since) || lacking.contains(id));
         lacking.into_iter().map(NetworkCacheKey::LoadBalancer).collect()
     }
 

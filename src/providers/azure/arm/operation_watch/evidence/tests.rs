@@ -15,7 +15,7 @@ fn entry(etag: &str, state: &str, address: Option<&str>) -> Value {
 }
 
 fn put(condition: Option<(&str, &str)>) -> Option<ListedWrite> {
-    ListedWrite::of(&Method::PUT, condition, entry("\"2\"", "Updating", None).to_string().as_bytes())
+    ListedWrite::of(&Method::PUT, condition, &entry("\"2\"", "Updating", None).to_string().into())
 }
 
 fn created() -> ListedWrite {
@@ -31,15 +31,22 @@ fn what_no_list_can_tell_of_is_not_watched() {
     assert_eq!(put(None), None, "the version before is not known");
     assert_eq!(put(Some(("if-match", "*"))), None);
     assert_eq!(put(Some(("if-match", ""))), None);
-    assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b""), None, "nothing to compare with");
-    assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b"{\"name\":\"x\"}"), None);
+    assert_eq!(
+        ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), &Bytes::from_static(b"")),
+        None,
+        "nothing to compare with"
+    );
+    assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), &Bytes::from_static(b"{\"name\":\"x\"}")), None);
     for state in ["Succeeded", "succeeded", "Failed"] {
         let answer = entry("\"2\"", state, Some("20.0.0.1")).to_string();
-        let written = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answer.as_bytes());
+        let written = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answer.to_owned().into());
         assert_eq!(written, None, "{state}, while the operation goes on: every list looks like the end");
     }
-    assert_eq!(ListedWrite::of(&Method::POST, Some(("if-none-match", "*")), b"{\"properties\":{}}"), None);
-    assert!(ListedWrite::of(&Method::DELETE, None, b"").is_some());
+    assert_eq!(
+        ListedWrite::of(&Method::POST, Some(("if-none-match", "*")), &Bytes::from_static(b"{\"properties\":{}}")),
+        None
+    );
+    assert!(ListedWrite::of(&Method::DELETE, None, &Bytes::from_static(b"")).is_some());
 }
 
 #[test]
@@ -96,7 +103,7 @@ fn with_rules(etag: &str, state: &str, rules: &[&str]) -> Value {
 #[test]
 fn a_list_two_versions_behind_is_not_the_end_of_a_removal() {
     let answered = with_rules("\"2\"", "Updating", &["b", "a"]).to_string();
-    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answered.as_bytes()).unwrap();
+    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.to_owned().into()).unwrap();
     for (etag, rules, expected) in [
         ("\"0\"", vec!["a", "b", "c"], ListVerdict::Running),
         ("\"0\"", vec!["a", "a"], ListVerdict::Running),
@@ -115,7 +122,7 @@ fn elements_are_compared_in_any_order() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let backwards: Vec<&str> = names.iter().rev().copied().collect();
     let answered = with_rules("\"2\"", "Updating", &names).to_string();
-    let mut write = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answered.as_bytes()).unwrap();
+    let mut write = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.to_owned().into()).unwrap();
     let shown = with_rules("\"2\"", "Succeeded", &backwards);
     assert_eq!(write.judge(Some(&shown)), ListVerdict::Succeeded);
 }
@@ -140,7 +147,7 @@ fn what_is_under_way_for_long_is_asked_for() {
 
 #[test]
 fn a_list_does_not_prove_that_something_is_gone() {
-    let mut write = ListedWrite::of(&Method::DELETE, None, b"").unwrap();
+    let mut write = ListedWrite::of(&Method::DELETE, None, &Bytes::from_static(b"")).unwrap();
     assert_eq!(write.judge(Some(&entry("\"1\"", "Deleting", None))), ListVerdict::Running);
     assert_eq!(write.judge(None), ListVerdict::Missing);
     let under_way = write.judge(Some(&entry("\"1\"", "Deleting", None)));

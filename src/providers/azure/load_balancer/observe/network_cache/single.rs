@@ -31,7 +31,8 @@ impl NetworkCache {
     pub(crate) fn cached_version(&self, what: &NetworkCacheKey, now: Instant) -> CachedVersion {
         let (etag, stale, whole) = match what {
             NetworkCacheKey::LoadBalancer(id) => {
-                (self.load_balancer(id).map(|known| known.etag.clone()), false, Some(NetworkCacheKey::LoadBalancers))
+                let etag = self.load_balancer(id).map(|known| known.etag.clone());
+                (etag, self.outdated_balancers.contains(id), Some(NetworkCacheKey::LoadBalancers))
             }
             NetworkCacheKey::PublicIp(id) => {
                 let etag = self.public_ip(id).map(|known| known.etag.clone());

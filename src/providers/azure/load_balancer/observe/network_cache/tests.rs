@@ -145,6 +145,26 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
 
 /// Defect A2: one empty list, and the shared load balancer was made anew.
 #[tokio::test]
+async fn an_accepted_load_balancer_has_an_outdated_etag_until_it_is_read_or_written() {
+    let mut known = Known::new();
+    let accepted = || NetworkWriteResult::LoadBalancerAccepted(id("loadBalancers/a"), Box::new(balancer("a", "2")));
+    let is_outdated = |known: &Known| known.knowledge.cached_version(&lb("a"), Instant::now()).etag_stale;
+    let list = || NetworkReadResult::LoadBalancers(vec![balancer("a", "3")]);
+    let early = known.knowledge.begin_read();
+    known.write(accepted());
+    known.ended(NetworkCacheKey::LoadBalancers, early, list());
+    assert!(is_outdated(&known), "the list is older than the write");
+    known.read(NetworkCacheKey::LoadBalancers, list());
+    assert!(!is_outdated(&known));
+    known.write(accepted());
+    known.read(lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "3")))));
+    assert!(!is_outdated(&known));
+    known.write(accepted());
+    known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/a"), Box::new(balancer("a", "4"))));
+    assert!(!is_outdated(&known));
+}
+
+#[tokio::test]
 async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
     let mut known = Known::new();
     let names = ["a", "b", "c", "d", "e"];

@@ -26,6 +26,8 @@ pub(crate) enum NetworkReadResult {
 pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
     /// A load balancer is like this.
     LoadBalancer(ResourceId, Box<ArmLoadBalancer>),
+    /// The same, but for its etag, which is another one by now.
+    LoadBalancerAccepted(ResourceId, Box<ArmLoadBalancer>),
     /// A load balancer is gone.
     LoadBalancerDeleted(ResourceId),
     /// A pool of a load balancer is like this.

@@ -8,7 +8,11 @@ use tokio::time::Instant;
 
 use super::{CachedRead, NetworkCache, event_order::CacheSequence, types::NetworkWriteResult};
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    arm::{
+        ResourceId,
+        document::SubResource,
+        network::{ArmLoadBalancer, PublicIpAddress},
+    },
     load_balancer::observe::{
         documents::{self, ListedDocument},
         effects,
@@ -21,12 +25,15 @@ impl NetworkCache {
     pub(crate) fn write_back(&mut self, written: NetworkWriteResult, since: CacheSequence, at: Instant) {
         match written {
             NetworkWriteResult::LoadBalancer(id, document) => {
-                self.update_attachments(&id, &effects::attachments(&document));
-                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
-                self.record_existence(&id, at, true);
-                documents::put(&mut self.observed_mut().load_balancers, &id, *document);
+                self.outdated_balancers.remove(&id);
+                self.put_load_balancer(&id, *document, since, at);
+            }
+            NetworkWriteResult::LoadBalancerAccepted(id, document) => {
+                self.put_load_balancer(&id, *document, since, at);
+                self.outdated_balancers.insert(id);
             }
             NetworkWriteResult::LoadBalancerDeleted(id) => {
+                self.outdated_balancers.remove(&id);
                 self.update_attachments(&id, &HashMap::new());
                 self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
                 self.record_existence(&id, at, false);
@@ -71,6 +78,13 @@ impl NetworkCache {
                 self.reads.insert(NetworkCacheKey::SecurityGroup, CachedRead { at, ended, found: true });
             }
         }
+    }
+
+    fn put_load_balancer(&mut self, id: &ResourceId, document: ArmLoadBalancer, since: CacheSequence, at: Instant) {
+        self.update_attachments(id, &effects::attachments(&document));
+        self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), id, since);
+        self.record_existence(id, at, true);
+        documents::put(&mut self.observed_mut().load_balancers, id, document);
     }
 
     fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
