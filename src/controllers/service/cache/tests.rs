@@ -100,7 +100,7 @@ async fn gauges_follow_a_service_from_its_first_attempt_until_it_is_published() 
     assert_eq!((count("Failed", "blocked"), oldest()), (0.0, 0.0), "whoever stands by works on none");
 
     let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
-    state.mark_synced(&key(), &NodeSet::of([]), answer);
+    state.mark_synced(&key(), (&NodeSet::of([]), SelectedLabels::default()), answer);
     publish(&state, true);
     assert_eq!(oldest(), 120.0, "the Service does not say so yet");
     state.mark_published(&key());
