@@ -55,6 +55,10 @@ impl CloudProvider for Probe {
         self.note("health", ());
         Err("unwell".to_owned())
     }
+    fn observe(&self) {
+        self.note("observe", ());
+    }
+
     fn status(&self) -> serde_json::Value {
         self.note("status", ());
         serde_json::Value::from("busy")
@@ -251,7 +255,7 @@ const WRITES: [&str; 8] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 17] = [
+const ACCESSORS: [&str; 18] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -263,6 +267,7 @@ const ACCESSORS: [&str; 17] = [
     "labels_read",
     "load_balancer",
     "max_in_flight",
+    "observe",
     "pod_cidr_masks",
     "problem",
     "provider_name",
@@ -391,6 +396,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!(cloud.provider_name(), "probe");
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
+    cloud.observe();
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.labels_read().service.len(), 1);
