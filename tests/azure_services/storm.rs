@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, Etag
 use k8s_openapi::api::core::v1::Service;
 
 use crate::{
-    cluster::{Cluster, Life, alone, is_ready, two_nodes},
+    cluster::{Cluster, Life, alone, two_nodes},
     documents::{State, differences, unordered},
     services::{dual_stack, external, internal, local, set_port, with},
     several,
@@ -137,7 +137,8 @@ async fn history(cluster: &Cluster, life: &Life, layout: Layout) -> Vec<State> {
 /// Half an hour in which everything ends that can.
 async fn calm(cluster: &Cluster) -> State {
     tokio::time::sleep(HOUR / 2).await;
-    assert!(cluster.services().iter().all(is_ready));
+    // What is not ready by now is told.
+    cluster.until_ready(Duration::from_secs(1)).await;
     unordered(cluster)
 }
 

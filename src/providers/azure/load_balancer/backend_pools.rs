@@ -36,6 +36,7 @@ use crate::providers::azure::planner::load_balancer::{
         node_ip_configuration::{PoolEntryStatus, PoolMembershipPatch},
     },
     observed::ObservedNetwork,
+    plan::waiting::NO_ENTRY,
     pools::{
         local_pools::LocalPools,
         located::{self, ExcludedMembers, vm_set},
@@ -160,6 +161,8 @@ pub struct BackendPoolSyncer {
     member_writer: PoolMemberWriter,
     orphans: Mutex<OrphanedPoolMembers>,
     resync_after: Mutex<Option<Duration>>,
+    /// Nodes that no entry took when last looked at.
+    unplaced: Mutex<BTreeSet<String>>,
 }
 
 impl BackendPoolSyncer {
@@ -187,6 +190,7 @@ impl BackendPoolSyncer {
             member_writer: machines,
             orphans: unclaimed,
             resync_after: again,
+            unplaced: Mutex::default(),
         }
     }
 
@@ -366,11 +370,19 @@ impl BackendPoolSyncer {
         let joining = self.located_nodes(round.nodes).await;
         let staying: Vec<PoolNode> = round.all_nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
         let placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
+        self.report_unplaced(&placement.unplaced);
         let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
         outcome.merge(self.fill(&migrated, (&joining, &staying), &placement, pools, round.urgency).await);
         let is_waiting = joining.iter().any(|node| node.is_unlocated);
         *self.lock_resync_after() = is_waiting.then_some(UNLOCATED_RESYNC);
         outcome
+    }
+
+    /// Nodes that no entry takes are told once.
+    fn report_unplaced(&self, unplaced: &BTreeSet<String>) {
+        let mut told = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        unplaced.difference(&told).for_each(|node| warn!(node, reason = NO_ENTRY, "the node is behind no load balancer"));
+        told.clone_from(unplaced);
     }
 
     /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails nobody.

@@ -20,7 +20,7 @@ use crate::{
     cloud_provider::{CloudError, CloudResult, LabelsRead},
     providers::azure::planner::load_balancer::{
         entries,
-        labels::Labels,
+        labels::LabelMap,
         pools::{
             endpoint_nodes::EndpointNodeIndex,
             local_pools::{LocalPools, local_services},
@@ -118,8 +118,8 @@ impl ClusterWatches {
         first_list("Namespaces", self.inner.namespaces.get()).await
     }
 
-    /// Labels of all Namespaces; `None`: nobody needs them.
-    pub fn namespace_labels(&self) -> Option<BTreeMap<String, Labels>> {
+    /// LabelMap of all Namespaces; `None`: nobody needs them.
+    pub fn namespace_labels(&self) -> Option<BTreeMap<String, LabelMap>> {
         let namespaces = self.inner.namespaces.get()?.list();
         let labels = namespaces.into_iter().map(|namespace| {
             let metadata = &namespace.metadata;

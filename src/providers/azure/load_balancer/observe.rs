@@ -33,7 +33,7 @@ pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
 pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
 
 use crate::providers::azure::planner::load_balancer::{
-    labels::Labels, observed::ObservedNetwork, settings::LoadBalancerSettings,
+    labels::LabelMap, observed::ObservedNetwork, settings::LoadBalancerSettings,
 };
 use crate::{
     providers::azure::arm::{
@@ -219,7 +219,7 @@ impl NetworkObserver {
     }
 
     /// Tells the labels of the cluster's Namespaces, for [`ObservedNetwork::namespace_labels`].
-    pub fn set_namespace_labels(&self, labels: BTreeMap<String, Labels>) {
+    pub fn set_namespace_labels(&self, labels: BTreeMap<String, LabelMap>) {
         self.lock().cache.set_namespace_labels(labels);
     }
 

@@ -34,7 +34,7 @@ use crate::providers::azure::{
         ResourceId,
         network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
     },
-    planner::load_balancer::{labels::Labels, observed::ObservedNetwork},
+    planner::load_balancer::{labels::LabelMap, observed::ObservedNetwork},
 };
 
 /// So many doubtful documents of one list are read one by one; with more, the list is read.
@@ -115,8 +115,8 @@ impl NetworkCache {
         }
     }
 
-    /// Labels of the Namespaces.
-    pub(super) fn set_namespace_labels(&mut self, labels: BTreeMap<String, Labels>) {
+    /// LabelMap of the Namespaces.
+    pub(super) fn set_namespace_labels(&mut self, labels: BTreeMap<String, LabelMap>) {
         if self.observed.namespace_labels != labels {
             self.observed_mut().namespace_labels = labels;
         }

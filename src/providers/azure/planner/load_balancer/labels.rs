@@ -1,4 +1,4 @@
-//! Labels, and selectors of the configuration that match them. Pure.
+//! LabelMap, and selectors of the configuration that match them. Pure.
 //!
 //! In: `matchLabels` and `matchExpressions` as configured. Out: whether labels match, and which keys decide.
 //! Upstream: apimachinery, `metav1.LabelSelectorAsSelector`.
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// Labels of an object.
-pub type Labels = BTreeMap<String, String>;
+/// LabelMap of an object.
+pub type LabelMap = BTreeMap<String, String>;
 
 /// A condition on the value of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl LabelMatcher {
     }
 
     /// Whether the labels match.
-    pub fn matches(&self, labels: &Labels) -> bool {
+    pub fn matches(&self, labels: &LabelMap) -> bool {
         self.conditions.iter().all(|(key, condition)| holds(condition, labels.get(key)))
     }
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_condition_has_to_hold() {
-        let labels = Labels::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), String::new())]);
+        let labels = LabelMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), String::new())]);
         let row = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         for (selector, expected) in [
             (json!({}), true),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::labels::Labels;
+use super::labels::LabelMap;
 use crate::providers::azure::arm::{
     ResourceId,
     network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
@@ -23,8 +23,8 @@ pub struct ObservedNetwork {
     pub zones: Vec<String>,
     /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need them.
     pub vm_sets: Vec<String>,
-    /// Labels of the cluster's Namespaces by name. One that is missing is not known; only namespace selectors need them.
-    pub namespace_labels: BTreeMap<String, Labels>,
+    /// LabelMap of the cluster's Namespaces by name. One that is missing is not known; only namespace selectors need them.
+    pub namespace_labels: BTreeMap<String, LabelMap>,
 }
 
 impl ObservedNetwork {

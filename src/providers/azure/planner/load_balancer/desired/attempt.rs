@@ -160,8 +160,11 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     rules.apply(&mut list, &mut reasons);
     put_back(draft, list, |properties| &mut properties.load_balancing_rules);
     let used = probes::probe_references(draft.rules());
-    let is_left =
-        |name: &str| spelling::same_name(name, naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
+    // One that another program has forgotten goes when something is written anyway.
+    let is_written = !reasons.is_empty();
+    let is_left = |name: &str| {
+        spelling::same_name(name, naming::SHARED_PROBE) && (is_written || used_before.contains(&name.to_ascii_lowercase()))
+    };
     let is_owned = |name: &str| is_owned(name) || is_left(name);
     let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
     let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };

@@ -9,7 +9,7 @@ use super::types::RuleCounts;
 use crate::providers::azure::planner::load_balancer::{
     annotations::CONFIGURATIONS,
     entries::LoadBalancerEntry,
-    labels::Labels,
+    labels::LabelMap,
     spec::{ServiceRefusal, ServiceSpec},
 };
 
@@ -50,8 +50,8 @@ impl EntryObstacle {
 /// What decides about one Service.
 pub(super) struct EntryCandidate<'a> {
     pub(super) spec: &'a ServiceSpec,
-    /// Labels of its Namespace; `None`: not known.
-    pub(super) namespace: Option<&'a Labels>,
+    /// LabelMap of its Namespace; `None`: not known.
+    pub(super) namespace: Option<&'a LabelMap>,
     /// External names of the load balancers, of either kind, that have parts of it.
     pub(super) present_on: &'a [&'a str],
 }

@@ -110,6 +110,16 @@ impl FrontendAssignment {
         }
     }
 
+    /// Whether no front end has the address, but for one elsewhere that the Service gives up.
+    fn is_free(&self, (request, target): (RequestIdx, DraftIdx), address: &FrontendAddress) -> bool {
+        let own = |place: DraftIdx, id: &str| {
+            let retired = self.retired.get(&(place, id.to_ascii_lowercase()));
+            place != target && retired.is_some_and(|mark| mark.request == request)
+        };
+        let mut holders = self.taken_addresses.iter().filter(|((_, taken), _)| taken == address);
+        holders.all(|((place, _), id)| own(*place, id))
+    }
+
     fn assign(
         &mut self,
         context: &PlanContext<'_>,
@@ -128,7 +138,7 @@ impl FrontendAssignment {
         }
         let nothing = InheritedFrontend::default();
         let heritage = self.inherited.get(&request).unwrap_or(&nothing);
-        let is_free = |address| !self.taken_addresses.contains_key(&(target, FrontendAddress::Private(address)));
+        let is_free = |address| self.is_free((request, target), &FrontendAddress::Private(address));
         let mut frontend = frontends::new(context, spec, family, heritage, is_free)?;
         let id = draft.frontend_id(&frontend);
         frontend.id = Some(id.clone());

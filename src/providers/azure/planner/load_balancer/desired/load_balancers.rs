@@ -64,7 +64,8 @@ const RETURNS: u8 = 0;
 pub struct LoadBalancerPlan {
     /// Load balancers to write, in an order in which no address is taken before it is given back.
     pub changes: Vec<LoadBalancerChange>,
-    /// Whether these only give back addresses that load balancers take of each other: what is left is planned when they are written.
+    /// Whether these are only the first part, which gives back or moves addresses that something else depends on: what is left is planned
+    /// when they are written.
     pub is_interim: bool,
     /// The answer to each ask.
     pub services: BTreeMap<ServiceIdentity, Result<ServicePlacement, ServiceRefusal>>,
@@ -193,10 +194,65 @@ fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>
         Ok(waves) => waves,
         Err(circle) => return (returns(drafts, &flows, &circle), true),
     };
+    let is_postponed = write_order::moves_private(&flows)
+        && drafts.iter().any(|draft| draft.frontends().iter().any(|part| is_newly_dynamic(draft, part)));
     let written = drafts.into_iter().zip(waves).filter(|(draft, _)| !draft.reasons.is_empty());
-    let mut changed: Vec<LoadBalancerChange> = written.map(|(draft, wave)| change(context, draft, wave)).collect();
+    let mut changed: Vec<LoadBalancerChange> = match is_postponed {
+        true => written.filter_map(|(draft, wave)| without_newly_dynamic(context, draft, wave)).collect(),
+        false => written.map(|(draft, wave)| change(context, draft, wave)).collect(),
+    };
     changed.sort_by_key(|change| change.wave);
-    (changed, false)
+    (changed, is_postponed)
+}
+
+/// Whether Azure will choose a private address for the front end: perhaps one that has just been given back for another load balancer.
+fn is_newly_dynamic(draft: &LoadBalancerDraft<'_>, part: &FrontendIpConfiguration) -> bool {
+    let is_known =
+        || draft.frontends_before().iter().any(|known| part.name.as_deref().is_some_and(|name| known.name_is(name)));
+    frontends::frontend_address(part).is_none() && !is_known()
+}
+
+/// The change without the front ends for which Azure will choose an address; `None`: nothing else changes.
+fn without_newly_dynamic(
+    context: &PlanContext<'_>,
+    mut draft: LoadBalancerDraft<'_>,
+    wave: u8,
+) -> Option<LoadBalancerChange> {
+    let ids: BTreeSet<String> = frontend_ids(&draft, |part| is_newly_dynamic(&draft, part));
+    if ids.is_empty() {
+        return Some(change(context, draft, wave));
+    }
+    leave_out(&mut draft, &ids);
+    let is_new = draft.before.is_none() && draft.frontends().is_empty();
+    if is_new || draft.before == Some(&draft.after) {
+        return None;
+    }
+    draft.reasons.push("front ends without an address follow when addresses have moved".to_owned());
+    Some(LoadBalancerChange {
+        id: draft.id,
+        write: LoadBalancerWrite::Put(Box::new(draft.after)),
+        reasons: draft.reasons,
+        wave,
+    })
+}
+
+/// Ids in lower case of the front ends that `is_meant` holds of.
+fn frontend_ids(draft: &LoadBalancerDraft<'_>, is_meant: impl Fn(&FrontendIpConfiguration) -> bool) -> BTreeSet<String> {
+    draft.frontends().iter().filter(|part| is_meant(part)).map(|part| draft.frontend_id(part).to_ascii_lowercase()).collect()
+}
+
+/// Takes front ends with these ids and the rules behind them out of what will be.
+fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
+    let stays: Vec<bool> =
+        draft.frontends().iter().map(|part| !ids.contains(&draft.frontend_id(part).to_ascii_lowercase())).collect();
+    let is_behind = |rule: &LoadBalancingRule| {
+        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        ids.contains(&rules::reference_key(frontend))
+    };
+    let properties = draft.properties_mut();
+    let mut stays = stays.into_iter();
+    properties.frontend_ip_configurations.iter_mut().for_each(|parts| parts.retain(|_| stays.next().unwrap_or(true)));
+    properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
 }
 
 /// The load balancers of a circle, without what others of it take, and without what they take themselves.
@@ -213,19 +269,8 @@ fn returns(
         let is_taken = |part: &FrontendIpConfiguration| {
             frontends::frontend_address(part).is_some_and(|address| taken.contains(&address))
         };
-        let ids: BTreeSet<String> = draft
-            .frontends()
-            .iter()
-            .filter(|part| is_taken(part))
-            .map(|part| draft.frontend_id(part).to_ascii_lowercase())
-            .collect();
-        let properties = draft.properties_mut();
-        properties.frontend_ip_configurations.iter_mut().for_each(|parts| parts.retain(|part| !is_taken(part)));
-        let is_behind = |rule: &LoadBalancingRule| {
-            let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-            ids.contains(&rules::reference_key(frontend))
-        };
-        properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
+        let ids = frontend_ids(&draft, |part| is_taken(part) || is_newly_dynamic(&draft, part));
+        leave_out(&mut draft, &ids);
         let reasons =
             vec!["give addresses back before other load balancers take them, which give some of theirs in turn".to_owned()];
         LoadBalancerChange { id: draft.id, write: LoadBalancerWrite::Put(Box::new(draft.after)), reasons, wave: RETURNS }

@@ -27,6 +27,14 @@ impl AddressChange {
     }
 }
 
+/// Whether some load balancer takes a private address from another one.
+pub(super) fn moves_private(changes: &[AddressChange]) -> bool {
+    let takes = |taker: &AddressChange, giver: &AddressChange| {
+        taker.taken_from(giver).any(|address| matches!(address, FrontendAddress::Private(_)))
+    };
+    changes.iter().any(|taker| changes.iter().any(|giver| giver.is_written && takes(taker, giver)))
+}
+
 /// The first wave in which a load balancer may be written.
 const FIRST: u8 = 1;
 

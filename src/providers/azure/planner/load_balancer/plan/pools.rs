@@ -280,6 +280,7 @@ fn by_address(
     let joining = located_nodes(hosts, input, settings, plan);
     let staying: Vec<PoolNode> = input.all_nodes.iter().map(|node| pool_node(node, settings)).collect();
     let placement = place_nodes(written, &[], &joining, settings);
+    plan.waiting.extend(placement.unplaced.iter().cloned().map(WaitingFor::Entry));
     let is_ready = |pool: &ManagedPool| pool.members.is_empty() || pool.will_have_members(&joining, settings);
     let ready: Vec<ManagedPool> = pools.iter().filter(|pool| is_ready(pool)).cloned().collect();
     evict(&ready, &LeaveReason::ByAddress, input, settings, plan);

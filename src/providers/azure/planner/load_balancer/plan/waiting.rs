@@ -31,9 +31,14 @@ pub enum WaitingFor {
     NewPool(ResourceId),
     /// A Node: until its machine is known. Why it is not.
     Machine(String, String),
+    /// A Node: until an entry of the configuration takes it.
+    Entry(String),
     /// Security rules: until somebody makes the group.
     SecurityGroup(ResourceId),
 }
+
+/// Why a Node is behind no load balancer.
+pub const NO_ENTRY: &str = "it is in no primaryVMSet, and no nodeSelector of an entry with a load balancer matches it; add an entry without nodeSelector, or label the Node";
 
 impl fmt::Display for WaitingFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +54,7 @@ impl fmt::Display for WaitingFor {
             }
             Self::NewPool(id) => write!(f, "members of {id}: its load balancer is written first"),
             Self::Machine(node, why) => write!(f, "pool membership of Node {node}: {why}"),
+            Self::Entry(node) => write!(f, "pool membership of Node {node}: {NO_ENTRY}"),
             Self::SecurityGroup(id) => write!(f, "security rules: {id} does not exist"),
         }
     }

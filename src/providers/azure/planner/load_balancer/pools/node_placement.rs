@@ -240,3 +240,6 @@ impl NodePlacement {
         Some(format!("Nodes of entry {entry}: {}", counts.join(", ")))
     }
 }
+
+#[cfg(test)]
+mod tests;

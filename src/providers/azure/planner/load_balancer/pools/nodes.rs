@@ -15,7 +15,7 @@ use crate::providers::azure::{
     inventory::MachineQuery,
     node,
     planner::load_balancer::{
-        desired::pool_members::PoolNode, entries::node_label_keys, labels::Labels, settings::LoadBalancerSettings,
+        desired::pool_members::PoolNode, entries::node_label_keys, labels::LabelMap, settings::LoadBalancerSettings,
     },
 };
 
@@ -45,8 +45,8 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     }
 }
 
-/// Labels that no entry looks at are left out, so that changing them changes nothing.
-fn placement_labels(node: &Node, settings: &LoadBalancerSettings) -> Labels {
+/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
+fn placement_labels(node: &Node, settings: &LoadBalancerSettings) -> LabelMap {
     let keys = node_label_keys(&settings.entries);
     let own = node.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
     own.map(|(key, value)| (key.clone(), value.clone())).collect()

@@ -20,7 +20,7 @@ use crate::providers::azure::{
             unknown_annotations,
         },
         entries::service_label_keys,
-        labels::Labels,
+        labels::LabelMap,
         naming,
         settings::LoadBalancerSettings,
     },
@@ -177,8 +177,8 @@ fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec)
     }
 }
 
-/// Labels that no entry looks at are left out, so that changing them changes nothing.
-fn placement_labels(service: &Service, settings: &LoadBalancerSettings) -> Labels {
+/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
+fn placement_labels(service: &Service, settings: &LoadBalancerSettings) -> LabelMap {
     let keys = service_label_keys(&settings.entries);
     let own = service.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
     own.map(|(key, value)| (key.clone(), value.clone())).collect()

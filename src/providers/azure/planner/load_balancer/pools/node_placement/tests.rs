@@ -1,0 +1,196 @@
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::providers::azure::{
+    config::BackendPoolType,
+    planner::load_balancer::{
+        desired::samples,
+        labels::{LabelMap, LabelMatcher},
+    },
+};
+
+fn entry(name: &str, set: &str, selector: Option<&str>) -> LoadBalancerEntry {
+    let matcher = |value: &str| LabelMatcher::new(&serde_json::from_value(json!({"matchLabels": {"pool": value}})).unwrap());
+    LoadBalancerEntry {
+        primary_vm_set: set.to_owned(),
+        node_selector: selector.map(matcher),
+        ..LoadBalancerEntry::implied(name)
+    }
+}
+
+fn settings(entries: &[LoadBalancerEntry]) -> LoadBalancerSettings {
+    LoadBalancerSettings { entries: entries.to_vec(), pool_type: BackendPoolType::NodeIp, ..samples::settings() }
+}
+
+fn node(number: usize, set: Option<&str>, label: &str) -> PoolNode {
+    PoolNode {
+        name: format!("n{number:04}"),
+        addresses: vec![format!("10.{}.{}.{}", number / 62_500, number / 250 % 250, number % 250 + 1).parse().unwrap()],
+        vm_set: set.map(str::to_owned),
+        labels: LabelMap::from([("pool".to_owned(), label.to_owned())]),
+        ..PoolNode::default()
+    }
+}
+
+fn load_balancer(name: &str, members: &[&PoolNode]) -> ArmLoadBalancer {
+    let listed: Vec<_> = members
+        .iter()
+        .map(|node| json!({"name": node.name, "properties": {"ipAddress": node.addresses[0].to_string()}}))
+        .collect();
+    let pools = json!([{"name": "kubernetes", "properties": {"loadBalancerBackendAddresses": listed}}]);
+    samples::load_balancer(json!({
+        "id": samples::network(&format!("loadBalancers/{name}")), "name": name, "sku": {"name": "Standard"},
+        "properties": {"backendAddressPools": pools}}))
+}
+
+/// Load balancers with these members.
+fn there(balancers: &[(&str, Vec<&PoolNode>)]) -> ObservedNetwork {
+    samples::observed(balancers.iter().map(|(name, members)| load_balancer(name, members)).collect())
+}
+
+/// Names of the Nodes that join the pools of an entry.
+fn joining<'n>(placement: &NodePlacement, entry: &str, hosts: &'n [PoolNode]) -> Vec<&'n str> {
+    let scope = PoolScope::Entry(entry.to_owned());
+    placement.of_pool(&scope, hosts, hosts).0.into_iter().map(|node| node.name.as_str()).collect()
+}
+
+fn placed<'n>(observed: &ObservedNetwork, hosts: &'n [PoolNode], settings: &LoadBalancerSettings) -> Vec<Vec<&'n str>> {
+    let placement = place_nodes(observed, &[], hosts, settings);
+    settings.entries.iter().map(|entry| joining(&placement, &entry.name, hosts)).collect()
+}
+
+#[test]
+fn the_primary_set_decides_when_its_load_balancer_is_there() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb2", "two", None)]);
+    let hosts = [node(1, Some("ONE"), ""), node(2, Some("two"), ""), node(3, None, "")];
+    let alone = there(&[("kubernetes", vec![])]);
+    assert_eq!(placed(&alone, &hosts, &settings)[0], ["n0001", "n0002", "n0003"]);
+    let both = there(&[("kubernetes", hosts.iter().collect()), ("LB2-internal", vec![])]);
+    assert_eq!(placed(&both, &hosts, &settings), [vec!["n0001", "n0003"], vec!["n0002"]]);
+    // One of two twins goes: the entry is still there.
+    let gone = [ResourceId::parse(&samples::network("loadBalancers/lb2")).unwrap()];
+    let twins = there(&[("kubernetes", vec![]), ("lb2", vec![]), ("lb2-internal", vec![])]);
+    assert_eq!(joining(&place_nodes(&twins, &gone, &hosts, &settings), "lb2", &hosts), ["n0002"]);
+    let last = place_nodes(
+        &both,
+        &[ResourceId::parse(&samples::network("loadBalancers/lb2-internal")).unwrap()],
+        &hosts,
+        &settings,
+    );
+    assert_eq!(joining(&last, "kubernetes", &hosts).len(), 3, "Nodes of what goes are placed elsewhere");
+}
+
+#[test]
+fn selectors_take_nodes_and_others_stay_or_go_where_the_fewest_are() {
+    let settings = settings(&[entry("kubernetes", "a", None), entry("lb2", "b", Some("x")), entry("lb3", "c", None)]);
+    let hosts: Vec<PoolNode> = (1..=6).map(|number| node(number, None, if number == 6 { "x" } else { "y" })).collect();
+    let seen = there(&[("kubernetes", hosts[..3].iter().collect()), ("lb2", vec![]), ("lb3", vec![])]);
+    let found = placed(&seen, &hosts, &settings);
+    assert_eq!(found, [vec!["n0001", "n0002", "n0003"], vec!["n0006"], vec!["n0004", "n0005"]]);
+    let only_selective = settings_of_selectors();
+    let placement = place_nodes(&there(&[("kubernetes", vec![])]), &[], &hosts, &only_selective);
+    assert_eq!(
+        placement.unplaced.iter().map(String::as_str).collect::<Vec<_>>(),
+        ["n0001", "n0002", "n0003", "n0004", "n0005"]
+    );
+    assert!(place_nodes(&there(&[]), &[], &hosts, &only_selective).unplaced.is_empty(), "there is nothing to be behind");
+}
+
+fn settings_of_selectors() -> LoadBalancerSettings {
+    settings(&[entry("kubernetes", "a", Some("x"))])
+}
+
+#[test]
+fn an_entry_without_nodes_has_all_stand_in_and_they_do_not_stay_there_for_that() {
+    let settings = settings(&[entry("lb3", "none", None), entry("kubernetes", "one", None), entry("lb2", "two", None)]);
+    let hosts = [node(1, Some("one"), ""), node(2, None, ""), node(3, Some("two"), "")];
+    let all: Vec<&PoolNode> = hosts.iter().collect();
+    let seen = there(&[("kubernetes", vec![&hosts[0], &hosts[1]]), ("lb2", vec![&hosts[2]]), ("lb3", all)]);
+    let found = placed(&seen, &hosts, &settings);
+    assert_eq!(found, [vec!["n0001", "n0002", "n0003"], vec!["n0001", "n0002"], vec!["n0003"]]);
+}
+
+#[test]
+fn a_node_of_which_nothing_is_known_stays_where_it_is_and_goes_nowhere() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb2", "two", None)]);
+    let lost = PoolNode { is_unlocated: true, ..node(2, None, "") };
+    let hosts = [node(1, Some("one"), ""), lost, node(3, Some("two"), "")];
+    let seen = there(&[("kubernetes", vec![&hosts[0]]), ("lb2", vec![&hosts[1], &hosts[2]])]);
+    let placement = place_nodes(&seen, &[], &hosts, &settings);
+    assert_eq!(
+        (joining(&placement, "kubernetes", &hosts), joining(&placement, "lb2", &hosts)),
+        (vec!["n0001"], vec!["n0003"])
+    );
+    let scope = PoolScope::Entry("lb2".to_owned());
+    assert!(placement.of_pool(&scope, &hosts, &hosts).1.iter().any(|node| node.is_unlocated), "it may stay");
+    assert_eq!(placement.reason(&scope).unwrap(), "Nodes of entry lb2: 1 by primaryVMSet");
+}
+
+#[test]
+fn thousands_of_nodes_are_placed_in_a_moment() {
+    let names = ["kubernetes", "lb2", "lb3", "lb4", "lb5"];
+    let settings = settings(&names.map(|name| entry(name, name, (name == "lb5").then_some("x"))));
+    let sets = ["lb2", "lb3", "other"];
+    let hosts: Vec<PoolNode> =
+        (0..5_000).map(|number| node(number, Some(sets[number % 3]), ["x", "y"][number % 2])).collect();
+    let seen = there(&names.map(|name| (name, hosts.iter().collect())));
+    let started = Instant::now();
+    let found = placed(&seen, &hosts, &settings);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(found.iter().map(Vec::len).max(), Some(5_000), "one has all stand in");
+}
+
+/// Entries by what they have: a set of its own, a selector.
+fn any_entries() -> impl Strategy<Value = Vec<LoadBalancerEntry>> {
+    let one = (prop::option::of("[a-c]"), prop::option::weighted(0.4, "[xy]"));
+    prop::collection::vec(one, 1..5).prop_map(|rows| {
+        let names = ["kubernetes", "lb2", "lb3", "lb4"];
+        let entries = rows
+            .into_iter()
+            .zip(names)
+            .map(|((set, selector), name)| entry(name, &set.unwrap_or_else(|| format!("none-{name}")), selector.as_deref()));
+        entries.collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nodes and load balancers come and go: every Node that some entry takes is behind one entry, apart from stand-ins, and
+    /// the pools that this makes are those that are planned of them.
+    #[test]
+    fn a_node_is_behind_one_entry_and_nothing_is_planned_twice(
+        entries in any_entries(),
+        rounds in prop::collection::vec((0_u8..255, 0_u8..15), 1..6),
+        kinds in prop::collection::vec((prop::option::of("[a-d]"), "[xyz]"), 8),
+    ) {
+        let settings = settings(&entries);
+        let all: Vec<PoolNode> = kinds.iter().enumerate().map(|(place, (set, label))| node(place, set.as_deref(), label)).collect();
+        let mut pools: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (present, balancers) in rounds {
+            let has = |bits: u8, place: usize| bits & (1 << place) != 0;
+            let hosts: Vec<PoolNode> = all.iter().enumerate().filter(|(place, _)| has(present, *place)).map(|(_, node)| node.clone()).collect();
+            pools.retain(|entry, _| has(balancers, *entry));
+            for place in (0..entries.len()).filter(|place| has(balancers, *place)) {
+                pools.entry(place).or_default();
+            }
+            let look = |pools: &BTreeMap<usize, BTreeSet<usize>>| -> (BTreeMap<usize, BTreeSet<usize>>, NodePlacement) {
+                let seen = pools.iter().map(|(entry, members)| (entries[*entry].name.as_str(), members.iter().map(|member| &all[*member]).collect()));
+                let placement = place_nodes(&there(&seen.collect::<Vec<_>>()), &[], &hosts, &settings);
+                let members = |entry: &usize| joining(&placement, &entries[*entry].name, &hosts).iter().map(|name| name[1..].parse().unwrap()).collect();
+                (pools.keys().map(|entry| (*entry, members(entry))).collect(), placement)
+            };
+            let (after, placement) = look(&pools);
+            prop_assert_eq!(&look(&after).0, &after, "planned again");
+            let own: Vec<&BTreeMap<String, PlacementReason>> = placement.by_entry.values().collect();
+            for host in &hosts {
+                let times = own.iter().filter(|nodes| nodes.contains_key(&host.name)).count() + usize::from(placement.unplaced.contains(&host.name));
+                prop_assert_eq!(times, usize::from(!pools.is_empty()), "{}", host.name);
+            }
+            pools = after;
+        }
+    }
+}
