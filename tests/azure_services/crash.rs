@@ -161,9 +161,40 @@ fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Ve
     })
 }
 
+/// How load balancers come to be called otherwise.
+#[derive(Debug, Clone, Copy)]
+enum Renaming {
+    /// By their name, with members that are interfaces.
+    Interfaces,
+    /// By their name, with members that are addresses.
+    Addresses,
+    /// The list of several goes, and there is one again.
+    Entries,
+}
+
+impl Renaming {
+    fn before(self, cluster: Cluster) -> Cluster {
+        let closed = json!({"name": "kubernetes", "primaryVMSet": "none", "allowServicePlacement": false});
+        match self {
+            Self::Interfaces => cluster.configured("loadBalancerName", "old").configured(POOLS, "nodeIPConfiguration"),
+            Self::Addresses => cluster.configured("loadBalancerName", "old").configured(POOLS, "nodeIP"),
+            Self::Entries => {
+                several::configured(cluster, json!([closed, {"name": "old", "primaryVMSet": "aks-pool1-vmss"}]))
+            }
+        }
+    }
+
+    fn after(self, cluster: Cluster) -> Cluster {
+        match self {
+            Self::Interfaces | Self::Addresses => cluster.configured("loadBalancerName", "new"),
+            Self::Entries => several::configured(cluster, json!([])),
+        }
+    }
+}
+
 /// A Service on a public IP that somebody else made, a dual-stack one and an internal one, on load balancers called `old`.
-async fn named_old(pools: &str) -> Cluster {
-    let cluster = cluster(Kind::Shared).configured("loadBalancerName", "old").configured(POOLS, pools);
+async fn named_old(renaming: Renaming) -> Cluster {
+    let cluster = renaming.before(cluster(Kind::Shared));
     cluster.create(&dual_stack("web"));
     cluster.create(&internal("inside"));
     let life = cluster.start();
@@ -171,14 +202,14 @@ async fn named_old(pools: &str) -> Cluster {
     cluster.quiet_for(LONG).await;
     life.stop().await;
     cluster.azure().clear_requests();
-    cluster.configured("loadBalancerName", "new")
+    renaming.after(cluster)
 }
 
 /// The load balancers get another name at a restart, and the process crashes at the `nth` request from then on; with 0 it does not.
 /// Answers whether there were so many, what there is after another restart, and the writes before the crash.
-fn renamed(pools: &str, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
+fn renamed(renaming: Renaming, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
     alone(async {
-        let cluster = named_old(pools).await;
+        let cluster = named_old(renaming).await;
         let served: Vec<_> = cluster.services().iter().map(addresses).collect();
         let life = cluster.start();
         if nth > 0 {
@@ -190,22 +221,22 @@ fn renamed(pools: &str, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>)
         life.kill();
         let life = cluster.start();
         cluster.quiet_for(5 * LONG).await;
-        assert!(cluster.services().iter().all(is_ready), "{pools}: crash {when:?} request {nth}, after {made:?}");
+        assert!(cluster.services().iter().all(is_ready), "{renaming:?}: crash {when:?} request {nth}, after {made:?}");
         let kept: Vec<_> = cluster.services().iter().map(addresses).collect();
-        assert_eq!(served, kept, "{pools}: crash {when:?} request {nth}, after {made:?}");
+        assert_eq!(served, kept, "{renaming:?}: crash {when:?} request {nth}, after {made:?}");
         life.stop().await;
         (has_crashed, result(&cluster), made)
     })
 }
 
-fn sweep_of_names(pools: &str) {
-    let (_, expected, all) = renamed(pools, 0, Crash::Before);
+fn sweep_of_names(renaming: Renaming) {
+    let (_, expected, all) = renamed(renaming, 0, Crash::Before);
     assert!(!expected.0.keys().any(|id| id.contains("/loadbalancers/old")), "{all:?}");
     let mut crashes = 0;
     for when in [Crash::Before, Crash::After] {
         for nth in 1.. {
-            let (has_crashed, found, made) = renamed(pools, nth, when);
-            let told = format!("{pools}: crash {when:?} request {nth}, after {made:?}");
+            let (has_crashed, found, made) = renamed(renaming, nth, when);
+            let told = format!("{renaming:?}: crash {when:?} request {nth}, after {made:?}");
             assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{told}");
             assert_eq!(expected.1, found.1, "{told}");
             if !has_crashed {
@@ -215,7 +246,7 @@ fn sweep_of_names(pools: &str) {
         }
     }
     assert!(crashes > 2 * all.len(), "reads and writes");
-    println!("{pools}: {crashes} crashes, {} writes without one", all.len());
+    println!("{renaming:?}: {crashes} crashes, {} writes without one", all.len());
 }
 
 fn sweep(kind: Kind) {
@@ -278,10 +309,15 @@ fn a_service_that_moves_to_another_load_balancer_survives_crashes() {
 
 #[test]
 fn another_name_of_the_load_balancer_survives_crashes_with_members_by_interface() {
-    sweep_of_names("nodeIPConfiguration");
+    sweep_of_names(Renaming::Interfaces);
 }
 
 #[test]
 fn another_name_of_the_load_balancer_survives_crashes_with_members_by_address() {
-    sweep_of_names("nodeIP");
+    sweep_of_names(Renaming::Addresses);
+}
+
+#[test]
+fn going_back_from_several_load_balancers_to_one_survives_crashes() {
+    sweep_of_names(Renaming::Entries);
 }

@@ -67,7 +67,7 @@ fn parts(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
         let names = both.iter().flat_map(|kind| list(&document["properties"][*kind])).map(|part| text(&part["name"]));
         (text(&document["name"]), names.collect())
     };
-    cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(|document| of(document)).collect()
+    cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(of).collect()
 }
 
 /// What the Service's names begin with.
@@ -91,7 +91,7 @@ fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
         let listed = own.flat_map(|pool| list(&pool["properties"]["loadBalancerBackendAddresses"]));
         (text(&document["name"]), listed.map(|one| text(&one["name"])).collect())
     };
-    cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(|document| of(document)).collect()
+    cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(of).collect()
 }
 
 /// A manager that finds everything as it is now has nothing to do.

@@ -1,7 +1,8 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 use crate::providers::azure::{

@@ -155,7 +155,7 @@ fn a_service_moves_when_its_entry_does_not_take_it_and_at_no_other_time() {
         "{reasons}"
     );
     assert_eq!(outcome.changes.iter().map(|change| change.wave).collect::<Vec<_>>(), [1, 2], "given back, then taken");
-    let there = settled(&there, &[ensure(&moved)], &[Arc::new(b.clone())], &three());
+    let there = settled(&there, &[ensure(&moved)], &[Arc::new(b)], &three());
     assert_eq!(places(&there, &a), ["lb3"]);
     assert!(planned(&there, &[ensure(&a)], &[], &three()).changes.is_empty(), "without the annotation it stays");
     let closed = of(&[entry("kubernetes"), entry("lb2"), LoadBalancerEntry { is_closed: true, ..entry("lb3") }]);
