@@ -1,6 +1,6 @@
 //! Scenarios on a simulated Azure that the binary reaches over TLS: with credentials, paging and errors as ARM has them.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
 use cloud_controller_manager::{
     runtime::shutdown::Shutdown,
@@ -11,6 +11,7 @@ use cloud_controller_manager::{
     },
 };
 
+use futures::FutureExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
@@ -391,14 +392,23 @@ pub(crate) async fn several_load_balancers(plane: &mut ControlPlane) {
     }));
     let mut manager = azure.manager_with(plane, "azure-several", ALL).await;
     initialised(&azure, &objects).await;
+    // Kubernetes 1.20 has no EndpointSlices of this version; whoever may not list them gets 403 there, not 404.
+    let has_slices = plane.serves("discovery.k8s.io/v1").await;
+    let listed = eventually("the rights suffice for Namespaces and EndpointSlices", SOON, async || {
+        let (_, status) = manager.get("/statusz?format=json", Some(ADMIN_TOKEN)).await.unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+        let (namespaces, slices) = (&status["informers"]["namespaces"], &status["informers"]["endpointslices"]);
+        let is_missing = || slices["error"].as_str().is_some_and(|error| error.contains("could not find"));
+        namespaces["synced"] == true && (slices["synced"] == true || (!has_slices && is_missing()))
+    });
+    if AssertUnwindSafe(listed).catch_unwind().await.is_err() {
+        panic!("they have not been listed\n{}", manager.log_text());
+    }
+    if !has_slices {
+        return;
+    }
     objects.create_service("web").await;
     objects.until_service_has_address("web").await;
-    eventually("Namespaces and EndpointSlices have been listed", SOON, async || {
-        let (_, status) = manager.get("/statusz", Some(ADMIN_TOKEN)).await.unwrap_or_default();
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-        ["namespaces", "endpointslices"].iter().all(|kind| status["informers"][kind]["synced"] == true)
-    })
-    .await;
     eventually("it is ready", SOON, async || manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200))
         .await;
     objects.delete_service("web").await;

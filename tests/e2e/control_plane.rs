@@ -280,6 +280,11 @@ impl ControlPlane {
         resources.iter().any(|resource| resource.name == "validatingadmissionpolicies")
     }
 
+    /// Whether the API server has this group and version.
+    pub(crate) async fn serves(&self, group_version: &str) -> bool {
+        self.admin().await.list_api_group_resources(group_version).await.is_ok_and(|group| !group.resources.is_empty())
+    }
+
     async fn apply_shipped_rbac(&self) {
         for file in ["manifests/rbac.yaml", "manifests/cloud-node-manager/rbac.yaml"] {
             self.apply_file(file).await;

@@ -100,7 +100,6 @@ where
 }
 
 #[cfg(all(test, feature = "sandbox"))]
-#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests {
     use std::time::Duration;
 

@@ -58,7 +58,7 @@ fn each_family_has_a_pool_and_the_one_of_a_family_that_goes_goes_too() {
     let dual = local(ServiceSpec { families: vec![IpFamily::V4, IpFamily::V6], ..service("web") });
     let there = made(&[&dual, &service("other")]);
     assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes", "default-web", "default-web-ipv6"]);
-    let single = ServiceSpec { families: vec![IpFamily::V4], ..dual.clone() };
+    let single = ServiceSpec { families: vec![IpFamily::V4], ..dual };
     let left = plan(&there, &[ensure(&single)]);
     assert_eq!(pool_names(put(&left, "kubernetes")), ["kubernetes", "default-web"]);
     let only_v6 = made(&[&local(ServiceSpec { families: vec![IpFamily::V6], ..service("web") })]);
