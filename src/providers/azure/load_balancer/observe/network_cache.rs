@@ -25,7 +25,6 @@ pub(super) use types::NetworkReadResult;
 pub(in crate::providers::azure::load_balancer) use types::{CachedVersion, NetworkWriteResult};
 
 use event_order::EventOrder;
-use single::single;
 
 use super::{
     documents::{self, ListedDocument},
@@ -192,7 +191,7 @@ impl NetworkCache {
     }
 
     fn is_unlisted(&self, key: &NetworkCacheKey) -> bool {
-        single(key).is_some_and(|id| self.unlisted.contains(id))
+        key.single_id().is_some_and(|id| self.unlisted.contains(id))
     }
 
     /// Whether nothing is known of a document that may be there.
@@ -300,7 +299,7 @@ impl NetworkCache {
 
     /// A list lacks it.
     fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
-        if let Some(id) = single(&what) {
+        if let Some(id) = what.single_id() {
             self.unlisted.insert(id.clone());
             self.invalidate(what);
         }
@@ -365,7 +364,7 @@ impl NetworkCache {
         let order = &self.order;
         let is_newer = |id: &ResourceId| order.is_newer(id, since);
         self.invalidated.retain(|key, tick| {
-            let untold = single(key).is_some_and(is_newer);
+            let untold = key.single_id().is_some_and(is_newer);
             *tick > since || untold || !what.covers(key)
         });
         let keys = &self.invalidated;

@@ -145,6 +145,14 @@ impl NetworkCacheKey {
         }
     }
 
+    /// The one document of a list that a read of this shows.
+    pub(super) fn single_id(&self) -> Option<&ResourceId> {
+        match self {
+            NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
+            _ => None,
+        }
+    }
+
     /// Whether a read of this shows the other, too.
     pub(super) fn covers(&self, other: &NetworkCacheKey) -> bool {
         match (self, other) {

@@ -1,4 +1,5 @@
 //! Writes of private link services with the real client on the simulated cloud.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
 use std::time::Duration;
 

@@ -8,14 +8,6 @@ use crate::providers::azure::arm::{
     network::{ArmLoadBalancer, PublicIpAddress},
 };
 
-/// The one document that is read.
-pub(super) fn single(what: &NetworkCacheKey) -> Option<&ResourceId> {
-    match what {
-        NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
-        _ => None,
-    }
-}
-
 impl NetworkCache {
     /// A public IP, as it is known.
     pub(crate) fn public_ip(&self, id: &ResourceId) -> Option<&PublicIpAddress> {
@@ -50,7 +42,7 @@ impl NetworkCache {
         let doubted =
             self.invalidated.contains_key(what) || whole.is_some_and(|whole| self.invalidated.contains_key(&whole));
         let never = CacheSequence::LAST;
-        let absent = single(what).is_some_and(|id| self.is_absent(what, id, never, now));
+        let absent = what.single_id().is_some_and(|id| self.is_absent(what, id, never, now));
         CachedVersion { etag, invalidated: doubted, etag_stale: stale, absent }
     }
 }

@@ -329,7 +329,7 @@ fn the_next_takes_it_over_when_its_owner_is_gone() {
     scene.others = vec![Arc::new(b.clone()), Arc::new(c.clone())];
     assert!(scene.granted().is_empty(), "the front end stays, and so does what leads to it");
     scene.write();
-    let left = scene_like(&scene).asking(&[b.clone(), c]).beside(&[]);
+    let left = scene_like(&scene).asking(&[b, c]).beside(&[]);
     let plan = left.granted();
     assert_eq!(plan.writes.len(), 1);
     assert!(plan.writes[0].reasons[0].starts_with("Service default/b owns it from now on"), "{:?}", plan.writes[0].reasons);
