@@ -103,7 +103,7 @@ fn with_rules(etag: &str, state: &str, rules: &[&str]) -> Value {
 #[test]
 fn a_list_two_versions_behind_is_not_the_end_of_a_removal() {
     let answered = with_rules("\"2\"", "Updating", &["b", "a"]).to_string();
-    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.to_owned().into()).unwrap();
+    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.into()).unwrap();
     for (etag, rules, expected) in [
         ("\"0\"", vec!["a", "b", "c"], ListVerdict::Running),
         ("\"0\"", vec!["a", "a"], ListVerdict::Running),
@@ -122,7 +122,7 @@ fn elements_are_compared_in_any_order() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let backwards: Vec<&str> = names.iter().rev().copied().collect();
     let answered = with_rules("\"2\"", "Updating", &names).to_string();
-    let mut write = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.to_owned().into()).unwrap();
+    let mut write = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.into()).unwrap();
     let shown = with_rules("\"2\"", "Succeeded", &backwards);
     assert_eq!(write.judge(Some(&shown)), ListVerdict::Succeeded);
 }
