@@ -429,14 +429,6 @@ fn start_etcd(assets: &Path, folder: &Path, port: u16) -> Process {
 }
 
 impl Real {
-    /// Older servers have a plugin that labels volumes of a cloud they are not told of, and panics for those of Azure.
-    fn without_in_tree_labels(&self) -> Option<&'static str> {
-        let help = Command::new(self.assets.join("kube-apiserver")).arg("--help").output().expect("kube-apiserver runs");
-        let has =
-            [help.stdout, help.stderr].iter().any(|text| String::from_utf8_lossy(text).contains("PersistentVolumeLabel"));
-        has.then_some("--disable-admission-plugins=PersistentVolumeLabel")
-    }
-
     fn start(&mut self, folder: &Path) {
         let (out, err) = log_file(folder, "kube-apiserver.log");
         let path = |name: &str| folder.join(name).display().to_string();
@@ -461,7 +453,6 @@ impl Real {
             format!("--audit-policy-file={}", path("audit.yaml")),
             format!("--audit-log-path={}", path("audit.log")),
         ]);
-        command.args(self.without_in_tree_labels());
         self.apiserver = Some(Process(command.stdout(out).stderr(err).spawn().expect("kube-apiserver starts")));
     }
 }
