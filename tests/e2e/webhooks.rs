@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         coordination::v1::Lease,
-        core::v1::{PersistentVolume, Service},
+        core::v1::Service,
     },
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
@@ -84,37 +84,6 @@ async fn tried(admin: &Client, annotations: Value) -> (u16, Vec<String>, String)
     (status, warnings, body["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A volume of a disk in a zone belongs to this zone; one of a disk that is not there is refused.
-async fn volumes_are_labelled(azure: &Azure, admin: &Client) {
-    let group = azure.world.topology().group_id();
-    let id = |name: &str| group.resource("Microsoft.Compute/disks", &[name]).to_string();
-    let disk = json!({"id": id("data"), "name": "data", "type": "Microsoft.Compute/disks", "location": "eastus", "zones": ["2"],
-        "properties": {"provisioningState": "Succeeded"}});
-    azure.world.azure().put_document(disk).expect("the disk");
-    let volumes: Api<PersistentVolume> = Api::all(admin.clone());
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let volume = |disk: &str| {
-        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "azureDisk": {"kind": "Managed", "diskName": disk, "diskURI": id(disk)}});
-        serde_json::from_value(json!({"metadata": {"name": "data"}, "spec": spec})).expect("a volume")
-    };
-    eventually("the volume is labelled", SOON, async || {
-        let made: PersistentVolume = volumes.create(&dry, &volume("data")).await.expect("the volume");
-        made.metadata.labels.is_some()
-    })
-    .await;
-    let made: PersistentVolume = volumes.create(&dry, &volume("data")).await.expect("the volume");
-    let labels = json!({"topology.kubernetes.io/region": "eastus", "topology.kubernetes.io/zone": "eastus-2"});
-    assert_eq!(json!(made.metadata.labels), labels);
-    let affinity = json!(made.spec.expect("a spec").node_affinity);
-    assert_eq!(affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][1]["values"], json!(["eastus-2"]));
-    let error = volumes.create(&dry, &volume("missing")).await.expect_err("no such disk").to_string();
-    assert!(
-        error.contains("pv-labeler.cloud-controller-manager.k8s.io") && error.contains("where the volume is"),
-        "{error}"
-    );
-}
-
 pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
     let admin = plane.admin().await;
     let port = free_port();
@@ -152,8 +121,6 @@ pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
     let counted = r#"cloud_provider_webhook_request_total{code="200",webhook="service-validator"} "#;
     assert!(metrics.contains(counted), "{metrics}");
     assert!(metrics.contains("leader_election_master_status{name=\"cloud-controller-manager\"} 0"), "it leads");
-
-    volumes_are_labelled(&azure, &admin).await;
 
     manager.kill();
     eventually("nobody is in the way", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 201).await;
