@@ -19,6 +19,7 @@ pub mod metered;
 pub mod registry;
 mod routes;
 pub mod start;
+pub mod write_plan;
 mod zones;
 
 use std::sync::Arc;
@@ -27,9 +28,12 @@ use async_trait::async_trait;
 
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
-pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use load_balancer::{
+    LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand,
+};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
+pub use write_plan::{PlannedWrite, WritePlan};
 pub use zones::{Zone, Zones};
 
 /// A cloud. Upstream: `cloud.go`, `Interface`.

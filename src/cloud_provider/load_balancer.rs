@@ -1,13 +1,42 @@
 //! Load balancers: Services of type `LoadBalancer`.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 
-use super::{CloudError, CloudResult};
+use super::{CloudError, CloudResult, WritePlan};
+
+/// What is asked of the load balancers of a whole cluster.
+#[derive(Debug, Clone, Default)]
+pub struct ServiceDemand {
+    /// Services that shall have one.
+    pub wanted: Vec<Arc<Service>>,
+    /// Services whose load balancer shall go.
+    pub unwanted: Vec<Arc<Service>>,
+    /// Hosts of all of them.
+    pub nodes: Vec<Arc<Node>>,
+}
+
+/// What load balancers would come to. Keys are `namespace/name`.
+#[derive(Debug, Clone, Default)]
+pub struct LoadBalancerForecast {
+    /// Requests to the cloud.
+    pub plan: WritePlan,
+    /// The status that each Service would have that is wanted, as far as it is known; the others wait for the cloud's answer.
+    pub statuses: BTreeMap<String, LoadBalancerStatus>,
+    /// Services that are wanted and refused: the error that `ensure_load_balancer` would answer.
+    pub refused: BTreeMap<String, CloudError>,
+    /// Services that are not wanted and have something in the cloud.
+    pub existing: BTreeSet<String>,
+    /// Services about which something could not be read, which is in the plan.
+    pub unknown: BTreeSet<String>,
+}
 
 /// Load balancers of a cloud. Upstream: `cloud.go`, `LoadBalancer`.
 ///
@@ -47,6 +76,13 @@ pub trait LoadBalancer: Send + Sync {
     /// What [`LoadBalancer::ensure_load_balancer`] would do, for people to read. Writes nothing.
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         let _ = (cluster, service, nodes);
+        Err(CloudError::NotImplemented)
+    }
+
+    /// What [`LoadBalancer::ensure_load_balancer`] and [`LoadBalancer::ensure_load_balancer_deleted`] would do for all these Services
+    /// at once. Writes nothing and changes nothing that is remembered. What it cannot read it names in the plan.
+    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        let _ = (cluster, demand);
         Err(CloudError::NotImplemented)
     }
 

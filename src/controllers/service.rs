@@ -16,6 +16,7 @@ mod cache;
 pub mod conditions;
 pub(crate) mod config;
 pub mod events;
+mod forecast;
 mod hosts;
 mod keys;
 pub mod needs_update;
@@ -31,7 +32,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Node, Service};
 
 pub use config::ServiceControllerConfig;
@@ -43,7 +44,7 @@ use self::{
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
-    cloud_provider::{CloudProvider, LoadBalancer},
+    cloud_provider::{CloudProvider, CloudResult, LoadBalancer, WritePlan},
     runtime::{
         informer::ObjectChange,
         shutdown::Shutdown,
@@ -210,6 +211,10 @@ impl Controller for ServiceController {
                 self.resync(&shutdown)
             );
         })
+    }
+
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.reconciler.forecast().boxed()
     }
 
     fn status(&self) -> ControllerStatus {

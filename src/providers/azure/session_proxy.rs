@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
 use crate::cloud_provider::{
-    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
-    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerForecast,
+    LoadBalancerStatus, NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, WritePlan, Zone,
+    Zones,
 };
 
 /// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
@@ -63,6 +64,9 @@ impl LoadBalancer for SessionProxy {
     }
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
+    }
+    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        self.load_balancers()?.forecast(cluster, demand).await
     }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
@@ -161,6 +165,9 @@ impl Routes for SessionProxy {
     }
     async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
         self.session()?.routes.plan_routes(cluster, changes).await
+    }
+    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        self.session()?.routes.forecast_routes(cluster, changes).await
     }
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         match self.session() {

@@ -7,6 +7,7 @@ mod admission;
 mod backend_pools;
 mod batch_commit;
 mod dry_run;
+mod forecast;
 mod load_balancers;
 mod newcomers;
 mod pipeline;
@@ -51,7 +52,9 @@ use crate::providers::azure::planner::load_balancer::{
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
+    cloud_provider::{
+        CloudError, CloudResult, LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus, ServiceDemand,
+    },
     metrics::Metrics,
     providers::azure::{
         arm::{ArmClient, Urgency},
@@ -398,6 +401,11 @@ impl LoadBalancer for AzureLoadBalancers {
         let (spec, _) = self.accepted_spec(service)?;
         let requests = [ServiceRequest::Ensure(spec)];
         Ok(dry_run::plan_requests(&self.pipeline.context, &requests, nodes).await?.to_string())
+    }
+
+    async fn forecast(&self, _: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        self.require_supported()?;
+        forecast::forecast(&self.pipeline.context, demand).await
     }
 
     fn problem(&self) -> Option<String> {
