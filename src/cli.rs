@@ -19,6 +19,7 @@ pub mod label_selector;
 mod leader_migration;
 pub mod logging;
 mod node_manager;
+mod plan;
 pub mod tls;
 mod usage_errors;
 pub mod value;
@@ -31,6 +32,7 @@ use clap::ArgMatches;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::{CliCommand, HealthProbeProxyConfig};
 pub use self::config::NodeManagerConfig;
+pub use self::plan::PlanOptions;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
@@ -84,6 +86,9 @@ pub fn parse_for(
         Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
+        }
+        Some((plan::NAME, chosen)) => {
+            plan::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Plan(Box::new(options)))
         }
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
@@ -144,6 +149,7 @@ fn command(table: &FlagTable) -> clap::Command {
     let command = command
         .subcommand(version)
         .subcommand(check_config::command())
+        .subcommand(plan::command(table))
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(generate);

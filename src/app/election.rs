@@ -24,7 +24,7 @@ use crate::{
     runtime::{
         clock::Clock,
         events::EventRecorder,
-        leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership},
+        leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership, LeadershipState},
         shutdown::Shutdown,
     },
 };
@@ -49,9 +49,17 @@ pub enum ElectionHost {
     },
 }
 
+/// Leadership that nobody gets, for a process that only reads: no lease is looked at.
+pub(super) fn abstain() -> (PendingElection, Option<LeaderElectionHealth>, Leadership) {
+    let (standby, leadership) = Leadership::channel();
+    (PendingElection { elector: None, standby: Some(standby), leadership: leadership.clone() }, None, leadership)
+}
+
 /// An election that has not started.
 pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
+    /// Of a process that abstains: as long as it lives, nobody leads.
+    standby: Option<watch::Sender<LeadershipState>>,
     leadership: Leadership,
 }
 
@@ -72,7 +80,7 @@ pub(super) fn prepare(
 ) -> Result<(PendingElection, Option<LeaderElectionHealth>, Leadership), ManagerStartError> {
     if !settings.enabled {
         let leadership = Leadership::unopposed();
-        return Ok((PendingElection { elector: None, leadership: leadership.clone() }, None, leadership));
+        return Ok((PendingElection { elector: None, standby: None, leadership: leadership.clone() }, None, leadership));
     }
     let settings = leader_election::ElectorConfig {
         namespace: settings.resource_namespace.clone(),
@@ -93,7 +101,8 @@ pub(super) fn prepare(
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    Ok((PendingElection { elector: Some((elector, place)), leadership: leadership.clone() }, Some(health), leadership))
+    let campaign = PendingElection { elector: Some((elector, place)), standby: None, leadership: leadership.clone() };
+    Ok((campaign, Some(health), leadership))
 }
 
 impl PendingElection {
@@ -101,6 +110,7 @@ impl PendingElection {
     pub(super) async fn run(self, stop: Shutdown) -> Option<ElectionOutcome> {
         match self.elector {
             None => {
+                let _standby = self.standby;
                 stop.begun().await;
                 Some(ElectionOutcome::Stopped)
             }

@@ -6,14 +6,19 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
+    client_source::ReadOnlyClients,
     dry_run,
     election::{self, ElectionHost, PendingElection},
     health, informer_watchdog,
     manager_state::ManagerState,
+    preview::shadow::{self, ShadowReports},
     status, wiring,
 };
 use crate::{
@@ -31,7 +36,7 @@ use crate::{
     node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
     runtime::{
         clock::Clock,
-        events::{self, EventRecorder},
+        events::{self, EventRecorder, RecordedEvent},
         informer::Informer,
         leader_election::{ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
@@ -84,6 +89,7 @@ pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -
     }
     let background = Shutdown::new();
     let manager = ControllerManager::build(parts, host, &background).await?;
+    manager.start_shadow(&background);
     let ended = manager.lead(stop).await;
     background.begin();
     if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale) {
@@ -92,26 +98,41 @@ pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -
     Ok(ended)
 }
 
+/// What a manager that leads nothing watches, until `background` begins. `parts` are those of a process that only reads.
+pub(super) async fn watch_only(
+    mut parts: ManagerDeps,
+    background: &Shutdown,
+) -> Result<Arc<ManagerState>, ManagerStartError> {
+    (parts.config.dry_run, parts.config.serving.port) = (true, 0);
+    Ok(ControllerManager::build(parts, ElectionHost::CallersRuntime, background).await?.state)
+}
+
 struct ControllerManager {
     config: ManagerConfig,
     state: Arc<ManagerState>,
     election: PendingElection,
     provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
+    /// With `--dry-run`.
+    shadow: Option<Arc<ShadowReports>>,
 }
 
 impl ControllerManager {
     /// Builds everything and starts what every replica runs.
     async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> Result<Self, ManagerStartError> {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        let clients = if config.dry_run { Arc::new(ReadOnlyClients(clients)) } else { clients };
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.with_discard_metric(&metrics);
-        events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
-
-        let (campaign, election, leadership) =
-            election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?;
+        let (campaign, election, leadership) = if config.dry_run {
+            discard_events(recorded, background);
+            election::abstain()
+        } else {
+            events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
+            election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?
+        };
         let provider =
             metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
 
@@ -154,20 +175,33 @@ impl ControllerManager {
             controllers: wired.controllers,
             skipped: wired.skipped,
         });
-        serve(&config, &watched, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
+        let shadow = config.dry_run.then(|| ShadowReports::new(clock));
+        serve(&config, (&watched, shadow.as_ref()), clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {
             informers.services.start(watches, background, Arc::clone(&metrics));
         }
-        Ok(Self { config, state: watched, election: campaign, provider_ready, metrics })
+        Ok(Self { config, state: watched, election: campaign, provider_ready, metrics, shadow })
+    }
+
+    /// Plans again and again, if that is what this process is for.
+    fn start_shadow(&self, background: &Shutdown) {
+        let Some(reports) = self.shadow.clone() else { return };
+        let (work, over) = (shadow::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
+        background.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = over.begun() => {}
+            }
+        });
     }
 
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, standing) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: campaign, provider_ready, metrics } = self;
+        let Self { config, state: watched, election: campaign, provider_ready, metrics, .. } = self;
         let mut election = tokio::spawn(campaign.run(standing.clone()));
         let mut controllers = tokio::spawn(run_controllers(
             config.start_interval,
@@ -202,6 +236,18 @@ impl ControllerManager {
         let _ = election.await;
         ended
     }
+}
+
+/// Nobody is told what did not happen.
+fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
+    let over = background.clone();
+    background.spawn(async move {
+        let all = async { while recorded.recv().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = over.begun() => {}
+        }
+    });
 }
 
 /// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
@@ -239,7 +285,7 @@ fn publish_build_info(version: &str, metrics: &Metrics) {
 
 async fn serve(
     config: &ManagerConfig,
-    watched: &Arc<ManagerState>,
+    (watched, shadow): (&Arc<ManagerState>, Option<&Arc<ShadowReports>>),
     client: kube::Client,
     metrics: &Arc<Metrics>,
     clock: Clock,
@@ -257,7 +303,7 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        planner: Some(dry_run::planner(watched, config.cloud.config.cluster_name.clone())),
+        planner: Some(dry_run::planner(watched, shadow, config.cloud.config.cluster_name.clone())),
         before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
         clock,

@@ -4,6 +4,7 @@ use super::{
     check_config::CheckConfigOptions,
     config::{ManagerConfig, NodeManagerConfig},
     logging::LoggingOptions,
+    plan::PlanOptions,
 };
 
 /// What the program should do.
@@ -17,6 +18,8 @@ pub enum CliCommand {
     ProxyProbes(HealthProbeProxyConfig),
     /// Check the provider's configuration.
     Check(Box<CheckConfigOptions>),
+    /// Print what would be written.
+    Plan(Box<PlanOptions>),
     /// Print this to stdout and end with exit code 0.
     Print(String),
 }

@@ -29,6 +29,8 @@ pub struct ManagerConfig {
     /// Whether each controller has its own ServiceAccount.
     pub use_service_account_credentials: bool,
     pub leader_election: LeaderElectionOptions,
+    /// `--dry-run`: nothing is written, and no lease is campaigned for.
+    pub dry_run: bool,
     /// The HTTPS server; port 0: none.
     pub serving: SecureServingConfig,
     /// Canonical names of the controllers that run.

@@ -11,6 +11,7 @@ mod error_text;
 mod fence;
 mod proxy;
 mod rate_limit;
+mod read_only;
 mod request_metrics;
 pub(super) mod throttle;
 mod tls;
@@ -35,6 +36,7 @@ use tower::{
 };
 
 pub use self::error_text::with_causes;
+pub use self::read_only::{ReadOnlyRefusal, read_only};
 use self::{
     credentials::{CredentialsLayer, KubeCredentials},
     deadline::DeadlineLayer,
