@@ -9,6 +9,7 @@ mod clients;
 mod dry_run;
 pub mod election;
 mod events_reference;
+mod explain;
 mod health;
 mod health_probe_proxy;
 mod informer_watchdog;
@@ -52,6 +53,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::Plan(options)) => plan(registry, *options),
+        Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),
         Ok(CliCommand::Run(config)) => start(registry, *config),

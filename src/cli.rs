@@ -12,6 +12,7 @@ mod completion;
 pub mod config;
 pub mod controllers;
 pub mod docs;
+mod explain;
 pub mod feature_gates;
 pub mod flags;
 mod health_probe_proxy;
@@ -32,6 +33,7 @@ use clap::ArgMatches;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::{CliCommand, HealthProbeProxyConfig};
 pub use self::config::NodeManagerConfig;
+pub use self::explain::ExplainOptions;
 pub use self::plan::PlanOptions;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
@@ -90,6 +92,7 @@ pub fn parse_for(
         Some((plan::NAME, chosen)) => {
             plan::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Plan(Box::new(options)))
         }
+        Some((explain::NAME, chosen)) => mistakes.finish(Ok(CliCommand::Explain(explain::parse(chosen)))),
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
@@ -150,6 +153,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(version)
         .subcommand(check_config::command())
         .subcommand(plan::command(table))
+        .subcommand(explain::command())
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(generate);

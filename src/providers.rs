@@ -13,6 +13,7 @@ pub fn registry() -> Registry {
         .with_local(azure::NAME, azure::local_factory)
         .with_flags(azure::flags::TITLE, azure::flags::FLAGS)
         .with_metrics::<azure::metrics::AzureMetrics>()
+        .with_topics(azure::topics::topics)
         .register(fake::PROVIDER_NAME, fake::factory)
         .with_local(fake::PROVIDER_NAME, fake::local_factory)
 }

@@ -3,6 +3,7 @@
 use super::{
     check_config::CheckConfigOptions,
     config::{ManagerConfig, NodeManagerConfig},
+    explain::ExplainOptions,
     logging::LoggingOptions,
     plan::PlanOptions,
 };
@@ -20,6 +21,8 @@ pub enum CliCommand {
     Check(Box<CheckConfigOptions>),
     /// Print what would be written.
     Plan(Box<PlanOptions>),
+    /// Say what a name means.
+    Explain(ExplainOptions),
     /// Print this to stdout and end with exit code 0.
     Print(String),
 }

@@ -23,6 +23,7 @@ pub mod provider;
 pub mod routes;
 pub mod session;
 mod session_proxy;
+pub mod topics;
 pub mod transport;
 
 pub use local::local_factory;

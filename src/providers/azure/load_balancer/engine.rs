@@ -404,8 +404,10 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn forecast(&self, _: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
-        self.require_supported()?;
-        forecast::forecast(&self.pipeline.context, demand).await
+        match self.unsupported() {
+            Some(problem) => Ok(forecast::refuse_all(demand, &problem)),
+            None => forecast::forecast(&self.pipeline.context, demand).await,
+        }
     }
 
     fn problem(&self) -> Option<String> {

@@ -47,6 +47,9 @@ pub(super) async fn forecast(context: &StageContext, demand: &ServiceDemand) -> 
         answer.unknown.insert(key.clone());
         input.others.extend(request.spec().cloned().map(ParsedService::Valid));
     }
+    if let Err(error) = context.backend_pools.lock().await.look_at_models(Urgency::Resync).await {
+        answer.plan.unread.insert(format!("models of scale sets: {error}"));
+    }
     answer.existing = existing(context, &input, &free);
     let free: Vec<ServiceRequest> = free.into_iter().filter(|request| takes_part(request, &answer.existing)).collect();
     let plan = plan_on(context, &input, &free, &demand.nodes).await;
@@ -55,6 +58,17 @@ pub(super) async fn forecast(context: &StageContext, demand: &ServiceDemand) -> 
     answer.refused.extend(refused.map(|(who, refusal)| (who.key.clone(), CloudError::refused(refusal.to_string()))));
     answer.statuses = statuses(context, &input, &plan, &free);
     Ok(answer)
+}
+
+/// Nobody gets anything, for this reason.
+pub(super) fn refuse_all(demand: &ServiceDemand, problem: &str) -> LoadBalancerForecast {
+    let mut answer = LoadBalancerForecast::default();
+    let key = |service: &Arc<Service>| identity_of(service).key;
+    answer.refused.extend(demand.wanted.iter().map(|service| (key(service), CloudError::refused(problem))));
+    answer.unknown.extend(demand.unwanted.iter().map(key));
+    let all = demand.wanted.iter().chain(&demand.unwanted);
+    answer.plan.refused.extend(all.map(|service| format!("Service {}: {problem}", key(service))));
+    answer
 }
 
 /// Who asks for something that may be; the others are refused.
