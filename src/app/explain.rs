@@ -20,6 +20,8 @@ use crate::{
 /// How alike a name has to be to be suggested, and how many are.
 const ALIKE: f64 = 0.82;
 const SUGGESTIONS: usize = 3;
+/// How much less alike than the best one the others may be.
+const SPREAD: f64 = 0.03;
 
 pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
     let topics = topics(registry);
@@ -51,20 +53,23 @@ fn metric(row: &Metric) -> ReferenceTopic {
 }
 
 fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic> {
-    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let wanted = name.to_lowercase();
+    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| known.to_lowercase() == wanted);
     topics.iter().filter(is_named).collect()
 }
 
 fn suggestions(topics: &[ReferenceTopic], name: &str) -> Vec<String> {
-    let wanted = name.to_ascii_lowercase();
+    let wanted = name.to_lowercase();
     let alike = |known: &str| {
-        let known = known.to_ascii_lowercase();
+        let known = known.to_lowercase();
         if known.contains(&wanted) { 1.0 } else { strsim::jaro_winkler(&known, &wanted) }
     };
     let names = topics.iter().flat_map(|topic| &topic.names).map(|known| (alike(known), known));
     let mut near: Vec<_> = names.filter(|(score, _)| *score >= ALIKE).collect();
     near.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
     near.dedup_by_key(|(_, name)| name.as_str());
+    let best = near.first().map_or(0.0, |(score, _)| *score);
+    near.retain(|(score, _)| *score >= best - SPREAD);
     near.into_iter().take(SUGGESTIONS).map(|(_, name)| name.clone()).collect()
 }
 

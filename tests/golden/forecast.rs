@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 
 use cloud_controller_manager::{
-    app::preview::{ClusterPlan, command::cluster_plan},
+    app::preview::{
+        ClusterPlan,
+        command::{cluster_plan, plan},
+    },
+    cli::PlanOptions,
     sandbox::azure::Class,
 };
 use serde_json::Value;
 
 use crate::{
     case::{Action, Case},
-    corpus::cases,
+    corpus::{case, cases},
     manager::{Manager, parts},
     replay::Subject,
     stage::Stage,
@@ -120,4 +124,49 @@ async fn a_plan_is_exactly_what_a_take_over_sends() {
     println!("{compared} take-overs, {with_writes} with writes, {} differences", findings.len());
     assert!(findings.is_empty(), "{} differences:\n{}", findings.len(), findings.join("\n"));
     assert!(compared > 200 && with_writes > 10, "{compared} compared, {with_writes} with writes");
+}
+
+/// The printed plan and its exit code.
+async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> (String, u8) {
+    let mut flags = flags.to_vec();
+    flags.push("--dry-run".to_owned());
+    let (parts, _files) = parts(stage, config, &flags);
+    let manager = parts.config.clone();
+    let options = PlanOptions { manager, service: None, json: false, diff: false, report: false };
+    let outcome = plan(parts, &options).await.unwrap();
+    (outcome.text, outcome.code)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_cannot_see_everything_says_so_and_fails() {
+    let case = case("azure-lb/external-tcp");
+    for (action, seen) in [
+        ("nothing/read", true),
+        ("Microsoft.Network/loadBalancers/*", false),
+        ("Microsoft.Network/networkSecurityGroups/*", false),
+        ("Microsoft.Network/publicIPAddresses/*", false),
+        ("Microsoft.Compute/virtualMachineScaleSets/*", false),
+        ("*", false),
+    ] {
+        let stage = Stage::after(case, 0);
+        let config = config_after(&stage, case, 0);
+        stage.azure().deny(action, "");
+        let (text, code) = printed(&stage, &config, &case.flags).await;
+        assert_eq!(code, u8::from(!seen), "{action}: {text}");
+        let is_marked = text.starts_with("INCOMPLETE: ") || text.starts_with("no plan: ");
+        assert_eq!(is_marked, !seen, "{action}: {text}");
+        assert_eq!(text.contains("0 writes planned, 0 leftovers would be removed\n"), seen, "{action}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_cannot_be_listed_has_no_plan() {
+    let case = case("azure-lb/external-tcp");
+    for (resource, told) in [("services", "cannot list the Services"), ("nodes", "cannot list the Nodes")] {
+        let stage = Stage::after(case, 0);
+        let config = config_after(&stage, case, 0);
+        stage.server.faults().fail_every(403, move |request| request.resource == resource);
+        let (text, code) = printed(&stage, &config, &case.flags).await;
+        assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
+    }
 }

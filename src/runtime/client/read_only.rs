@@ -79,7 +79,8 @@ mod tests {
         let nodes: Api<Node> = Api::all(client.clone());
         let events: Api<Event> = Api::default_namespaced(client.clone());
         nodes.get("n").await.unwrap();
-        Api::<TokenReview>::all(client).create(&PostParams::default(), &TokenReview::default()).await.unwrap();
+        // Whatever this server answers, it was asked.
+        let _ = Api::<TokenReview>::all(client).create(&PostParams::default(), &TokenReview::default()).await;
         assert_eq!(arrived.load(Ordering::SeqCst), 2);
         let (patch, change) = (PatchParams::default(), Patch::Merge(json!({})));
         for refused in [
