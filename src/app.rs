@@ -9,6 +9,7 @@ mod clients;
 mod dry_run;
 pub mod election;
 mod events_reference;
+mod explain;
 mod health;
 mod health_probe_proxy;
 mod image_credentials;
@@ -16,6 +17,7 @@ mod informer_watchdog;
 pub mod manager;
 mod manager_state;
 mod node_manager;
+pub mod preview;
 mod process;
 mod start_error;
 mod status;
@@ -25,7 +27,7 @@ mod wiring;
 use std::{ffi::OsString, process::ExitCode, sync::Arc};
 
 use crate::{
-    cli::{self, CliCommand, RegisteredProviders, config::ManagerConfig, logging},
+    cli::{self, CliCommand, PlanOptions, RegisteredProviders, config::ManagerConfig, logging},
     cloud_provider::Registry,
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -37,6 +39,8 @@ pub use process::on_runtime;
 use election::ElectionHost;
 use manager::{ManagerDeps, ManagerOutcome};
 use process::{exit_with, fail, print, verbosity};
+
+type AppError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the program with the process's own arguments.
 pub fn run(registry: &Registry) -> ExitCode {
@@ -50,6 +54,8 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
     match cli::parse_for(arguments, providers) {
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
+        Ok(CliCommand::Plan(options)) => plan(registry, *options),
+        Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),
         Ok(CliCommand::ProvideImageCredentials(options)) => image_credentials::start(registry, *options),
@@ -78,18 +84,45 @@ fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
     }
 }
 
+/// Prints one plan. The log goes to stderr, and has only what is wrong.
+fn plan(registry: &Registry, mut options: PlanOptions) -> ExitCode {
+    options.manager.logging.quiet = true;
+    let log = match logging::install(&options.manager.logging) {
+        Ok(log) => log,
+        Err(error) => return fail(&error),
+    };
+    let planned = on_runtime(async |stop| {
+        let parts = parts(registry, options.manager.clone(), log, &stop).await?;
+        Ok::<_, AppError>(preview::command::plan(parts, &options).await?)
+    });
+    match planned {
+        Ok(Ok(outcome)) => print(&outcome.text, ExitCode::from(outcome.code)),
+        Ok(Err(error)) => fail(&format!("no plan: {error}")),
+        Err(error) => fail(&format!("no plan: {error}")),
+    }
+}
+
 async fn serve(
     registry: &Registry,
     config: ManagerConfig,
     log: logging::LogHandle,
     stop: Shutdown,
-) -> Result<ManagerOutcome, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<ManagerOutcome, AppError> {
+    let parts = parts(registry, config, log, &stop).await?;
+    Ok(manager::run_with(parts, ElectionHost::OwnThread { end: exit_with }, &stop).await?)
+}
+
+async fn parts(
+    registry: &Registry,
+    config: ManagerConfig,
+    log: logging::LogHandle,
+    stop: &Shutdown,
+) -> Result<ManagerDeps, AppError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     registry.register_metrics(&metrics)?;
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
     let provider = factory(&config.cloud.config)?;
-    let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
+    let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), stop).await?);
     let set_verbosity = verbosity(log);
-    let parts = ManagerDeps { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
-    Ok(manager::run_with(parts, ElectionHost::OwnThread { end: exit_with }, &stop).await?)
+    Ok(ManagerDeps { config, clients, provider, metrics, clock: Clock::System, set_verbosity })
 }

@@ -13,6 +13,7 @@ mod completion;
 pub mod config;
 pub mod controllers;
 pub mod docs;
+mod explain;
 pub mod feature_gates;
 pub mod flags;
 mod health_probe_proxy;
@@ -20,6 +21,7 @@ pub mod label_selector;
 mod leader_migration;
 pub mod logging;
 mod node_manager;
+mod plan;
 pub mod tls;
 mod usage_errors;
 pub mod value;
@@ -33,6 +35,8 @@ pub use self::acr_credential_provider::NAME as ACR_CREDENTIAL_PROVIDER;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::{CliCommand, HealthProbeProxyConfig, ImageCredentialOptions};
 pub use self::config::NodeManagerConfig;
+pub use self::explain::ExplainOptions;
+pub use self::plan::PlanOptions;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
@@ -88,6 +92,10 @@ pub fn parse_for(
         Some((check_config::NAME, chosen)) => {
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
         }
+        Some((plan::NAME, chosen)) => {
+            plan::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Plan(Box::new(options)))
+        }
+        Some((explain::NAME, chosen)) => mistakes.finish(Ok(CliCommand::Explain(explain::parse(chosen)))),
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
@@ -155,6 +163,8 @@ fn command(table: &FlagTable) -> clap::Command {
     let command = command
         .subcommand(version)
         .subcommand(check_config::command())
+        .subcommand(plan::command(table))
+        .subcommand(explain::command())
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(acr_credential_provider::command())

@@ -22,6 +22,7 @@ mod pv_labeler;
 pub mod registry;
 mod routes;
 pub mod start;
+pub mod write_plan;
 mod zones;
 
 use std::sync::Arc;
@@ -31,11 +32,14 @@ use async_trait::async_trait;
 pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
-pub use load_balancer::{LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use load_balancer::{
+    LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand,
+};
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
+pub use write_plan::{PlannedWrite, WritePlan};
 pub use zones::{Zone, Zones};
 
 /// A cloud. Upstream: `cloud.go`, `Interface`.

@@ -18,7 +18,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 
 use crate::{
-    cloud_provider::CloudResult,
+    cloud_provider::{CloudResult, WritePlan},
     metrics::Metrics,
     runtime::{
         clock::Clock, events::EventRecorder, informer::Informer, patch::ObjectWriter, shutdown::Shutdown,
@@ -87,6 +87,11 @@ pub trait Controller: Send + Sync {
     /// that is remembered, so that it is asked on every replica, leading or not.
     fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
         std::future::ready(Ok(String::new())).boxed()
+    }
+    /// The same as requests, for the whole cluster and without limits. Everything is planned as by a process that begins now. Events and
+    /// leases are not in it.
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        std::future::ready(Ok(WritePlan::default())).boxed()
     }
     /// Brings gauges up to date before metrics are read.
     fn observe(&self) {}

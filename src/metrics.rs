@@ -264,6 +264,8 @@ declare_metrics! {
             "[STABLE] 1 when the named check passes.";
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
             "[STABLE] Results of health checks.";
+        planned_writes: gauge "cloud_controller_manager_planned_writes" ["kind"]
+            "[ALPHA] With --dry-run: requests that this process would send now if it led, by what they change; `unread` counts what could not be read, `leftovers` those requests that only remove what nobody asks for.";
         build_info: gauge "kubernetes_build_info"
             ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
             "[BETA] Always 1; the labels show the version of this program. go_version is empty.";

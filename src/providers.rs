@@ -25,4 +25,5 @@ fn with_azure(registry: Registry) -> Registry {
             Box::pin(async move { azure::acr::provide(config, request).await.map_err(|error| error.to_string()) })
         })
         .with_metrics::<azure::metrics::AzureMetrics>()
+        .with_topics(azure::topics::topics)
 }

@@ -1,6 +1,8 @@
 //! Where the parts of a manager get their clients from.
 
-use crate::runtime::leader_election::Leadership;
+use std::sync::Arc;
+
+use crate::runtime::{client::read_only, leader_election::Leadership};
 
 /// Clients by who asks, so that audit logs and priority levels can tell controllers apart.
 pub trait ClientSource: Send + Sync {
@@ -18,5 +20,31 @@ pub trait ClientSource: Send + Sync {
     /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
     fn election(&self) -> Result<kube::Client, kube::Error> {
         self.component("leader-election")
+    }
+}
+
+/// The same clients, which only read: for a preview or a shadow manager. There are no other accounts, since a token for one is asked for
+/// with a write.
+pub(super) struct ReadOnlyClients(pub(super) Arc<dyn ClientSource>);
+
+impl ClientSource for ReadOnlyClients {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        self.0.component(component).map(read_only)
+    }
+
+    fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.0.controller(account, leadership).map(read_only)
+    }
+
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.0.watches().map(read_only)
+    }
+
+    fn reviews(&self) -> Result<kube::Client, kube::Error> {
+        self.0.reviews().map(read_only)
+    }
+
+    fn election(&self) -> Result<kube::Client, kube::Error> {
+        self.0.election().map(read_only)
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::manager_state::ManagerState;
+use super::{manager_state::ManagerState, preview::shadow::ShadowReports};
 use crate::{
     cloud_provider::CloudError,
     controllers::{
@@ -37,12 +37,16 @@ const SERVICES: usize = 100;
 const NOTHING: &str = "nothing to do";
 
 /// Plans for whoever asks, on this state. `cluster`: `--cluster-name`.
-pub(super) fn planner(watched: &Arc<ManagerState>, cluster: String) -> DryRunPlanner {
-    let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
+pub(super) fn planner(watched: &Arc<ManagerState>, shadow: Option<&Arc<ShadowReports>>, cluster: String) -> DryRunPlanner {
+    let (watched, shadow, cluster) = (Arc::clone(watched), shadow.cloned(), Arc::<str>::from(cluster));
     let turn = Arc::new(Semaphore::new(1));
     Arc::new(move |scope| {
         let (watched, cluster, turn) = (Arc::clone(&watched), Arc::clone(&cluster), Arc::clone(&turn));
+        let shadow = shadow.clone();
         async move {
+            if let DryRunScope::Report { json } = scope {
+                return report(shadow.as_deref(), json);
+            }
             // The plan of a whole cluster costs much: one at a time.
             let is_large = matches!(scope, DryRunScope::Cluster { .. });
             let turn = is_large.then(|| turn.try_acquire().map_err(|_| busy())).transpose()?;
@@ -54,6 +58,17 @@ pub(super) fn planner(watched: &Arc<ManagerState>, cluster: String) -> DryRunPla
     })
 }
 
+/// What a shadow manager has to say.
+fn report(shadow: Option<&ShadowReports>, json: bool) -> Result<String, DryRunError> {
+    let Some(shadow) = shadow else {
+        return Err(dry_run_error(404, "no report: this manager writes; one with --dry-run reports".to_owned()));
+    };
+    let Some(report) = shadow.report() else {
+        return Err(dry_run_error(503, "not yet: the first plan is being made".to_owned()));
+    };
+    Ok(if json { report.json.to_string() } else { report.text })
+}
+
 async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunScope) -> Result<String, DryRunError> {
     can_plan(watched)?;
     let (kind, after) = match scope {
@@ -62,6 +77,7 @@ async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunScope) -> Resu
             return Ok(first_lines(&told, "", (usize::MAX, LONGEST_PAGE - LONGEST_END)));
         }
         DryRunScope::Cluster { kind, after } => (kind, after),
+        DryRunScope::Report { .. } => (None, None),
     };
     let until = Instant::now() + PATIENCE;
     let is_asked = |own: DryRunKind| kind.is_none_or(|kind| kind == own);

@@ -24,7 +24,7 @@ use crate::{
     runtime::{
         clock::Clock,
         events::EventRecorder,
-        leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership},
+        leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership, LeadershipState},
         shutdown::Shutdown,
     },
 };
@@ -69,9 +69,18 @@ pub(super) struct ElectionContext<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
 }
 
+/// Leadership that nobody gets, for a process that only reads: no lease is looked at.
+pub(super) fn abstain() -> PreparedElection {
+    let (standby, leadership) = Leadership::channel();
+    let pending = PendingElection { elector: None, standby: Some(standby), leadership: leadership.clone() };
+    PreparedElection { pending, health: None, leadership }
+}
+
 /// An election that has not started.
 pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
+    /// Of a process that abstains: as long as it lives, nobody leads.
+    standby: Option<watch::Sender<LeadershipState>>,
     leadership: Leadership,
 }
 
@@ -87,7 +96,7 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Prepa
     let ElectionContext { settings, host, clients, clock, recorder, metrics, .. } = *context;
     if !settings.enabled {
         let leadership = Leadership::unopposed();
-        let pending = PendingElection { elector: None, leadership: leadership.clone() };
+        let pending = PendingElection { elector: None, standby: None, leadership: leadership.clone() };
         return Ok(PreparedElection { pending, health: None, leadership });
     }
     let settings = leader_election::ElectorConfig {
@@ -109,7 +118,7 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Prepa
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    let pending = PendingElection { elector: Some((elector, place)), leadership: leadership.clone() };
+    let pending = PendingElection { elector: Some((elector, place)), standby: None, leadership: leadership.clone() };
     Ok(PreparedElection { pending, health: Some(health), leadership })
 }
 
@@ -118,6 +127,7 @@ impl PendingElection {
     pub(super) async fn run(self, stop: Shutdown) -> Option<ElectionOutcome> {
         match self.elector {
             None => {
+                let _standby = self.standby;
                 stop.begun().await;
                 Some(ElectionOutcome::Stopped)
             }

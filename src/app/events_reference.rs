@@ -26,6 +26,11 @@ const TABLES: &[EventTable] = &[
     ("Leader election", COMPONENT, leader_election::EVENTS),
 ];
 
+/// Every row of this program's own.
+pub(super) fn rows() -> impl Iterator<Item = &'static EventDescription> {
+    TABLES.iter().flat_map(|(_, _, events)| *events)
+}
+
 /// The text of `docs/reference/events.md`, with the tables of providers at the end.
 pub fn events_reference(providers: &[EventTable]) -> String {
     let mut page = String::from(

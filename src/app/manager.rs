@@ -6,14 +6,19 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::Either};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
+    client_source::ReadOnlyClients,
     dry_run,
     election::{self, ElectionContext, ElectionHost, PendingElection, PreparedElection},
     health, informer_watchdog,
     manager_state::{ManagerState, MigrationState},
+    preview::shadow::{self, ShadowReports},
     status,
     webhooks::{self, RunningWebhooks},
     wiring::{self, ControllerLeases},
@@ -34,7 +39,7 @@ use crate::{
     node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
     runtime::{
         clock::Clock,
-        events::{self, EventRecorder},
+        events::{self, EventRecorder, RecordedEvent},
         informer::{Informer, OnDemandInformer},
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
@@ -90,12 +95,22 @@ pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -
     }
     let background = Shutdown::new();
     let manager = ControllerManager::build(parts, host, &background).await?;
+    manager.start_shadow(&background);
     let ended = manager.lead(stop).await;
     background.begin();
     if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale) {
         background.drain(BACKGROUND_DRAIN).await;
     }
     Ok(ended)
+}
+
+/// What a manager that leads nothing watches, until `background` begins. `parts` are those of a process that only reads.
+pub(super) async fn watch_only(
+    mut parts: ManagerDeps,
+    background: &Shutdown,
+) -> Result<Arc<ManagerState>, ManagerStartError> {
+    (parts.config.dry_run, parts.config.serving.port) = (true, 0);
+    Ok(ControllerManager::build(parts, ElectionHost::CallersRuntime, background).await?.state)
 }
 
 struct ControllerManager {
@@ -105,18 +120,25 @@ struct ControllerManager {
     second_election: Option<PendingElection>,
     provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
+    /// With `--dry-run`.
+    shadow: Option<Arc<ShadowReports>>,
 }
 
 impl ControllerManager {
     /// Builds everything and starts what every replica runs.
     async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> Result<Self, ManagerStartError> {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        let clients = if config.dry_run { Arc::new(ReadOnlyClients(clients)) } else { clients };
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
         metrics.make_first_values(provider.provider_name());
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.with_discard_metric(&metrics);
-        events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
+        if config.dry_run {
+            discard_events(recorded, background);
+        } else {
+            events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
+        }
 
         let elections = ElectionContext {
             settings: &config.leader_election,
@@ -127,7 +149,11 @@ impl ControllerManager {
             recorder: &recorder,
             metrics: &metrics,
         };
-        let main = election::prepare(&elections, &config.leader_election.resource_name)?;
+        let main = if config.dry_run {
+            election::abstain()
+        } else {
+            election::prepare(&elections, &config.leader_election.resource_name)?
+        };
         let second = prepare_second(&elections, &config)?;
         let leadership = main.leadership.clone();
         let leases = controller_leases(&config, &main, second.as_ref());
@@ -198,20 +224,34 @@ impl ControllerManager {
         });
         let seen = Arc::downgrade(&watched);
         metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
-        let shown = ServedState { state: &watched, webhooks };
+        let shadow = config.dry_run.then(|| ShadowReports::new(clock));
+        let shown = ServedState { state: &watched, webhooks, shadow: shadow.as_ref() };
         serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         nodes.start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {
             services.start(watches, background, Arc::clone(&metrics));
         }
-        Ok(Self { config, state: watched, election: main.pending, second_election: second, provider_ready, metrics })
+        let (election, second_election) = (main.pending, second);
+        Ok(Self { config, state: watched, election, second_election, provider_ready, metrics, shadow })
+    }
+
+    /// Plans again and again, if that is what this process is for.
+    fn start_shadow(&self, background: &Shutdown) {
+        let Some(reports) = self.shadow.clone() else { return };
+        let (work, over) = (shadow::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
+        background.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = over.begun() => {}
+            }
+        });
     }
 
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, standing) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: main, second_election, provider_ready, metrics } = self;
+        let Self { config, state: watched, election: main, second_election, provider_ready, metrics, .. } = self;
         let leadership = watched.leadership.clone();
         let mut election = tokio::spawn(election::run_both(main, second_election, leadership, standing.clone()));
         let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, work: work.clone() };
@@ -242,6 +282,18 @@ impl ControllerManager {
         let _ = election.await;
         ended
     }
+}
+
+/// Nobody is told what did not happen.
+fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
+    let over = background.clone();
+    background.spawn(async move {
+        let all = async { while recorded.recv().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = over.begun() => {}
+        }
+    });
 }
 
 /// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
@@ -294,6 +346,7 @@ fn publish_build_info(version: &str, metrics: &Metrics) {
 struct ServedState<'a> {
     state: &'a Arc<ManagerState>,
     webhooks: Option<RunningWebhooks>,
+    shadow: Option<&'a Arc<ShadowReports>>,
 }
 
 async fn serve(
@@ -321,7 +374,7 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        planner: Some(dry_run::planner(watched, config.cloud.config.cluster_name.clone())),
+        planner: Some(dry_run::planner(watched, shown.shadow, config.cloud.config.cluster_name.clone())),
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity,
         clock,
@@ -335,7 +388,7 @@ fn prepare_second(
     elections: &ElectionContext<'_>,
     config: &ManagerConfig,
 ) -> Result<Option<(LeaderMigration, PreparedElection)>, ManagerStartError> {
-    let enabled = config.leader_migration.as_ref().filter(|_| config.leader_election.enabled);
+    let enabled = config.leader_migration.as_ref().filter(|_| config.leader_election.enabled && !config.dry_run);
     let Some(migration) = enabled else { return Ok(None) };
     let is_under_it = |names: &&ControllerNames| migration.lease_of(names) == ControllerLease::Migration;
     if !names::TABLE.iter().filter(is_under_it).any(|names| config.controllers.contains(names.canonical)) {

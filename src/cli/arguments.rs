@@ -48,6 +48,11 @@ impl FlagArguments {
         self.texts.insert(spec, vec![only.to_owned()]);
     }
 
+    /// Gives a flag a value that no word says.
+    pub(super) fn set(&mut self, spec: &FlagSpec, value: &str) {
+        self.texts.insert(spec, vec![value.to_owned()]);
+    }
+
     /// The flags in `specs` with their values in the form that would be typed.
     pub(super) fn effective<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
         specs.map(|spec| (spec.name.to_owned(), self.texts.canonical(spec))).collect()

@@ -3,7 +3,9 @@
 use super::{
     check_config::CheckConfigOptions,
     config::{ManagerConfig, NodeManagerConfig},
+    explain::ExplainOptions,
     logging::LoggingOptions,
+    plan::PlanOptions,
 };
 use crate::cloud_provider::config::ImageCredentialConfig;
 
@@ -20,6 +22,10 @@ pub enum CliCommand {
     ProvideImageCredentials(Box<ImageCredentialOptions>),
     /// Check the provider's configuration.
     Check(Box<CheckConfigOptions>),
+    /// Print what would be written.
+    Plan(Box<PlanOptions>),
+    /// Say what a name means.
+    Explain(ExplainOptions),
     /// Print this to stdout and end with exit code 0.
     Print(String),
 }

@@ -33,6 +33,8 @@ pub struct ManagerConfig {
     pub leader_election: LeaderElectionOptions,
     /// `--enable-leader-migration`: which controllers run under a second lease.
     pub leader_migration: Option<LeaderMigration>,
+    /// `--dry-run`: nothing is written, and no lease is campaigned for.
+    pub dry_run: bool,
     /// The HTTPS server; port 0: none.
     pub serving: SecureServingConfig,
     /// The webhook port; `None`: none.

@@ -44,6 +44,8 @@ pub struct LoggingOptions {
     pub verbosity: u8,
     /// `--vmodule`.
     pub modules: Vec<ModuleLevel>,
+    /// Of a command: with `-v=0` only what is wrong.
+    pub quiet: bool,
     /// Crates that follow the verbosity. A third party's provider adds its own.
     pub crates: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Default for LoggingOptions {
             format: LogFormat::Text,
             verbosity: 0,
             modules: Vec::new(),
+            quiet: false,
             crates: vec!["cloud_controller_manager".to_owned()],
         }
     }
@@ -73,6 +76,7 @@ pub fn level(verbosity: u8) -> LevelFilter {
 struct LogFilter {
     verbosity: u8,
     modules: Vec<ModuleLevel>,
+    quiet: bool,
     crates: Vec<String>,
 }
 
@@ -82,6 +86,9 @@ impl LogFilter {
         // It tells each failed request at ERROR; whoever sent the request tells it too, with what it was for.
         if target.starts_with("kube_client::client::builder") {
             return LevelFilter::OFF;
+        }
+        if self.quiet && self.verbosity == 0 {
+            return LevelFilter::ERROR;
         }
         let origin = target.split("::").next().unwrap_or(target);
         if !self.crates.iter().any(|name| name == origin) {
@@ -161,7 +168,8 @@ impl LogHandle {
 
 /// Installs the log for the whole process.
 pub fn install(config: &LoggingOptions) -> Result<LogHandle, LogError> {
-    let filter = LogFilter { verbosity: config.verbosity, modules: config.modules.clone(), crates: config.crates.clone() };
+    let LoggingOptions { verbosity, modules, quiet, crates, .. } = config.clone();
+    let filter = LogFilter { verbosity, modules, quiet, crates };
     let (filter, handle) = reload::Layer::new(filter);
     let clock = Clock::System;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -180,7 +188,7 @@ mod tests {
     fn filter(verbosity: u8, modules: &[(&str, u8)]) -> LogFilter {
         let modules =
             modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
-        LogFilter { verbosity, modules: modules.collect(), crates: LoggingOptions::default().crates }
+        LogFilter { verbosity, modules: modules.collect(), quiet: false, crates: LoggingOptions::default().crates }
     }
 
     #[test]

@@ -338,7 +338,7 @@ fn a_mistake_is_one_line() {
         ("--kube-api-burst=0", "invalid value \"0\" for --kube-api-burst: want a whole number of at least 1"),
         (
             "stray",
-            "unexpected argument \"stray\": want flags, or one of the subcommands acr-credential-provider, check-config, cloud-node-manager, completion, health-probe-proxy, help, version; a switch takes its value after an equals sign, as in --leader-elect=false",
+            "unexpected argument \"stray\": want flags, or one of the subcommands acr-credential-provider, check-config, cloud-node-manager, completion, explain, health-probe-proxy, help, plan, version; a switch takes its value after an equals sign, as in --leader-elect=false",
         ),
         (
             "--leader-elect false",

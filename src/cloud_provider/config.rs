@@ -15,6 +15,8 @@ pub struct ProviderConfig {
     pub reload: bool,
     /// `--cluster-name`.
     pub cluster_name: String,
+    /// `--dry-run`, `plan`: the provider must refuse, where its requests leave the process, each one that would change something.
+    pub read_only: bool,
     /// The flags that providers have registered; each has its default for `check-config`.
     pub flags: FlagTexts,
 }

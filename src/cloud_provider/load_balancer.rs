@@ -1,13 +1,42 @@
 //! Load balancers: Services of type `LoadBalancer`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 
-use super::{CloudError, CloudResult};
+use super::{CloudError, CloudResult, WritePlan};
+
+/// What is asked of the load balancers of a whole cluster.
+#[derive(Debug, Clone, Default)]
+pub struct ServiceDemand {
+    /// Services that shall have one.
+    pub wanted: Vec<Arc<Service>>,
+    /// Services whose load balancer shall go.
+    pub unwanted: Vec<Arc<Service>>,
+    /// Hosts of all of them.
+    pub nodes: Vec<Arc<Node>>,
+}
+
+/// What load balancers would come to. Keys are `namespace/name`.
+#[derive(Debug, Clone, Default)]
+pub struct LoadBalancerForecast {
+    /// Requests to the cloud.
+    pub plan: WritePlan,
+    /// The status that each Service would have that is wanted, as far as it is known; the others wait for the cloud's answer.
+    pub statuses: BTreeMap<String, LoadBalancerStatus>,
+    /// Services that are wanted and refused: the error that `ensure_load_balancer` would answer.
+    pub refused: BTreeMap<String, CloudError>,
+    /// Services that are not wanted and have something in the cloud.
+    pub existing: BTreeSet<String>,
+    /// Services about which something could not be read, which is in the plan.
+    pub unknown: BTreeSet<String>,
+}
 
 /// Keys of labels that decide where a load balancer is: a change of any other label is no reason to look at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,6 +99,13 @@ pub trait LoadBalancer: Send + Sync {
     /// moved. Never, unless a provider says otherwise.
     async fn hosts_changed(&self) {
         std::future::pending().await
+    }
+
+    /// What [`LoadBalancer::ensure_load_balancer`] and [`LoadBalancer::ensure_load_balancer_deleted`] would do for all these Services
+    /// at once. Writes nothing and changes nothing that is remembered. What it cannot read it names in the plan.
+    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        let _ = (cluster, demand);
+        Err(CloudError::NotImplemented)
     }
 
     /// How many Services the provider can usefully have in flight at once; `None` for no limit of its own. Used when

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     AdmissionWebhook, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2,
-    LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route,
-    RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks,
+    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, WritePlan, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -339,6 +339,10 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.inner.hosts_changed().await;
     }
 
+    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        self.meter.read("forecast", self.inner.forecast(cluster, demand)).await
+    }
+
     fn max_in_flight(&self) -> Option<usize> {
         self.inner.max_in_flight()
     }
@@ -387,6 +391,10 @@ impl Routes for MeteredProvider<dyn Routes> {
 
     async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
         self.meter.read("plan_routes", self.inner.plan_routes(cluster, changes)).await
+    }
+
+    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        self.meter.read("forecast_routes", self.inner.forecast_routes(cluster, changes)).await
     }
 }
 

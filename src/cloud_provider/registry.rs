@@ -14,7 +14,11 @@ use crate::{
     flags::{FlagSection, FlagSpec},
     metrics::{Metric, MetricTable, Metrics, RegistryError},
     runtime::{
-        clock::Clock, events::EventRecorder, informer::OnDemandInformer, leader_election::Leadership, shutdown::Shutdown,
+        clock::Clock,
+        events::{EventDescription, EventRecorder},
+        informer::OnDemandInformer,
+        leader_election::Leadership,
+        shutdown::Shutdown,
         store::InformerStore,
     },
 };
@@ -91,6 +95,26 @@ pub struct Registry {
     image_credentials: BTreeMap<String, Arc<ImageCredentialProvider>>,
     flags: Vec<FlagSection>,
     metrics: Vec<ProviderMetricTable>,
+    topics: Vec<fn() -> Vec<ReferenceTopic>>,
+}
+
+/// Something that has a name and an explanation, for `explain`.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ReferenceTopic {
+    /// `annotation`, `metric`, …
+    pub kind: &'static str,
+    /// Under which names it is found; the first is shown.
+    pub names: Vec<String>,
+    /// What it means, and what to do.
+    pub lines: Vec<String>,
+}
+
+impl ReferenceTopic {
+    /// A row of a table of events.
+    pub fn event(row: &EventDescription) -> Self {
+        let lines = vec![format!("{:?} event: {}", row.type_, row.when)];
+        Self { kind: "event", names: vec![row.reason.to_owned()], lines }
+    }
 }
 
 /// A table of metrics, and how its handles are registered.
@@ -162,6 +186,17 @@ impl Registry {
     pub fn with_metrics<T: MetricTable>(mut self) -> Self {
         self.metrics.push(ProviderMetricTable { rows: T::TABLE, register: Metrics::register::<T> });
         self
+    }
+
+    /// Adds what a provider has to explain.
+    pub fn with_topics(mut self, topics: fn() -> Vec<ReferenceTopic>) -> Self {
+        self.topics.push(topics);
+        self
+    }
+
+    /// What providers have to explain.
+    pub fn topics(&self) -> Vec<ReferenceTopic> {
+        self.topics.iter().flat_map(|topics| topics()).collect()
     }
 
     /// The metrics that providers have registered.

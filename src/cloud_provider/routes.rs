@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use futures::StreamExt;
 
-use super::{CloudError, CloudResult, NodeAddress};
+use super::{CloudError, CloudResult, NodeAddress, WritePlan};
 
 /// How many single calls the default batch keeps in flight. Upstream: `route_controller.go`, `maxConcurrentRouteOperations`.
 const MAX_CONCURRENT_ROUTE_OPERATIONS: usize = 200;
@@ -75,6 +75,12 @@ pub trait Routes: Send + Sync {
     /// What [`Routes::apply_routes`] would do in the cloud, for people to read, one line each; empty when nothing. Writes nothing and
     /// changes nothing that is remembered.
     async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        let _ = (cluster, changes);
+        Err(CloudError::NotImplemented)
+    }
+
+    /// The same as requests.
+    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
         let _ = (cluster, changes);
         Err(CloudError::NotImplemented)
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod config;
 mod events;
+mod forecast;
 pub(super) mod metadata;
 mod metadata_batcher;
 mod plan;
@@ -32,7 +33,7 @@ use self::{
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node_ipam::PodCidrPool};
 use crate::{
-    cloud_provider::{CloudProvider, CloudResult},
+    cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::taints,
     runtime::{
         informer::ObjectChange,
@@ -187,6 +188,10 @@ impl Controller for NodeController {
 
     fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
         self.plan_initialization(PLANNED_NODES).boxed()
+    }
+
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.forecast().map(Ok).boxed()
     }
 
     fn observe(&self) {

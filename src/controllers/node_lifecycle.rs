@@ -6,6 +6,7 @@
 
 pub(crate) mod config;
 mod events;
+mod forecast;
 mod instances;
 mod mass_deletion;
 mod plan;
@@ -29,7 +30,7 @@ pub use events::EVENTS;
 use self::{instances::InstanceStateSource, plan::DeletionTracker};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node::NoInstances};
 use crate::{
-    cloud_provider::{CloudProvider, CloudResult},
+    cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_ready, taints, uid},
     runtime::{
         shutdown::Shutdown,
@@ -146,6 +147,10 @@ impl Controller for NodeLifecycleController {
 
     fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
         self.plan_due(PLANNED_NODES).map(Ok).boxed()
+    }
+
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.forecast().map(Ok).boxed()
     }
 
     fn observe(&self) {

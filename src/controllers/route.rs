@@ -34,7 +34,7 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
 use crate::{
-    cloud_provider::{CloudProvider, CloudResult, Routes},
+    cloud_provider::{CloudProvider, CloudResult, Routes, WritePlan},
     node::pod_cidrs,
     runtime::{informer::ObjectChange, shutdown::Shutdown, work_queue::ReconcilePriority, worker::ReconcileQueue},
 };
@@ -131,6 +131,10 @@ impl Controller for RouteController {
 
     fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
         self.reconciler.dry_run().boxed()
+    }
+
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.reconciler.forecast().boxed()
     }
 
     fn status(&self) -> ControllerStatus {

@@ -18,6 +18,7 @@ mod cache;
 pub mod conditions;
 pub(crate) mod config;
 pub mod events;
+mod forecast;
 mod gauges;
 mod hosts;
 mod keys;
@@ -35,7 +36,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -50,7 +51,7 @@ use self::{
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
-    cloud_provider::{CloudProvider, LoadBalancer},
+    cloud_provider::{CloudProvider, CloudResult, LoadBalancer, WritePlan},
     runtime::{
         informer::ObjectChange,
         shutdown::Shutdown,
@@ -256,6 +257,10 @@ impl Controller for ServiceController {
                 self.resync(&shutdown)
             );
         })
+    }
+
+    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.reconciler.forecast().boxed()
     }
 
     fn status(&self) -> ControllerStatus {

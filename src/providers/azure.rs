@@ -26,6 +26,7 @@ pub mod provider;
 pub mod routes;
 pub mod session;
 mod session_proxy;
+pub mod topics;
 pub mod transport;
 
 pub use admission::{SERVICE_VALIDATOR, SERVICE_VALIDATOR_PATH};

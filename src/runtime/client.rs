@@ -11,6 +11,7 @@ mod error_text;
 mod fence;
 mod proxy;
 mod rate_limit;
+mod read_only;
 mod request_metrics;
 pub(super) mod throttle;
 mod tls;
@@ -34,6 +35,7 @@ use kube::{
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, util::BoxService};
 
 pub use self::error_text::with_causes;
+pub use self::read_only::{ReadOnlyRefusal, read_only};
 use self::{
     credentials::{CredentialsLayer, KubeCredentials, static_login},
     deadline::DeadlineLayer,

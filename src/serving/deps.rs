@@ -23,6 +23,11 @@ pub enum DryRunScope {
         /// Only Services whose `namespace/name` comes after this.
         after: Option<String>,
     },
+    /// What a shadow manager found: `/reportz`.
+    Report {
+        /// For machines.
+        json: bool,
+    },
 }
 
 /// A part of the cluster.

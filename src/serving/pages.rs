@@ -2,7 +2,7 @@
 //!
 //! In: requests that carry their peer. Out: answers, after a look at the form of every request, then authentication and
 //! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`,
-//! `/flagz` and `/planz`.
+//! `/flagz`, `/planz` and `/reportz`.
 
 mod text;
 
@@ -91,7 +91,9 @@ pub(super) fn router(
         pages = pages.route("/statusz", get(statusz));
     }
     if let Some(planner) = app.deps.planner.clone() {
+        let reporter = Arc::clone(&planner);
         pages = pages.route("/planz", get(move |query| planz(planner, query)));
+        pages = pages.route("/reportz", get(move |query, headers| reportz(reporter, query, headers)));
     }
     if config.profiling {
         pages = pages
@@ -319,6 +321,16 @@ async fn planz(planner: DryRunPlanner, Query(query): QueryPairs) -> Response {
     };
     match planner(scope).await {
         Ok(plan) => plain(StatusCode::OK, format!("{}\n", plan.trim_end())),
+        Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
+    }
+}
+
+/// What a shadow manager would write, and whether it could take over.
+async fn reportz(planner: DryRunPlanner, Query(query): QueryPairs, headers: HeaderMap) -> Response {
+    let json = wants_json(&query, &headers);
+    match planner(DryRunScope::Report { json }).await {
+        Ok(report) if json => ([(CONTENT_TYPE, "application/json")], report).into_response(),
+        Ok(report) => plain(StatusCode::OK, report),
         Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
     }
 }

@@ -42,32 +42,39 @@ struct Leading {
 #[async_trait]
 impl Subject for Manager {
     async fn start(&self, stage: &Stage, config: &Value, flags: &[String]) -> Box<dyn Running> {
-        let files = tempfile::tempdir().unwrap();
-        let azure_json = files.path().join("azure.json");
-        std::fs::write(&azure_json, config.to_string()).unwrap();
-        let flags = with_further(flags, &format!("--cloud-config={}", azure_json.display()));
-        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
-            panic!("{flags:?} asks for help")
-        };
-        let provider_config = ProviderConfig {
-            cloud_config: Some(azure_json),
-            cluster_name: config.cloud.config.cluster_name.clone(),
-            ..ProviderConfig::default()
-        };
-        let provider = AzureCloud::new(&provider_config, BTreeMap::new(), stage.azure().transport()).unwrap();
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(InProcess(stage.server.clone())),
-            provider: Arc::new(provider),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock: stage.clock,
-            set_verbosity: Arc::new(|_| ()),
-        };
+        let (parts, files) = parts(stage, config, flags);
         let stop = Shutdown::new();
         let until = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &until).await });
         Box::new(Leading { stop, task, _files: files })
     }
+}
+
+/// What a manager is made of on a stage, and the folder of its `azure.json`.
+pub(crate) fn parts(stage: &Stage, config: &Value, flags: &[String]) -> (ManagerDeps, tempfile::TempDir) {
+    let files = tempfile::tempdir().unwrap();
+    let azure_json = files.path().join("azure.json");
+    std::fs::write(&azure_json, config.to_string()).unwrap();
+    let flags = with_further(flags, &format!("--cloud-config={}", azure_json.display()));
+    let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+        panic!("{flags:?} asks for help")
+    };
+    let provider_config = ProviderConfig {
+        cloud_config: Some(azure_json),
+        cluster_name: config.cloud.config.cluster_name.clone(),
+        read_only: config.cloud.config.read_only,
+        ..ProviderConfig::default()
+    };
+    let provider = AzureCloud::new(&provider_config, BTreeMap::new(), stage.azure().transport()).unwrap();
+    let parts = ManagerDeps {
+        config: *config,
+        clients: Arc::new(InProcess(stage.server.clone())),
+        provider: Arc::new(provider),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        clock: stage.clock,
+        set_verbosity: Arc::new(|_| ()),
+    };
+    (parts, files)
 }
 
 #[async_trait]

@@ -87,3 +87,38 @@ fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
     assert_eq!((&component["kind"], &component["nameSuffix"]), (&"Component".into(), &"-next".into()));
     assert_eq!(component["labels"][0]["includeSelectors"], true, "pods of both must not be taken for one another's");
 }
+
+#[test]
+fn a_shadow_manager_writes_nothing_and_may_write_nothing() {
+    let [usual, shadow] = [&["azure"][..], &["azure", "shadow"]].map(deployment_with);
+    assert_eq!(shadow.spec.replicas, Some(1));
+    let [usual, shadow] = [usual, shadow].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
+    let [before, after] = [config(&usual), config(&shadow)];
+    assert!(after.dry_run && after.cloud.config.read_only && !before.dry_run);
+    let taken = [GO_PORTS.to_vec(), vec![before.serving.port, 10278]].concat();
+    assert!(!taken.contains(&after.serving.port), "{}", after.serving.port);
+    assert_eq!(i32::from(after.serving.port), shadow.ports.unwrap()[0].container_port);
+    assert_eq!((after.cloud.provider, after.controllers), (before.cloud.provider, before.controllers));
+    let component = documents("shadow/kustomization.yaml").remove(0);
+    assert_eq!((&component["kind"], &component["nameSuffix"]), (&"Component".into(), &"-shadow".into()));
+    let rights = documents("shadow/read-only.yaml").remove(0);
+    let rules: Vec<PolicyRule> = serde_json::from_value(rights[0]["value"].clone()).unwrap();
+    for (_, _, resource, _, verb) in grants("cluster", Some(rules)) {
+        let is_review = ["tokenreviews", "subjectaccessreviews"].contains(&resource.as_str());
+        assert!(is_review || ["get", "list", "watch"].contains(&verb.as_str()), "{verb} {resource}");
+    }
+    let deleted = component["patches"].as_array().unwrap().iter().filter_map(|patch| patch["patch"].as_str());
+    let deleted: Vec<Value> = deleted.map(|patch| yaml::parse(patch).unwrap()).collect();
+    let lease = |object: &Value| object["kind"] == "Role" && object["$patch"] == "delete";
+    assert!(deleted.iter().any(lease), "the right to the lease goes: {deleted:?}");
+}
+
+#[test]
+fn a_viewer_may_only_look() {
+    let object = documents("viewer/rbac.yaml").remove(0);
+    assert_eq!(round_trip::<ClusterRole>(&object), object);
+    let role: ClusterRole = serde_json::from_value(object).unwrap();
+    for rule in role.rules.unwrap() {
+        assert!(rule.verbs.iter().all(|verb| ["get", "list", "watch"].contains(&verb.as_str())), "{rule:?}");
+    }
+}

@@ -74,6 +74,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ("node", &[]),
     ("operation_metrics", &["metrics"]),
     ("metrics", &[]),
+    ("topics", &["load_balancer", "planner"]),
     ("transport", &[]),
 ];
 

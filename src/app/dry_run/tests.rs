@@ -111,7 +111,7 @@ async fn pages_are_bounded_in_bytes_and_go_on_without_loss_or_repetition() {
 async fn the_pages_of_a_standby_name_every_service_once_and_ask_for_each_once() {
     let names: Vec<String> = (0..SERVICES * 2 + 30).map(|number| format!("s{number:03}")).collect();
     let cloud = FakeCloud::new(FakeConfig::any_node());
-    let planner = planner(&standby(names.clone(), cloud.clone()), "kubernetes".to_owned());
+    let planner = planner(&standby(names.clone(), cloud.clone()), None, "kubernetes".to_owned());
     let found = headings(|after| planner(of_services(after)).map(Result::unwrap)).await;
     assert_eq!(found, names.iter().map(|name| format!("a/{name}")).collect::<Vec<_>>());
     assert_eq!(usize::try_from(cloud.call_count(CallName::PlanLoadBalancer)).unwrap(), names.len());
@@ -123,7 +123,7 @@ async fn the_pages_of_a_standby_name_every_service_once_and_ask_for_each_once() 
 async fn one_plan_of_the_cluster_is_made_at_a_time() {
     let cloud = FakeCloud::new(FakeConfig::any_node());
     cloud.set_latency(CallName::PlanLoadBalancer, Duration::from_secs(5));
-    let planner = planner(&standby(["web".to_owned()], cloud), "kubernetes".to_owned());
+    let planner = planner(&standby(["web".to_owned()], cloud), None, "kubernetes".to_owned());
     let first = async { planner(of_services(None)).await.unwrap() };
     let others = async {
         let refusal = planner(of_services(None)).await;

@@ -52,9 +52,12 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
     let config = ManagerConfig {
         cloud: builder.cloud(providers, provider_flags),
         kube_api: builder.kube_api(NAME),
-        use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
+        // A token for another account is asked for with a POST.
+        use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS)
+            && !builder.read(&generic::DRY_RUN),
         leader_election: builder.leader_election(),
         leader_migration: None,
+        dry_run: builder.read(&generic::DRY_RUN),
         serving: builder.serving_if_any(&feature_gates),
         node_ipam: builder.node_ipam(),
         webhooks: builder.webhooks_if_any(&feature_gates),
@@ -192,6 +195,7 @@ impl OptionsBuilder {
                 cloud_config_secret: self.config_secret(),
                 reload: self.read(&provider_config::ENABLE_DYNAMIC_RELOADING),
                 cluster_name: self.read(&cloud::CLUSTER_NAME),
+                read_only: self.read(&generic::DRY_RUN),
                 flags: provider_flags,
             },
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),

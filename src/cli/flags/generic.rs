@@ -22,6 +22,9 @@ declare_flags! {
     CONTROLLER_START_INTERVAL: Duration = "controller-start-interval" "0s" "Pause between the starts of two controllers.";
     SHUTDOWN_GRACE_PERIOD: Duration = "shutdown-grace-period" "10s"
         "After SIGTERM or SIGINT, time for running steps to end before the lease is released.";
+    DRY_RUN: bool = "dry-run" "false"
+        "Shadow mode, for a manager beside the one that leads: campaigns for no lease, writes nothing to the cluster or the cloud, and \
+         reports what it would write (/reportz, cloud_controller_manager_planned_writes).";
     FEATURE_GATES: MapStringBool = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
     PROFILING: bool = "profiling" "true"
         "Whether /debug is served: PUT /debug/flags/v changes the verbosity of a running process.";

@@ -80,6 +80,22 @@ impl NodeLifecycleController {
         text + &more.unwrap_or_default()
     }
 
+    /// What a look at every Node that is due would lead to, decided on a copy of what is remembered.
+    pub(super) async fn look_at_due(&self) -> Vec<(Arc<Node>, NodeObservation, LifecycleAction)> {
+        let nodes = self.nodes.list();
+        let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
+        let mut due: Vec<_> = nodes.into_iter().filter(|node| is_due(node)).collect();
+        due.sort_by(|one, other| name(one).cmp(name(other)));
+        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
+        let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
+        let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
+        let decide = |(node, observation): (Arc<Node>, NodeObservation)| {
+            let action = tracker.observe(uid(&node), &observation, &uids, now, &self.config);
+            (node, observation, action)
+        };
+        due.into_iter().zip(seen).map(decide).collect()
+    }
+
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
         match action {
             LifecycleAction::Nothing => Ok(()),

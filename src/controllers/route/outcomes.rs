@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::plan::{NodeRoutePlan, RequiredRoute, RoutePlan};
 use crate::{
-    cloud_provider::{CloudError, CloudResult, Route, RouteOutcomes},
+    cloud_provider::{CloudError, CloudResult, PlannedWrite, Route, RouteOutcomes},
     node::well_known::CONDITION_NETWORK_UNAVAILABLE as NETWORK_UNAVAILABLE,
     runtime::{patch::ApiError, work_queue::ReconcileResult},
 };
@@ -78,7 +78,7 @@ impl RouteRetry {
         }
     }
 
-    fn reason(&self) -> &str {
+    pub(super) fn reason(&self) -> &str {
         match self {
             RouteRetry::BackOff(reason) | RouteRetry::After(_, reason) | RouteRetry::Later(reason) => reason,
         }
@@ -186,6 +186,19 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
     };
     let metadata = node.uid().map_or_else(|| json!({}), |uid| json!({"uid": uid}));
     Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
+}
+
+/// The conditions that are written when all of `plan` succeeds.
+pub(super) fn planned_conditions(plan: &RoutePlan, now: Timestamp) -> Vec<PlannedWrite> {
+    let (deleted, created) = (plan.changes.delete.iter().map(|_| Ok(())), plan.changes.create.iter().map(|_| Ok(())));
+    let outcomes = RouteOutcomes { deleted: deleted.collect(), created: created.collect() };
+    let patch = |(node, has_all): &(Arc<Node>, bool)| {
+        let (name, why) = (node.name_any(), if *has_all { "it has its routes" } else { "it has no routes" });
+        let body = condition_patch(node, *has_all, now)?;
+        let target = format!("/api/v1/nodes/{name}/status");
+        Some(PlannedWrite::patch("node", target, format!("condition {NETWORK_UNAVAILABLE}: {why}"), body))
+    };
+    evaluate(plan, &outcomes).node_results.iter().filter_map(patch).collect()
 }
 
 /// For messages about a node's condition.

@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::{
     config::RouteControllerConfig,
     events,
-    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
+    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome, planned_conditions},
     plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes},
+    cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes, WritePlan},
     controllers::{ControllerContext, ControllerStatus},
     node::pod_cidrs,
     runtime::{
@@ -121,6 +121,18 @@ impl RouteReconciler {
         let seen: HashMap<_, _> = looked.into_iter().map(known).collect();
         keep_routes_of_unlisted(plan, &seen);
         unsure
+    }
+
+    /// What [`Self::reconcile`] would write now.
+    pub(super) async fn forecast(&self) -> CloudResult<WritePlan> {
+        let cluster = &self.context.cluster_name;
+        let routes = self.routes.peek_routes(cluster).await?;
+        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan, usize::MAX).await } else { Vec::new() };
+        let mut writes = self.routes.forecast_routes(cluster, &plan.changes).await?;
+        writes.unread.extend(unsure.iter().map(|retry| retry.reason().to_owned()));
+        writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
+        Ok(writes)
     }
 
     /// What [`Self::reconcile`] would do to routes now. Of Nodes that the informer's selector hides only the first are read.

@@ -55,7 +55,7 @@ enum ServiceRoundResult {
 }
 
 /// The Service without the addresses in its status, which are those of somebody else.
-fn without_status(service: &Service) -> Arc<Service> {
+pub(super) fn without_status(service: &Service) -> Arc<Service> {
     Arc::new(Service { status: None, ..service.clone() })
 }
 

@@ -38,6 +38,7 @@ use super::{
     out_of_service,
     session::{Session, SessionDeps},
     session_proxy,
+    transport::ReadOnlyTransport,
 };
 use crate::{
     cloud_provider::{
@@ -158,7 +159,7 @@ impl AzureCloud {
         let inner = AzureCloudState {
             settings: config.clone(),
             environment,
-            transport,
+            transport: if config.read_only { Arc::new(ReadOnlyTransport(transport)) } else { transport },
             initial_config: first,
             session: Arc::default(),
             budget: Mutex::default(),

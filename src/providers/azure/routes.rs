@@ -31,12 +31,14 @@ use super::{
     planner::routes::{
         listing, names, next_hop,
         node_history::RouteNodeHistory,
-        plan::{DesiredRoute, RouteChange, RouteTableStep},
+        plan::{DesiredRoute, RouteChange, RouteTablePlan, RouteTableStep},
         settings::RouteSettings,
     },
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes},
+    cloud_provider::{
+        CloudError, CloudResult, PlannedWrite, Route, RouteChanges, RouteOutcomes, Routes, WritePlan, write_plan::PUT,
+    },
     metrics::Metrics,
     runtime::{
         clock::Clock,
@@ -179,6 +181,17 @@ impl AzureRoutes {
         history
     }
 
+    /// What the table would be, and the routes of which nobody knows where they lead.
+    async fn plan_table(&self, changes: &RouteChanges) -> CloudResult<(RouteTablePlan, Vec<RouteTableStep>)> {
+        let committer = self.committer()?;
+        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
+        let wanted = self.desired_routes(&creations).await;
+        let plan = committer.plan(&Self::table_changes(changes, &wanted)).await?;
+        let failed = creations.iter().zip(&wanted).filter_map(|(route, wanted)| Some((route, wanted.as_ref().err()?)));
+        let waits = failed.map(|(route, why)| RouteTableStep::Wait { name: Self::name_of(route), why: why.to_string() });
+        Ok((plan, waits.collect()))
+    }
+
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
         changes.delete.iter().for_each(|route| self.node_history().forget(&route.target_node, &route.destination_cidr));
@@ -239,14 +252,31 @@ impl Routes for AzureRoutes {
     }
 
     async fn plan_routes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        let committer = self.committer()?;
-        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
-        let wanted = self.desired_routes(&creations).await;
-        let mut plan = committer.plan(&Self::table_changes(changes, &wanted)).await?;
-        let failed = creations.iter().zip(&wanted).filter_map(|(route, wanted)| Some((route, wanted.as_ref().err()?)));
-        plan.steps
-            .extend(failed.map(|(route, why)| RouteTableStep::Wait { name: Self::name_of(route), why: why.to_string() }));
+        let (mut plan, failed) = self.plan_table(changes).await?;
+        plan.steps.extend(failed);
         Ok(plan.to_string())
+    }
+
+    async fn forecast_routes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        let (plan, failed) = self.plan_table(changes).await?;
+        let unread = failed.iter().map(ToString::to_string).collect();
+        let (waits, steps): (Vec<_>, Vec<_>) =
+            plan.steps.iter().partition(|step| matches!(step, RouteTableStep::Wait { .. }));
+        let refused = waits.iter().map(ToString::to_string).collect();
+        let leftover = steps.iter().all(|step| matches!(step, RouteTableStep::Delete(_)));
+        let before = self.committer()?.peek().await?;
+        let (reasons, json) = (steps.iter().map(ToString::to_string).collect(), |table| serde_json::to_value(table).ok());
+        let write = plan.document.as_ref().map(|document| PlannedWrite {
+            kind: "route_table",
+            method: PUT,
+            target: self.committer.as_ref().map(|committer| committer.table_id().as_str().to_owned()).unwrap_or_default(),
+            reasons,
+            subjects: Vec::new(),
+            leftover,
+            before: before.as_deref().and_then(json),
+            after: json(document),
+        });
+        Ok(WritePlan { writes: write.into_iter().collect(), refused, unread, ..WritePlan::default() })
     }
 }
 

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::cloud_provider::{
     CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LabelsRead, LoadBalancer,
-    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges, RouteOutcomes, Routes, SecondLook,
-    Zone, Zones,
+    LoadBalancerForecast, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges,
+    RouteOutcomes, Routes, SecondLook, ServiceDemand, WritePlan, Zone, Zones,
 };
 
 /// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
@@ -79,6 +79,9 @@ impl LoadBalancer for LoadBalancerProxy {
     }
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
+    }
+    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        self.load_balancers()?.forecast(cluster, demand).await
     }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
@@ -192,6 +195,9 @@ impl Routes for SessionProxy {
     }
     async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
         self.session()?.routes.plan_routes(cluster, changes).await
+    }
+    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        self.session()?.routes.forecast_routes(cluster, changes).await
     }
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         match self.session() {

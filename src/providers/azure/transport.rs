@@ -3,8 +3,11 @@
 //! What comes back is bounded, because whoever answers decides how long it is: a megabyte of gzip is a gigabyte of text. The bound
 //! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; without one it is that of a token.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::Method;
 
 /// Most bytes of an answer's body, after decompression: an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +36,25 @@ pub trait ArmTransport: Send + Sync {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 }
 
+/// How paths end at which the identity service gives tokens: the only requests of a process that only reads which are no `GET`. No
+/// path of ARM ends so.
+const TOKENS: [&str; 2] = ["/oauth2/token", "/oauth2/v2.0/token"];
+
+/// The same wire for a process that only reads (`--dry-run`, `plan`): nothing else leaves.
+pub struct ReadOnlyTransport(pub Arc<dyn ArmTransport>);
+
+#[async_trait]
+impl ArmTransport for ReadOnlyTransport {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        let (method, path) = (request.method(), request.uri().path());
+        let is_token = *method == Method::POST && TOKENS.iter().any(|end| path.ends_with(end));
+        if is_token || matches!(*method, Method::GET | Method::HEAD) {
+            return self.0.send(request).await;
+        }
+        Err(ArmTransportError::NotSent(format!("this process only reads (--dry-run or plan): {method} {path} was not sent")))
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmTransportError {
@@ -45,4 +67,41 @@ pub enum ArmTransportError {
     /// The request arrived; what came back is longer than any answer to it can be.
     #[error("the response exceeds {} bytes (decompressed); it may come from a proxy instead of Azure", .0.0)]
     TooLarge(MaxBodySize),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct CountingTransport(AtomicUsize);
+
+    #[async_trait]
+    impl ArmTransport for CountingTransport {
+        async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(http::Response::new(Bytes::new()))
+        }
+    }
+
+    #[tokio::test]
+    async fn only_reads_and_requests_for_tokens_leave() {
+        let wire = Arc::new(CountingTransport::default());
+        let transport = ReadOnlyTransport(Arc::<CountingTransport>::clone(&wire));
+        let arm = "https://management.azure.com/subscriptions/s/resourceGroups/g";
+        let send = async |method: Method, url: &str| {
+            let request = http::Request::builder().method(method).uri(url).body(Bytes::new()).unwrap();
+            transport.send(request).await
+        };
+        assert!(send(Method::GET, arm).await.is_ok());
+        assert!(send(Method::POST, "https://login.microsoftonline.com/t/oauth2/v2.0/token").await.is_ok());
+        for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE] {
+            let refused = send(method, arm).await.unwrap_err();
+            assert!(matches!(&refused, ArmTransportError::NotSent(why) if why.contains("only reads")), "{refused}");
+        }
+        assert!(send(Method::PUT, "https://management.azure.com/oauth2/token").await.is_err());
+        assert_eq!(wire.0.load(Ordering::SeqCst), 2);
+    }
 }

@@ -200,6 +200,14 @@ impl BackendPoolSyncer {
         PoolSyncMemory { orphans, scale_sets: self.model_writer.known_models() }
     }
 
+    /// Sees to it that the models of scale sets are known to [`BackendPoolSyncer::memory`], where machines are in any.
+    pub async fn look_at_models(&self, urgency: Urgency) -> ArmResult<()> {
+        if self.settings.vm_type == VmType::Standard {
+            return Ok(());
+        }
+        self.model_writer.look(&self.compute.with_urgency(urgency)).await
+    }
+
     /// After how long there is something to do at the latest, although no Node changes: as of the last [`BackendPoolSyncer::sync`].
     pub fn resync_after(&self) -> Option<Duration> {
         *self.lock_resync_after()

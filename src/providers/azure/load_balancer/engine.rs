@@ -7,6 +7,7 @@ mod admission;
 mod backend_pools;
 mod batch_commit;
 mod dry_run;
+mod forecast;
 mod load_balancers;
 mod newcomers;
 mod occupancy_metrics;
@@ -60,7 +61,10 @@ use crate::providers::azure::planner::load_balancer::{
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
+    cloud_provider::{
+        CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus,
+        ServiceDemand,
+    },
     metrics::Metrics,
     providers::azure::{
         arm::{ArmClient, Urgency},
@@ -434,6 +438,13 @@ impl LoadBalancer for AzureLoadBalancers {
 
     fn labels_read(&self) -> LabelsRead {
         cluster_watches::labels_read(&self.settings)
+    }
+
+    async fn forecast(&self, _: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        match self.unsupported() {
+            Some(problem) => Ok(forecast::refuse_all(demand, &problem)),
+            None => forecast::forecast(&self.pipeline.context, demand).await,
+        }
     }
 
     fn problem(&self) -> Option<String> {

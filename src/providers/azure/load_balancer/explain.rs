@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub use blame::{named_services, suspected_services, unprovisioned_public_ip};
-pub use codes::{ArmErrorEntry, CODES};
+pub use codes::{ArmErrorEntry, CODES, ErrorRecovery};
 pub use reference::reference_page;
 
 /// An error for people.

@@ -11,6 +11,7 @@ use super::table::{ObservedRouteTable, PodCidrLookup, RouteTableStore};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
+        arm::ResourceId,
         arm::batch::{
             batcher::Batcher,
             bisect::{BatchError, BisectLimits, Bisection, FailedPart},
@@ -40,6 +41,11 @@ pub(super) struct RouteCommitter {
 impl RouteCommitter {
     pub(super) fn new(table: RouteTableStore, cidrs_of: Box<PodCidrLookup>) -> Self {
         Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Quarantine::default() }
+    }
+
+    /// Which table.
+    pub(super) fn table_id(&self) -> &ResourceId {
+        self.table.id()
     }
 
     pub(super) fn status(&self) -> Value {

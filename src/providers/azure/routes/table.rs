@@ -62,6 +62,11 @@ impl RouteTableStore {
         Self { id, settings, arm, clock, cache, writes }
     }
 
+    /// Which table.
+    pub(super) fn id(&self) -> &ResourceId {
+        &self.id
+    }
+
     pub(super) fn status(&self) -> Value {
         let cache = self.cache();
         let known = cache.table.as_ref();

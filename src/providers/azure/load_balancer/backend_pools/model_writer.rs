@@ -93,6 +93,11 @@ impl ScaleSetModelWriter {
         usize::try_from(self.known(set)?.sku.as_ref()?.capacity?).ok()
     }
 
+    /// Sees to it that the models are known, as before a write.
+    pub(super) async fn look(&self, arm: &ArmClient) -> ArmResult<()> {
+        self.list(arm, self.ttl).await
+    }
+
     /// Lists the scale sets unless that was done within `age`.
     async fn list(&self, arm: &ArmClient, age: Duration) -> ArmResult<()> {
         let started = Instant::now();

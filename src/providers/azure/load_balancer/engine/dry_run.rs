@@ -11,7 +11,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
-use super::stage_context::StageContext;
+use super::stage_context::{StageContext, StageInput};
 use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
@@ -49,6 +49,16 @@ pub(super) async fn plan_requests(
     if let Some(more) = context.with_private_links(requests, &input, &network, Urgency::Change).await? {
         input = more;
     }
+    Ok(plan_on(context, &input, requests, hosts).await)
+}
+
+/// The same on what was read.
+pub(super) async fn plan_on(
+    context: &StageContext,
+    input: &StageInput,
+    requests: &[ServiceRequest],
+    hosts: &[Arc<Node>],
+) -> Plan {
     let all_nodes = context.service_index.nodes();
     // While a round is on, what it remembers is not at hand; then nobody leaves for want of a Node.
     let PoolSyncMemory { orphans, scale_sets } =
@@ -66,14 +76,14 @@ pub(super) async fn plan_requests(
         group: &context.inventory.settings().group,
         now: Instant::now(),
     };
-    Ok(plan(&PlanInput {
+    plan(&PlanInput {
         observed: &input.observed,
         requests,
         others: &input.others,
         memory: &context.service_index.memory(),
         pools: &pools,
         settings: &context.settings,
-    }))
+    })
 }
 
 /// What the inventory knows of the machines of Nodes and of those in pools.

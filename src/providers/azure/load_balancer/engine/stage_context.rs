@@ -165,6 +165,15 @@ impl StageContext {
         self.read(requests, &BTreeSet::new(), &[], urgency).await
     }
 
+    /// The same, and a second look for those who go, had an address and are found on no load balancer.
+    pub(super) async fn peek_twice(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
+        let input = self.peek(requests, urgency).await?;
+        match self.lost_documents(requests, &input.observed) {
+            more if more.is_empty() => Ok(input),
+            more => self.read(requests, &more, &[], urgency).await,
+        }
+    }
+
     /// The same before something is written.
     pub(super) async fn load(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
         self.load_with(requests, &BTreeSet::new(), urgency).await
@@ -174,16 +183,22 @@ impl StageContext {
     /// names that it may have parts at.
     pub(super) async fn load_first(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
         let input = self.load(requests, urgency).await?;
-        let lost: Vec<ServiceRequest> =
-            requests.iter().filter(|request| is_lost(request, &input.observed)).cloned().collect();
-        if lost.is_empty() {
-            return Ok(input);
+        match self.lost_documents(requests, &input.observed) {
+            more if more.is_empty() => Ok(input),
+            more => self.load_with(requests, &more, urgency).await,
         }
-        let (load_balancers, public_ips) = expected::under_other_settings(&lost, &input.observed.vm_sets, &self.settings);
-        let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
-        let more = load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect();
+    }
+
+    /// Where parts may be of those who go, had an address and are found on no load balancer. When there are any, the list is read anew.
+    fn lost_documents(&self, requests: &[ServiceRequest], observed: &ObservedNetwork) -> BTreeSet<ExpectedDocument> {
+        let lost: Vec<ServiceRequest> = requests.iter().filter(|request| is_lost(request, observed)).cloned().collect();
+        if lost.is_empty() {
+            return BTreeSet::new();
+        }
+        let (load_balancers, public_ips) = expected::under_other_settings(&lost, &observed.vm_sets, &self.settings);
         self.observer.invalidate(NetworkCacheKey::LoadBalancers);
-        self.load_with(requests, &more, urgency).await
+        let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
+        load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect()
     }
 
     async fn load_with(

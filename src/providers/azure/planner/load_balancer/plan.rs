@@ -13,6 +13,7 @@ pub mod pools;
 pub mod print;
 pub mod rules;
 pub mod waiting;
+pub mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,0 +1,98 @@
+//! The command `explain`: what an error code, an annotation, a metric or an event means, and what to do about it.
+//!
+//! In: a name, and the tables that the reference pages are made of. Out: text and an exit code: 0 when the name is known, 1 when not, with
+//! names that look like it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{
+    events_reference,
+    process::{fail, print},
+};
+use crate::{
+    cli::ExplainOptions,
+    cloud_provider::{Registry, registry::ReferenceTopic},
+    metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
+};
+
+/// How alike a name has to be to be suggested, and how many are.
+const ALIKE: f64 = 0.82;
+const SUGGESTIONS: usize = 3;
+/// How much less alike than the best one the others may be.
+const SPREAD: f64 = 0.03;
+
+pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
+    let topics = topics(registry);
+    let found = find(&topics, &options.name);
+    if found.is_empty() {
+        let alike = suggestions(&topics, &options.name);
+        let more = if alike.is_empty() { String::new() } else { format!("; did you mean {}?", alike.join(", ")) };
+        return fail(&format!("nothing is known of {:?}{more}", options.name));
+    }
+    let text = if options.json { format!("{:#}", json!(found)) } else { text(&found) };
+    print(&text, ExitCode::SUCCESS)
+}
+
+fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
+    let events = events_reference::rows().map(ReferenceTopic::event);
+    let metrics = CoreMetrics::TABLE.iter().copied().chain(registry.metrics());
+    events.chain(metrics.map(|row| metric(&row))).chain(registry.topics()).collect()
+}
+
+fn metric(row: &Metric) -> ReferenceTopic {
+    let kind = match row.kind {
+        MetricKind::Counter => "Counter",
+        MetricKind::Gauge => "Gauge",
+        MetricKind::Histogram(_) => "Histogram",
+    };
+    let labels = if row.labels.is_empty() { "none".to_owned() } else { row.labels.join(", ") };
+    let lines = vec![row.help.to_owned(), format!("{kind}; labels: {labels}")];
+    ReferenceTopic { kind: "metric", names: vec![row.name.to_owned()], lines }
+}
+
+fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic> {
+    let wanted = name.to_lowercase();
+    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| known.to_lowercase() == wanted);
+    topics.iter().filter(is_named).collect()
+}
+
+fn suggestions(topics: &[ReferenceTopic], name: &str) -> Vec<String> {
+    let wanted = name.to_lowercase();
+    let alike = |known: &str| {
+        let known = known.to_lowercase();
+        if known.contains(&wanted) { 1.0 } else { strsim::jaro_winkler(&known, &wanted) }
+    };
+    let names = topics.iter().flat_map(|topic| &topic.names).map(|known| (alike(known), known));
+    let mut near: Vec<_> = names.filter(|(score, _)| *score >= ALIKE).collect();
+    near.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
+    near.dedup_by_key(|(_, name)| name.as_str());
+    let best = near.first().map_or(0.0, |(score, _)| *score);
+    near.retain(|(score, _)| *score >= best - SPREAD);
+    near.into_iter().take(SUGGESTIONS).map(|(_, name)| name.clone()).collect()
+}
+
+fn text(found: &[&ReferenceTopic]) -> String {
+    let of_topic = |topic: &&ReferenceTopic| {
+        let lines: String = topic.lines.iter().map(|line| format!("  {line}\n")).collect();
+        format!("{} ({})\n{lines}", topic.names.first().map(String::as_str).unwrap_or_default(), topic.kind)
+    };
+    found.iter().map(of_topic).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_and_mistakes_are_helped() {
+        let topics = topics(&Registry::new());
+        let found = find(&topics, "WORKQUEUE_DEPTH");
+        assert_eq!(text(&found).lines().next(), Some("workqueue_depth (metric)"));
+        assert!(text(&found).contains("Gauge; labels: name"));
+        assert_eq!(find(&topics, "NodeDeletionDelayed").len(), 1);
+        assert!(find(&topics, "nonsense").is_empty() && suggestions(&topics, "nonsense").is_empty());
+        assert_eq!(suggestions(&topics, "NodeDeletionDelay"), ["NodeDeletionDelayed"]);
+    }
+}

@@ -1,0 +1,149 @@
+//! The command `plan`: what a manager with this configuration would write to the cluster now, whoever runs it.
+//!
+//! In: the daemon's flags, and what to print. Out: the plan on stdout and an exit code: 0 when nothing would be written, 2 when something
+//! would, 1 when something could not be read. It needs the rights to read the cluster and the cloud, and sends nothing that writes.
+
+use std::time::Duration;
+
+use super::{
+    cluster_plan::{ClusterPlan, plan_cluster},
+    print,
+    report::ReportTracker,
+};
+use crate::{
+    app::{
+        manager::{self, ManagerDeps, ManagerStartError},
+        manager_state::ManagerState,
+    },
+    cli::PlanOptions,
+    cloud_provider::start::ProviderReadiness,
+    runtime::shutdown::Shutdown,
+};
+
+/// Longest wait for the cluster's objects and the cloud.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long tasks in the background may take to end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What `plan` prints and how it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanOutcome {
+    /// For stdout.
+    pub text: String,
+    /// 0, 1 or 2.
+    pub code: u8,
+}
+
+/// Makes one plan and prints it.
+pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> Result<PlanOutcome, ManagerStartError> {
+    let clock = parts.clock;
+    let made = cluster_plan(parts, options.service.as_deref()).await?;
+    Ok(match made {
+        Ok(plan) => printed(plan, options, clock.wall()),
+        Err(problem) => PlanOutcome { text: format!("no plan: {problem}\n"), code: 1 },
+    })
+}
+
+/// Makes one plan: for the cluster, or for one Service. Or why there is none: nothing is known then.
+pub async fn cluster_plan(
+    parts: ManagerDeps,
+    service: Option<&str>,
+) -> Result<Result<ClusterPlan, String>, ManagerStartError> {
+    let background = Shutdown::new();
+    let watched = manager::watch_only(parts, &background).await?;
+    let made = match tokio::time::timeout(PATIENCE, watched.ready_or_failed()).await {
+        Ok(Ok(())) => watched.plan_for(service).await,
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => Err(watched.missing()),
+    };
+    background.begin();
+    background.drain(DRAIN).await;
+    Ok(made)
+}
+
+fn printed(plan: ClusterPlan, options: &PlanOptions, now: jiff::Timestamp) -> PlanOutcome {
+    let code = match (plan.is_complete(), plan.has_changes()) {
+        (false, _) => 1,
+        (true, true) => 2,
+        (true, false) => 0,
+    };
+    let text = match (options.report, options.json) {
+        (true, json) => {
+            let mut tracker = ReportTracker::default();
+            tracker.observe(plan, now);
+            let report = tracker.report(now);
+            report.map(|report| if json { format!("{:#}\n", report.json) } else { report.text }).unwrap_or_default()
+        }
+        (false, true) => format!("{:#}\n", plan.json_with(options.diff)),
+        (false, false) => print::text(&plan, options.diff),
+    };
+    PlanOutcome { text, code }
+}
+
+impl ManagerState {
+    async fn plan_for(&self, service: Option<&str>) -> Result<ClusterPlan, String> {
+        let Some(key) = service else { return Ok(plan_cluster(self).await) };
+        if !self.has_service(key) {
+            return Err(format!("there is no Service {key}"));
+        }
+        Ok(plan_cluster(self).await.of_service(key))
+    }
+
+    /// Resolves when everything is there that a plan is made from.
+    pub(in crate::app) async fn ready_to_plan(&self) {
+        self.nodes.synced().await;
+        if let Some(services) = &self.services {
+            services.synced().await;
+        }
+        let mut provider = self.provider_ready.clone();
+        let _ = provider.wait_for(|state| matches!(state, Some(Ok(())))).await;
+    }
+
+    /// The same, or why the first try has failed.
+    async fn ready_or_failed(&self) -> Result<(), String> {
+        let mut provider = self.provider_ready.clone();
+        let provider = async move {
+            let told = provider.wait_for(|state: &ProviderReadiness| state.is_some()).await;
+            match told.as_deref() {
+                Ok(Some(Err(reason))) => Err(format!("cannot use the cloud: {reason}")),
+                _ => Ok(()),
+            }
+        };
+        let refused = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                if let Some(problem) = self.watch_problem() {
+                    return problem;
+                }
+            }
+        };
+        tokio::select! {
+            problem = refused => Err(problem),
+            ready = async { provider.await?; self.ready_to_plan().await; Ok(()) } => ready,
+        }
+    }
+
+    /// Why the cluster's objects cannot be listed.
+    fn watch_problem(&self) -> Option<String> {
+        let services = self.services.as_ref().map(|services| ("Services", services.status()));
+        let all = [Some(("Nodes", self.nodes.status())), services];
+        let failed =
+            all.into_iter().flatten().find_map(|(what, status)| Some((what, status.error.filter(|_| !status.synced)?)));
+        failed.map(|(what, error)| format!("cannot list the {what} of the cluster: {error}"))
+    }
+
+    /// What did not come in time.
+    fn missing(&self) -> String {
+        match self.watch_problem() {
+            Some(problem) => problem,
+            None => format!("the cluster's objects and the cloud's machines were not there within {PATIENCE:?}"),
+        }
+    }
+
+    fn has_service(&self, key: &str) -> bool {
+        let Some((namespace, name)) = key.split_once('/') else { return false };
+        let key = crate::runtime::store::ObjectKey::namespaced(namespace, name);
+        self.services.as_ref().is_some_and(|services| services.get(&key).is_some())
+    }
+}

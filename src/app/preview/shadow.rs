@@ -1,0 +1,72 @@
+//! The work of a shadow manager: plans again and again, and tells what differs.
+//!
+//! In: what the process watches. Out: a report for `/reportz`, the gauge `cloud_controller_manager_planned_writes`, a line in the log for
+//! everything that appears in the plan or goes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    super::manager_state::ManagerState,
+    cluster_plan::{ClusterPlan, plan_cluster},
+    report::{ReadinessReport, ReportTracker},
+};
+use crate::{metrics::Metrics, runtime::clock::Clock};
+
+/// Time between two plans: caches of the cloud's documents are about as old.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Kinds that the gauge has from the start.
+const KINDS: [&str; 8] =
+    ["load_balancer", "public_ip", "security_group", "backend_pool", "route_table", "service", "node", "unread"];
+
+/// Shared by the loop and the page.
+pub(in crate::app) struct ShadowReports {
+    tracker: Mutex<ReportTracker>,
+    clock: Clock,
+}
+
+impl ShadowReports {
+    pub(in crate::app) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { tracker: Mutex::default(), clock })
+    }
+
+    /// `None`: no plan has been made yet.
+    pub(in crate::app) fn report(&self) -> Option<ReadinessReport> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner).report(self.clock.wall())
+    }
+
+    fn observe(&self, plan: ClusterPlan) {
+        let changes = self.tracker.lock().unwrap_or_else(PoisonError::into_inner).observe(plan, self.clock.wall());
+        changes.appeared.iter().for_each(|line| tracing::info!(%line, "new in the plan of what would be written"));
+        changes.gone.iter().for_each(|line| tracing::info!(%line, "no longer in the plan of what would be written"));
+    }
+}
+
+/// Plans until the task is dropped.
+pub(in crate::app) async fn run(watched: Arc<ManagerState>, reports: Arc<ShadowReports>, metrics: Arc<Metrics>) {
+    tracing::warn!("shadow mode (--dry-run): nothing is written and no lease is campaigned for");
+    watched.ready_to_plan().await;
+    loop {
+        let plan = plan_cluster(&watched).await;
+        export(&plan, &metrics);
+        reports.observe(plan);
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+fn export(plan: &ClusterPlan, metrics: &Metrics) {
+    let mut counts: BTreeMap<&str, u32> = KINDS.into_iter().chain(["leftovers"]).map(|kind| (kind, 0)).collect();
+    for write in plan.writes() {
+        *counts.entry(write.kind).or_default() += 1;
+        *counts.entry("leftovers").or_default() += u32::from(write.leftover);
+    }
+    counts.insert("unread", u32::try_from(plan.unread().count()).unwrap_or(u32::MAX));
+    metrics.planned_writes.reset();
+    for (kind, count) in counts {
+        metrics.planned_writes.with_label_values(&[kind]).set(f64::from(count));
+    }
+}

@@ -1,0 +1,28 @@
+//! `explain`: which name to explain. In: the words after `explain`. Out: an [`ExplainOptions`].
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::plan::{output, wants_json};
+
+/// Name of the subcommand.
+pub(super) const NAME: &str = "explain";
+
+const SUBJECT: &str = "name";
+
+/// What to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainOptions {
+    pub name: String,
+    /// `-o json`.
+    pub json: bool,
+}
+
+pub(super) fn command() -> Command {
+    let about = "Explains an error code, an annotation, a metric or an event, and says what to do";
+    Command::new(NAME).about(about).arg(Arg::new(SUBJECT).value_name("NAME").required(true)).arg(output())
+}
+
+pub(super) fn parse(matches: &ArgMatches) -> ExplainOptions {
+    let name = matches.get_one::<String>(SUBJECT).cloned().unwrap_or_default();
+    ExplainOptions { name, json: wants_json(matches) }
+}

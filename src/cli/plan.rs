@@ -1,0 +1,122 @@
+//! `plan`: what a manager with these flags would write, and how to print it.
+//!
+//! In: the words after `plan`: the daemon's own flags and a few more. Out: a [`PlanOptions`]. A manager made of it only reads.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::{
+    arguments::{self, FlagArguments},
+    config::{self, ManagerConfig},
+    flags::{FlagTable, generic},
+    usage_errors::{UsageError, UsageErrors},
+};
+
+/// Name of the subcommand.
+pub(super) const NAME: &str = "plan";
+
+const SERVICE: &str = "service";
+const ALL: &str = "all";
+const OUTPUT: &str = "output";
+const DIFF: &str = "diff";
+const REPORT: &str = "report";
+
+/// What to plan, and how to print it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanOptions {
+    /// The manager whose writes are planned.
+    pub manager: ManagerConfig,
+    /// Only this Service, `namespace/name`; `None`: the cluster.
+    pub service: Option<String>,
+    /// `-o json`.
+    pub json: bool,
+    /// Documents before and after.
+    pub diff: bool,
+    /// Whether a manager could take over, instead of the plan.
+    pub report: bool,
+}
+
+pub(super) fn command(table: &FlagTable) -> Command {
+    let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    let command = Command::new(NAME)
+        .about("Prints what a manager with these flags would write, and writes nothing: 0 nothing, 2 changes, 1 incomplete")
+        .args_override_self(true)
+        .disable_version_flag(true)
+        .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME").conflicts_with(ALL).help("Only this Service"))
+        .arg(switch(ALL, "The whole cluster, as without the name of a Service"))
+        .arg(switch(DIFF, "Show what changes in each document"))
+        .arg(switch(REPORT, "Say whether a manager could take over without writing"))
+        .arg(output());
+    arguments::add_flags(command, table)
+}
+
+/// `-o text|json`.
+pub(super) fn output() -> Arg {
+    let formats = ["text", "json"];
+    Arg::new(OUTPUT).short('o').long(OUTPUT).value_name("FORMAT").value_parser(formats).default_value("text").help("Format")
+}
+
+/// Whether `-o json` was given.
+pub(super) fn wants_json(matches: &ArgMatches) -> bool {
+    matches.get_one::<String>(OUTPUT).is_some_and(|format| format == "json")
+}
+
+/// Reads the subcommand's words.
+pub(super) fn parse(
+    matches: &ArgMatches,
+    table: &FlagTable,
+    providers: &[&str],
+    mut mistakes: UsageErrors,
+) -> Result<PlanOptions, UsageError> {
+    let service = matches.get_one::<String>(SERVICE).cloned();
+    if let Some(wrong) = service.as_deref().filter(|key| !is_key(key)) {
+        mistakes.add(format!("invalid Service {wrong:?}: want NAMESPACE/NAME"));
+    }
+    let mut arguments = FlagArguments::new(matches, table.all());
+    arguments.apply_default_provider(providers);
+    arguments.set(&generic::DRY_RUN.spec, "true");
+    mistakes.add_invalid_values(&arguments);
+    let (json, diff, report) = (wants_json(matches), matches.get_flag(DIFF), matches.get_flag(REPORT));
+    let built = config::build(arguments, table, providers);
+    mistakes.finish(built.map(|manager| PlanOptions { manager, service, json, diff, report }))
+}
+
+fn is_key(key: &str) -> bool {
+    let parts: Vec<&str> = key.split('/').collect();
+    parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{CliCommand, parse as parse_words};
+
+    fn read(line: &str) -> Result<PlanOptions, String> {
+        match parse_words(line.split(' ').map(OsString::from), &["azure"], &[]) {
+            Ok(CliCommand::Plan(options)) => Ok(*options),
+            Ok(other) => panic!("{line}: {other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_plan_takes_the_daemons_flags_and_only_reads() {
+        let options = read("ccm plan --all --cluster_name=c --cloud-config a_b -o json --diff").unwrap();
+        assert!(options.json && options.diff && !options.report && options.service.is_none());
+        let manager = options.manager;
+        assert!(manager.dry_run && manager.cloud.config.read_only && !manager.use_service_account_credentials);
+        assert_eq!(manager.cloud.config.cluster_name, "c");
+        assert_eq!(read("ccm plan default/web").unwrap().service.as_deref(), Some("default/web"));
+        assert!(read("ccm plan --dry-run=false --use-service-account-credentials").unwrap().manager.dry_run);
+        for (line, told) in [
+            ("ccm plan web", "want NAMESPACE/NAME"),
+            ("ccm plan a/b/c", "want NAMESPACE/NAME"),
+            ("ccm plan --cloud-provider=other", "want one of azure"),
+            ("ccm plan --nonsense", "unknown flag --nonsense"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A shadow manager beside one that writes, for an hour: it sends nothing, and what it reports is so.
+
+use std::{sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, ManagerOutcome},
+    runtime::{leader_election::Leadership, shutdown::Shutdown},
+    sandbox::{api_server::ApiServer, azure::Class},
+};
+use k8s_openapi::api::core::v1::Service;
+
+use crate::{
+    corpus::case,
+    forecast::{config_after, planned},
+    manager::{Manager, parts},
+    replay::Subject,
+    stage::Stage,
+};
+
+const SHADOW: &str = "the-shadow";
+
+/// Clients whose requests can be told from those of the manager that writes.
+struct Marked(ApiServer);
+
+impl ClientSource for Marked {
+    fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(SHADOW))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("")
+    }
+}
+
+fn azure_writes(stage: &Stage) -> usize {
+    stage.azure().count(|request| matches!(request.class, Class::Write | Class::Delete))
+}
+
+/// Requests of the shadow to the API server, and how many of them change something.
+fn shadow_requests(stage: &Stage) -> (usize, usize) {
+    let all: Vec<_> = stage.server.requests().into_iter().filter(|request| request.user_agent.contains(SHADOW)).collect();
+    let reads = |verb: &str| matches!(verb, "get" | "list" | "watch");
+    (all.len(), all.iter().filter(|request| !reads(request.verb.as_str())).count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_beside_a_live_writer_writes_nothing_and_reports_what_is_left() {
+    let case = case("azure-lb/takeover-50");
+    let last = case.steps.len() - 1;
+    let stage = Stage::after(case, last);
+    let config = config_after(&stage, case, last);
+    let writer = Manager.start(&stage, &config, &case.flags).await;
+    stage.settled().await;
+    let mut flags = case.flags.clone();
+    flags.push("--dry-run".to_owned());
+    let (mut shadow, _files) = parts(&stage, &config, &flags);
+    shadow.clients = Arc::new(Marked(stage.server.clone()));
+    let (metrics, stop) = (Arc::clone(&shadow.metrics), Shutdown::new());
+    let until = stop.clone();
+    let running = tokio::spawn(async move { manager::run(shadow, &until).await });
+    let before = azure_writes(&stage);
+    // The writer has work all the time: a Service comes or goes every five minutes.
+    for round in 0..12 {
+        let key = format!("svc{:02}-int", 4);
+        stage.server.update_with("default", &key, |service: &mut Service| {
+            let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
+            ports.into_iter().flatten().take(1).for_each(|port| port.port = 8_000 + round);
+        });
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert_eq!(shadow_requests(&stage).1, 0, "the shadow wrote to the API server");
+    }
+    assert!(azure_writes(&stage) > before, "the writer had nothing to do");
+    assert!(shadow_requests(&stage).0 > 2, "the shadow looked at nothing");
+    let gauge = |kind: &str| metrics.planned_writes.with_label_values(&[kind]).get();
+    for kind in ["load_balancer", "security_group", "public_ip", "service", "node", "unread"] {
+        assert!(gauge(kind).abs() < f64::EPSILON, "{kind}: {}", gauge(kind));
+    }
+    writer.stop().await;
+    // Nobody writes any more: whatever is written from now on, the shadow has written.
+    let alone = azure_writes(&stage);
+    stage.server.update_with("default", "svc04-int", |service: &mut Service| {
+        let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
+        ports.into_iter().flatten().take(1).for_each(|port| port.port = 9_999);
+    });
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((azure_writes(&stage), shadow_requests(&stage).1), (alone, 0));
+    assert!(gauge("load_balancer") >= 1.0, "the change of the Service is in the plan");
+    stop.begin();
+    assert_eq!(running.await.unwrap().unwrap(), ManagerOutcome::Stopped);
+    stage.azure().clear_requests();
+    stage.server.clear_requests();
+    assert!(planned(&stage, &config, &case.flags).await.has_changes());
+}
