@@ -59,7 +59,7 @@ fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
 fn labels(disk: &ManagedDisk) -> BTreeMap<String, String> {
     let region = disk.location.to_lowercase();
     let zone = disk.zones.first().map(|zone| (ZONE.to_owned(), format!("{region}-{zone}")));
-    zone.into_iter().chain([(REGION.to_owned(), region.clone())]).collect()
+    zone.into_iter().chain([(REGION.to_owned(), region)]).collect()
 }
 
 #[cfg(test)]
