@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// State that health checks and the status page read.
-pub(super) struct ManagerState {
+pub(crate) struct ManagerState {
     pub(super) leadership: Leadership,
     pub(super) election: Option<LeaderElectionHealth>,
     pub(super) nodes: InformerStore<Node>,

@@ -9,6 +9,7 @@ use crate::source::{ModulePath, Sources};
 /// Parts of the azure provider, and those that each may name.
 const AZURE: &[(&str, &[&str])] = &[
     ("local", &["auth", "metadata", "provider"]),
+    ("topics", &["load_balancer", "planner"]),
     (
         "check",
         &[
@@ -42,7 +43,6 @@ const AZURE: &[(&str, &[&str])] = &[
     ("node", &[]),
     ("operation_metrics", &["metrics"]),
     ("metrics", &[]),
-    ("topics", &["load_balancer", "planner"]),
     ("transport", &[]),
 ];
 
