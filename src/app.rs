@@ -17,6 +17,7 @@ mod informer_watchdog;
 pub mod manager;
 mod manager_state;
 mod node_manager;
+pub mod plan_command;
 pub mod preview;
 mod process;
 mod start_error;
@@ -93,7 +94,7 @@ fn plan(registry: &Registry, mut options: PlanOptions) -> ExitCode {
     };
     let planned = on_runtime(async |stop| {
         let parts = parts(registry, options.manager.clone(), log, &stop).await?;
-        Ok::<_, AppError>(preview::command::plan(parts, &options).await?)
+        Ok::<_, AppError>(plan_command::plan(parts, &options).await?)
     });
     match planned {
         Ok(Ok(outcome)) => print(&outcome.text, ExitCode::from(outcome.code)),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{
-    events_reference,
+    events_reference::rows,
     process::{fail, print},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
 }
 
 fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
-    let events = events_reference::rows().map(ReferenceTopic::event);
+    let events = rows().map(ReferenceTopic::event);
     let metrics = CoreMetrics::TABLE.iter().copied().chain(registry.metrics());
     events.chain(metrics.map(|row| metric(&row))).chain(registry.topics()).collect()
 }

@@ -37,7 +37,7 @@ impl MigrationState {
 }
 
 /// State that health checks and the status page read.
-pub(super) struct ManagerState {
+pub(crate) struct ManagerState {
     pub(super) leadership: Leadership,
     /// The second lease, when controllers run under it.
     pub(super) migration: Option<MigrationState>,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cloud_controller_manager::{
-    app::preview::{
-        ClusterPlan,
-        command::{cluster_plan, plan},
+    app::{
+        plan_command::{cluster_plan, plan},
+        preview::ClusterPlan,
     },
     cli::PlanOptions,
     sandbox::azure::Class,

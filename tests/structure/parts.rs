@@ -10,6 +10,7 @@ use crate::source::{ModulePath, Sources};
 const AZURE: &[(&str, &[&str])] = &[
     ("acr", &["auth", "config", "provider", "transport"]),
     ("local", &["auth", "metadata", "provider"]),
+    ("topics", &["load_balancer", "planner"]),
     (
         "check",
         &[
@@ -74,7 +75,6 @@ const AZURE: &[(&str, &[&str])] = &[
     ("node", &[]),
     ("operation_metrics", &["metrics"]),
     ("metrics", &[]),
-    ("topics", &["load_balancer", "planner"]),
     ("transport", &[]),
 ];
 

@@ -97,7 +97,7 @@ impl ClusterPlan {
 }
 
 /// Plans for the whole cluster.
-pub(in crate::app) async fn plan_cluster(watched: &ManagerState) -> ClusterPlan {
+pub(crate) async fn plan_cluster(watched: &ManagerState) -> ClusterPlan {
     let mut plan = ClusterPlan::default();
     for (names, heading) in PARTS {
         match watched.controllers.iter().find(|(known, _)| *known == names) {

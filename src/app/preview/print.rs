@@ -7,7 +7,7 @@ use super::{cluster_plan::ClusterPlan, document_diff::differences};
 use crate::cloud_provider::WritePlan;
 
 /// Everything, part by part, and a last line that counts.
-pub(super) fn text(plan: &ClusterPlan, with_documents: bool) -> String {
+pub(crate) fn text(plan: &ClusterPlan, with_documents: bool) -> String {
     let mut text = String::new();
     if !plan.is_complete() {
         text += "INCOMPLETE: this could not be read, and may hide changes:\n";
@@ -38,7 +38,7 @@ fn section(part: &WritePlan, with_documents: bool) -> String {
 }
 
 /// One line: how many requests, how many of them only remove leftovers, what is not known.
-pub(super) fn summary(plan: &ClusterPlan) -> String {
+pub(crate) fn summary(plan: &ClusterPlan) -> String {
     let leftovers = plan.writes().filter(|write| write.leftover).count();
     let (writes, unread) = (plan.writes().count() - leftovers, plan.unread().count());
     let later: usize = plan.plans().map(|part| part.later.len()).sum();

@@ -24,18 +24,18 @@ const KINDS: [&str; 8] =
     ["load_balancer", "public_ip", "security_group", "backend_pool", "route_table", "service", "node", "unread"];
 
 /// Shared by the loop and the page.
-pub(in crate::app) struct ShadowReports {
+pub(crate) struct ShadowReports {
     tracker: Mutex<ReportTracker>,
     clock: Clock,
 }
 
 impl ShadowReports {
-    pub(in crate::app) fn new(clock: Clock) -> Arc<Self> {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self { tracker: Mutex::default(), clock })
     }
 
     /// `None`: no plan has been made yet.
-    pub(in crate::app) fn report(&self) -> Option<ReadinessReport> {
+    pub(crate) fn report(&self) -> Option<ReadinessReport> {
         self.tracker.lock().unwrap_or_else(PoisonError::into_inner).report(self.clock.wall())
     }
 
@@ -47,7 +47,7 @@ impl ShadowReports {
 }
 
 /// Plans until the task is dropped.
-pub(in crate::app) async fn run(watched: Arc<ManagerState>, reports: Arc<ShadowReports>, metrics: Arc<Metrics>) {
+pub(crate) async fn run(watched: Arc<ManagerState>, reports: Arc<ShadowReports>, metrics: Arc<Metrics>) {
     tracing::warn!("shadow mode (--dry-run): nothing is written and no lease is campaigned for");
     watched.ready_to_plan().await;
     loop {

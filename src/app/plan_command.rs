@@ -6,19 +6,15 @@
 use std::time::Duration;
 
 use super::{
-    cluster_plan::{ClusterPlan, plan_cluster},
-    print,
-    report::ReportTracker,
-};
-use crate::{
-    app::{
-        manager::{self, ManagerDeps, ManagerStartError},
-        manager_state::ManagerState,
+    manager::{self, ManagerDeps, ManagerStartError},
+    manager_state::ManagerState,
+    preview::{
+        cluster_plan::{ClusterPlan, plan_cluster},
+        print,
+        report::ReportTracker,
     },
-    cli::PlanOptions,
-    cloud_provider::start::ProviderReadiness,
-    runtime::shutdown::Shutdown,
 };
+use crate::{cli::PlanOptions, cloud_provider::start::ProviderReadiness, runtime::shutdown::Shutdown};
 
 /// Longest wait for the cluster's objects and the cloud.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -91,7 +87,7 @@ impl ManagerState {
     }
 
     /// Resolves when everything is there that a plan is made from.
-    pub(in crate::app) async fn ready_to_plan(&self) {
+    pub(crate) async fn ready_to_plan(&self) {
         self.nodes.synced().await;
         if let Some(services) = &self.services {
             services.synced().await;
