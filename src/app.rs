@@ -3,9 +3,11 @@
 //! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for bad input, a
 //! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
 
+mod build_metrics;
 mod check_config;
 mod client_source;
 mod clients;
+mod controller_runs;
 mod dry_run;
 pub mod election;
 mod events_reference;

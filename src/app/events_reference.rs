@@ -3,7 +3,7 @@
 //! In: every table of events, with the source component that records them. Out: `docs/reference/events.md`, which
 //! `tests/reference_docs.rs` compares with the file.
 
-use super::manager::COMPONENT;
+use super::manager_state::COMPONENT;
 use crate::{
     cli::controllers::{NODE, NODE_IPAM, NODE_LIFECYCLE, ROUTE, SERVICE},
     controllers::{node, node_ipam, node_lifecycle, route, service},

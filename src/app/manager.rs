@@ -3,34 +3,32 @@
 //! In: [`ManagerDeps`] – everything that differs between the binary, the demo and a test. Out: how it ended ([`ManagerOutcome`]). What runs on every
 //! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::Either};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinHandle,
-};
+use tokio::sync::{mpsc, watch};
 
-pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
+    build_metrics::{publish_build_info, publish_feature_gates},
     client_source::ReadOnlyClients,
+    controller_runs::{ControllerStart, drain, run_controllers},
     dry_run,
     election::{self, ElectionContext, ElectionHost, PendingElection, PreparedElection},
     health, informer_watchdog,
-    manager_state::{ManagerState, MigrationState},
+    manager_state::{COMPONENT, ManagerState, MigrationState},
     preview::shadow::{self, ShadowReports},
     status,
     webhooks::{self, RunningWebhooks},
     wiring::{self, ControllerLeases},
 };
+pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use crate::{
-    cli::{config::ManagerConfig, feature_gates, platform},
+    cli::config::ManagerConfig,
     cloud_provider::{
         CloudProvider, ProviderContext, metered,
         start::{ProviderReadiness, initialize},
     },
     controllers::{
-        Controller, Informers,
+        Informers,
         leader_migration::{ControllerLease, LeaderMigration},
         names::{self, ControllerNames, SERVICE},
         service::{prune_endpoint_slice, prune_service},
@@ -46,9 +44,6 @@ use crate::{
     },
     serving::{self, HealthEndpointSet, ServingDeps as ServingParts},
 };
-
-/// Source component of the manager's own events, and its user agent's last part.
-pub const COMPONENT: &str = "cloud-controller-manager";
 
 /// EndpointSlices of one page of a list: each has up to 100 endpoints, most of which goes right after it is decoded.
 const SLICES_IN_PAGE: u32 = 100;
@@ -296,16 +291,6 @@ fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, b
     });
 }
 
-/// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
-/// leader begins, and two must not write.
-async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
-    if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
-        tracing::warn!(?limit, "running reconciles did not finish in time; the next leader will finish them");
-        controllers.abort();
-        let _ = controllers.await;
-    }
-}
-
 /// An informer that begins when the provider needs it, unless no controller could use what it sees.
 fn on_demand_informer<K>(
     informer: Informer<K>,
@@ -323,23 +308,6 @@ where
 /// itself. Upstream: `pkg/provider/azure.go`, `Initialize`.
 fn provider_client(clients: &dyn ClientSource, provider: &str) -> Result<kube::Client, kube::Error> {
     clients.controller(&format!("{provider}-cloud-provider"), &Leadership::unopposed())
-}
-
-/// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
-fn publish_feature_gates(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
-    for gate in feature_gates::TABLE {
-        let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
-        metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
-    }
-}
-
-/// Upstream: `k8s.io/component-base/metrics/version.go`.
-fn publish_build_info(version: &str, metrics: &Metrics) {
-    let mut numbers = version.trim_start_matches('v').split('.');
-    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let platform = platform();
-    let labels = [major, minor, version, "", "", "", "", "rustc", &platform];
-    metrics.build_info.with_label_values(&labels).set(1.0);
 }
 
 /// What health checks and pages show.
@@ -407,101 +375,10 @@ fn controller_leases(
     ControllerLeases { main: main.leadership.clone(), migration: enabled.map(|migration| (migration, second)) }
 }
 
-/// What controllers are started with.
-#[derive(Clone)]
-struct ControllerStart {
-    interval: Duration,
-    provider_ready: watch::Receiver<ProviderReadiness>,
-    metrics: Arc<Metrics>,
-    work: Shutdown,
-}
-
-/// Runs the controllers of each lease while this replica holds it, until the work is to end. Returns early only when a controller ended
-/// by itself, which none should.
-async fn run_controllers(watched: Arc<ManagerState>, start: ControllerStart) {
-    let migrates = |names: &ControllerNames| watched.migration.as_ref().is_some_and(|own| own.has(names));
-    let (second, main): (Vec<_>, Vec<_>) = watched.controllers.iter().cloned().partition(|(names, _)| migrates(names));
-    let work = start.work.clone();
-    let main = std::pin::pin!(run_under(watched.leadership.clone(), main, Arc::clone(&watched), start.clone()));
-    let second = async {
-        match &watched.migration {
-            Some(own) => run_under(own.leadership.clone(), second, Arc::clone(&watched), start).await,
-            None => work.begun().await,
-        }
-    };
-    match futures::future::select(main, std::pin::pin!(second)).await {
-        Either::Left((_, second)) if work.has_begun() => second.await,
-        Either::Right((_, main)) if work.has_begun() => main.await,
-        Either::Left(_) | Either::Right(_) => {}
-    }
-}
-
-/// Waits until this replica leads and everything it reads is there, then runs these controllers.
-async fn run_under(
-    leadership: Leadership,
-    controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
-    watched: Arc<ManagerState>,
-    start: ControllerStart,
-) {
-    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, work } = start;
-    let ready = async {
-        leadership.acquired().await;
-        watched.nodes.synced().await;
-        if let Some(services) = &watched.services {
-            services.synced().await;
-        }
-        provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
-    };
-    tokio::select! {
-        () = work.begun() => return,
-        ready = ready => if !ready { return },
-    }
-    let mut running = tokio::task::JoinSet::new();
-    for (position, (names, controller)) in controllers.iter().enumerate() {
-        let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
-        running.spawn(supervise(*names, Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
-    }
-    while let Some(ended) = running.join_next().await {
-        if ended.is_ok_and(|orderly| orderly) {
-            continue;
-        }
-        return;
-    }
-    work.begun().await;
-}
-
-/// Runs one controller; answers whether it ended because it was told to.
-async fn supervise(
-    names: ControllerNames,
-    controller: Arc<dyn Controller>,
-    pause: Duration,
-    metrics: Arc<Metrics>,
-    work: Shutdown,
-) -> bool {
-    tokio::select! {
-        () = tokio::time::sleep(pause) => {}
-        () = work.begun() => return true,
-    }
-    let name = names.canonical;
-    tracing::info!(controller = name, "started");
-    let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, names.metric]);
-    gauge.set(1.0);
-    let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
-    gauge.set(0.0);
-    let orderly = ended.is_ok() && work.has_begun();
-    if !orderly {
-        tracing::error!(controller = name, "ended unexpectedly; exiting so that another replica takes over");
-    }
-    orderly
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cli::value::{FlagValue, MapStringBool},
-        providers::fake::{FakeCloud, FakeConfig},
-    };
+    use crate::providers::fake::{FakeCloud, FakeConfig};
 
     /// Remembers who asked for an account's client.
     #[derive(Default)]
@@ -547,57 +424,5 @@ mod tests {
         background.begin();
         let asked = accounts.0.lock().unwrap();
         assert!(asked.iter().any(|account| account == "fake-cloud-provider"), "{asked:?}");
-    }
-
-    #[test]
-    fn the_build_is_shown() {
-        let metrics = Metrics::new().unwrap();
-        publish_build_info("v1.30.2", &metrics);
-        let page = metrics.render().unwrap();
-        let line = page.lines().find(|line| line.starts_with("kubernetes_build_info{")).unwrap();
-        assert!(line.contains(r#"major="1",minor="30""#) && line.contains(r#"git_version="v1.30.2""#), "{line}");
-        assert!(line.ends_with(" 1"), "{line}");
-    }
-
-    /// Tells when it is dropped.
-    struct Step(Arc<std::sync::atomic::AtomicBool>);
-
-    impl Drop for Step {
-        fn drop(&mut self) {
-            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn steps_that_outlast_the_grace_period_are_dropped_before_the_lease_is_released() {
-        let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let step = Step(Arc::clone(&dropped));
-        let mut controllers = tokio::spawn(async move {
-            let _step = step;
-            std::future::pending().await
-        });
-        let started = tokio::time::Instant::now();
-        drain(&mut controllers, Duration::from_secs(10)).await;
-        assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
-        assert_eq!(started.elapsed().as_secs(), 10);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_steps_run() {
-        let mut controllers = tokio::spawn(tokio::time::sleep(Duration::from_secs(1)));
-        let started = tokio::time::Instant::now();
-        drain(&mut controllers, Duration::from_secs(10)).await;
-        assert_eq!(started.elapsed().as_secs(), 1);
-    }
-
-    #[test]
-    fn every_feature_gate_is_a_metric() {
-        let metrics = Metrics::new().unwrap();
-        let given = MapStringBool::parse("ComponentFlagz=false").unwrap();
-        publish_feature_gates(&feature_gates::resolve(&given).gates, &metrics);
-        let text = metrics.render().unwrap();
-        assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
-        assert!(text.contains("kubernetes_feature_enabled{name=\"ConsistentListFromCache\",stage=\"\"} 1"), "{text}");
-        assert!(text.contains("kubernetes_feature_enabled{name=\"AllAlpha\",stage=\"ALPHA\"} 0"), "{text}");
     }
 }

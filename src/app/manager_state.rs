@@ -22,6 +22,9 @@ use crate::{
     },
 };
 
+/// Source component of the manager's own events, and its user agent's last part.
+pub(super) const COMPONENT: &str = "cloud-controller-manager";
+
 /// The second lease of leader migration.
 pub(super) struct MigrationState {
     pub(super) migration: LeaderMigration,

@@ -3,10 +3,11 @@
 //! In: `--cloud-config` or a Secret. Out: [`AzureCloud`]. A part that is asked before there is a session says so; afterwards every
 //! call works on the session of its moment.
 
+mod first_config;
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    path::Path,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -19,15 +20,13 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use self::first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry};
 use super::{
     NAME,
     admission::{DiskLabeler, ServiceValidator},
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
-    config::{
-        self, AzureConfig, ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource, ConfigTexts, EnvironmentOverrides,
-        LoadedConfig,
-    },
+    config::{self, AzureConfig, ConfigLoader, ConfigSecretRef, ConfigSource, EnvironmentOverrides},
     gauges::ProviderGauges,
     load_balancer::{
         cluster_watches::ClusterWatches,
@@ -334,36 +333,6 @@ pub(super) fn source(settings: &ProviderConfig) -> ConfigSource {
     let secret = settings.cloud_config_secret.clone();
     let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
     ConfigSource { file: settings.cloud_config.clone(), secret }
-}
-
-/// A list of load balancers without one of the cluster's name fits no cluster of that name.
-fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
-    let missing = config::missing_cluster_entry(config, &settings.cluster_name);
-    missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))
-}
-
-fn load_to_cloud_error(error: &ConfigLoadError) -> CloudError {
-    match error {
-        ConfigLoadError::Unavailable(_) => CloudError::failed(error.to_string()),
-        ConfigLoadError::Unusable(_) | ConfigLoadError::Invalid(_) => CloudError::invalid(error.to_string()),
-    }
-}
-
-fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> CloudResult<AzureConfig> {
-    let invalid = |problem: String| CloudError::invalid(format!("--cloud-config {}: {problem}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
-    let texts = ConfigTexts { file: Some(text), secret: None };
-    let loaded = config::merge(&texts, &EnvironmentOverrides::of(environment.clone()), false);
-    let loaded = loaded.map_err(|findings| invalid(ConfigLoadError::Invalid(findings).to_string()))?;
-    Ok(log_findings(loaded))
-}
-
-/// The configuration, after what is strange about it has been told.
-fn log_findings(loaded: LoadedConfig) -> AzureConfig {
-    for finding in &loaded.findings {
-        tracing::warn!(%finding, "provider configuration warning");
-    }
-    loaded.config
 }
 
 #[async_trait]

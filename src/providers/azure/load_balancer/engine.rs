@@ -21,10 +21,7 @@ mod security_group;
 mod shared_write;
 mod stage_context;
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
@@ -62,8 +59,7 @@ use crate::providers::azure::planner::load_balancer::{
 };
 use crate::{
     cloud_provider::{
-        CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus,
-        ServiceDemand,
+        CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, ServiceDemand,
     },
     metrics::Metrics,
     providers::azure::{
@@ -331,7 +327,7 @@ impl AzureLoadBalancers {
         if addresses.is_empty() {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
         }
-        Ok(ingress(&addresses))
+        Ok(forecast::ingress(&addresses))
     }
 
     /// There is a load balancer as long as the documents or the Service's status tell of one: then the rest is taken away as well.
@@ -344,7 +340,7 @@ impl AzureLoadBalancers {
         let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
         let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
-            return Ok(Some(ingress(addresses)));
+            return Ok(Some(forecast::ingress(addresses)));
         }
         let plan = plan_network(
             &look.observed,
@@ -356,7 +352,7 @@ impl AzureLoadBalancers {
         if !has_something {
             self.pipeline.context.public_ip_attempts().remove(&spec.identity);
         }
-        Ok(has_something.then(|| ingress(&spec.status_addresses)))
+        Ok(has_something.then(|| forecast::ingress(&spec.status_addresses)))
     }
 
     async fn load_for_service(&self, service: &Service) -> CloudResult<StageInput> {
@@ -371,11 +367,6 @@ impl AzureLoadBalancers {
         }
         Ok(look)
     }
-}
-
-fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
-    let entry = |address: &IpAddr| LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() };
-    LoadBalancerStatus { ingress: Some(addresses.iter().map(entry).collect()) }
 }
 
 #[async_trait]

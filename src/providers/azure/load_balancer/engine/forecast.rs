@@ -141,7 +141,8 @@ fn statuses(
     wanted.filter(is_known).map(of).filter(|(_, status)| status.ingress.is_some()).collect()
 }
 
-fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
+/// As the status of a Service has it.
+pub(super) fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
     let entry = |address: &IpAddr| LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() };
     LoadBalancerStatus { ingress: (!addresses.is_empty()).then(|| addresses.iter().map(entry).collect()) }
 }

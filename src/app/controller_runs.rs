@@ -1,0 +1,151 @@
+//! The controllers of a manager while it leads: started lease by lease, supervised, drained.
+//!
+//! In: what the process watches, and what the controllers are started with. Out: the end of one that should not end, or of all when the work is
+//! to end.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::Either};
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::manager_state::{COMPONENT, ManagerState};
+use crate::{
+    cloud_provider::start::ProviderReadiness,
+    controllers::{Controller, names::ControllerNames},
+    metrics::Metrics,
+    runtime::{leader_election::Leadership, shutdown::Shutdown},
+};
+
+/// What controllers are started with.
+#[derive(Clone)]
+pub(super) struct ControllerStart {
+    pub(super) interval: Duration,
+    pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) work: Shutdown,
+}
+
+/// Runs the controllers of each lease while this replica holds it, until the work is to end. Returns early only when a controller ended
+/// by itself, which none should.
+pub(super) async fn run_controllers(watched: Arc<ManagerState>, start: ControllerStart) {
+    let migrates = |names: &ControllerNames| watched.migration.as_ref().is_some_and(|own| own.has(names));
+    let (second, main): (Vec<_>, Vec<_>) = watched.controllers.iter().cloned().partition(|(names, _)| migrates(names));
+    let work = start.work.clone();
+    let main = std::pin::pin!(run_under(watched.leadership.clone(), main, Arc::clone(&watched), start.clone()));
+    let second = async {
+        match &watched.migration {
+            Some(own) => run_under(own.leadership.clone(), second, Arc::clone(&watched), start).await,
+            None => work.begun().await,
+        }
+    };
+    match futures::future::select(main, std::pin::pin!(second)).await {
+        Either::Left((_, second)) if work.has_begun() => second.await,
+        Either::Right((_, main)) if work.has_begun() => main.await,
+        Either::Left(_) | Either::Right(_) => {}
+    }
+}
+
+/// Waits until this replica leads and everything it reads is there, then runs these controllers.
+async fn run_under(
+    leadership: Leadership,
+    controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
+    watched: Arc<ManagerState>,
+    start: ControllerStart,
+) {
+    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, work } = start;
+    let ready = async {
+        leadership.acquired().await;
+        watched.nodes.synced().await;
+        if let Some(services) = &watched.services {
+            services.synced().await;
+        }
+        provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
+    };
+    tokio::select! {
+        () = work.begun() => return,
+        ready = ready => if !ready { return },
+    }
+    let mut running = tokio::task::JoinSet::new();
+    for (position, (names, controller)) in controllers.iter().enumerate() {
+        let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
+        running.spawn(supervise(*names, Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
+    }
+    while let Some(ended) = running.join_next().await {
+        if ended.is_ok_and(|orderly| orderly) {
+            continue;
+        }
+        return;
+    }
+    work.begun().await;
+}
+
+/// Runs one controller; answers whether it ended because it was told to.
+async fn supervise(
+    names: ControllerNames,
+    controller: Arc<dyn Controller>,
+    pause: Duration,
+    metrics: Arc<Metrics>,
+    work: Shutdown,
+) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = work.begun() => return true,
+    }
+    let name = names.canonical;
+    tracing::info!(controller = name, "started");
+    let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, names.metric]);
+    gauge.set(1.0);
+    let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
+    gauge.set(0.0);
+    let orderly = ended.is_ok() && work.has_begun();
+    if !orderly {
+        tracing::error!(controller = name, "ended unexpectedly; exiting so that another replica takes over");
+    }
+    orderly
+}
+
+/// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
+/// leader begins, and two must not write.
+pub(super) async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
+    if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
+        tracing::warn!(?limit, "running reconciles did not finish in time; the next leader will finish them");
+        controllers.abort();
+        let _ = controllers.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tells when it is dropped.
+    struct Step(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Drop for Step {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_that_outlast_the_grace_period_are_dropped_before_the_lease_is_released() {
+        let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let step = Step(Arc::clone(&dropped));
+        let mut controllers = tokio::spawn(async move {
+            let _step = step;
+            std::future::pending().await
+        });
+        let started = tokio::time::Instant::now();
+        drain(&mut controllers, Duration::from_secs(10)).await;
+        assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!(started.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_the_steps_run() {
+        let mut controllers = tokio::spawn(tokio::time::sleep(Duration::from_secs(1)));
+        let started = tokio::time::Instant::now();
+        drain(&mut controllers, Duration::from_secs(10)).await;
+        assert_eq!(started.elapsed().as_secs(), 1);
+    }
+}

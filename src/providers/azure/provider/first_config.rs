@@ -1,0 +1,38 @@
+//! The configuration that a provider starts with. In: the file of `--cloud-config`. Out: the configuration, or an error that names the file.
+
+use std::{collections::BTreeMap, path::Path};
+
+use crate::{
+    cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
+    providers::azure::config::{self, AzureConfig, ConfigLoadError, ConfigTexts, EnvironmentOverrides, LoadedConfig},
+};
+
+/// A list of load balancers without one of the cluster's name fits no cluster of that name.
+pub(super) fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
+    let missing = config::missing_cluster_entry(config, &settings.cluster_name);
+    missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))
+}
+
+pub(super) fn load_to_cloud_error(error: &ConfigLoadError) -> CloudError {
+    match error {
+        ConfigLoadError::Unavailable(_) => CloudError::failed(error.to_string()),
+        ConfigLoadError::Unusable(_) | ConfigLoadError::Invalid(_) => CloudError::invalid(error.to_string()),
+    }
+}
+
+pub(super) fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> CloudResult<AzureConfig> {
+    let invalid = |problem: String| CloudError::invalid(format!("--cloud-config {}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
+    let texts = ConfigTexts { file: Some(text), secret: None };
+    let loaded = config::merge(&texts, &EnvironmentOverrides::of(environment.clone()), false);
+    let loaded = loaded.map_err(|findings| invalid(ConfigLoadError::Invalid(findings).to_string()))?;
+    Ok(log_findings(loaded))
+}
+
+/// The configuration, after what is strange about it has been told.
+pub(super) fn log_findings(loaded: LoadedConfig) -> AzureConfig {
+    for finding in &loaded.findings {
+        tracing::warn!(%finding, "provider configuration warning");
+    }
+    loaded.config
+}
