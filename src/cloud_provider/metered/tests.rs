@@ -55,6 +55,9 @@ impl CloudProvider for Probe {
         self.note("health", ());
         Err("unwell".to_owned())
     }
+    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
+        self.note("webhooks", Vec::new())
+    }
     fn observe(&self) {
         self.note("observe", ());
     }
@@ -200,6 +203,9 @@ impl LoadBalancer for Probe {
     fn max_in_flight(&self) -> Option<usize> {
         self.note("max_in_flight", Some(7))
     }
+    async fn forecast(&self, _: &str, _: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+        self.answer("forecast", LoadBalancerForecast::default()).await
+    }
     fn problem(&self) -> Option<String> {
         self.note("problem", Some("no".to_owned()))
     }
@@ -231,6 +237,9 @@ impl Routes for Probe {
     async fn plan_routes(&self, _: &str, _: &RouteChanges) -> CloudResult<String> {
         self.answer("plan_routes", "the plan".into()).await
     }
+    async fn forecast_routes(&self, _: &str, _: &RouteChanges) -> CloudResult<WritePlan> {
+        self.answer("forecast_routes", WritePlan::default()).await
+    }
 }
 
 #[async_trait]
@@ -255,7 +264,7 @@ const WRITES: [&str; 8] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 18] = [
+const ACCESSORS: [&str; 19] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -273,6 +282,7 @@ const ACCESSORS: [&str; 18] = [
     "provider_name",
     "routes",
     "status",
+    "webhooks",
     "zones",
 ];
 
@@ -356,7 +366,9 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("sync_hosts", balancer.sync_hosts("", &nodes).await));
     calls.push(("ensure_load_balancer_deleted", balancer.ensure_load_balancer_deleted("", &service).await));
     calls.push(("plan_load_balancer", balancer.plan_load_balancer("", &service, &nodes).await.map(drop)));
+    calls.push(("forecast", balancer.forecast("", &ServiceDemand::default()).await.map(drop)));
     let routes = cloud.routes().unwrap();
+    calls.push(("forecast_routes", routes.forecast_routes("", &changes()).await.map(drop)));
     calls.push(("list_routes", routes.list_routes("").await.map(drop)));
     calls.push(("create_route", routes.create_route("", "", &Route::default()).await));
     calls.push(("delete_route", routes.delete_route("", &Route::default()).await));
@@ -397,6 +409,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     cloud.observe();
+    assert!(cloud.webhooks().is_empty());
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.labels_read().service.len(), 1);
