@@ -164,7 +164,7 @@ fn checked(fields: &str, flags: &[&str]) -> (i32, Vec<String>) {
 #[test]
 fn check_config_finds_what_refuses_services_and_routes() {
     const SEVERAL: &str = r#", "loadBalancerBackendPoolConfigurationType": "nodeIP", "multipleStandardLoadBalancerConfigurations":
-        [{"name": "a", "primaryVMSet": "b"}]"#;
+        [{"name": "kubernetes", "primaryVMSet": "b"}]"#;
     const GATEWAY: &str = r#", "serviceGatewayEnabled": true, "loadBalancerSku": "service",
         "loadBalancerBackendPoolConfigurationType": "podIP""#;
     const NAMES: &str = r#", "routeTableName": "rt", "securityGroupName": "nsg""#;
@@ -172,7 +172,7 @@ fn check_config_finds_what_refuses_services_and_routes() {
         (NAMES, &[]),
         (r#", "securityGroupName": "nsg""#, &["routeTableName"]),
         (r#", "routeTableName": "rt""#, &["securityGroupName"]),
-        (&format!("{NAMES}{SEVERAL}"), &["multipleStandardLoadBalancerConfigurations"]),
+        (&format!("{NAMES}{SEVERAL}"), &[]),
         (
             &format!("{NAMES}{GATEWAY}"),
             &["serviceGatewayEnabled", "loadBalancerBackendPoolConfigurationType", "loadBalancerSku"],

@@ -15,7 +15,8 @@ const FLAGS: [&str; 4] = [
     "docs/reference/acr-credential-provider.md",
 ];
 /// Flags of subcommands that no page lists, and of the demo.
-const OTHER_FLAGS: [&str; 5] = ["--online", "--strict", "--help", "--version", "--exit-when-ready"];
+const OTHER_FLAGS: [&str; 10] =
+    ["--online", "--strict", "--help", "--version", "--exit-when-ready", "--all", "--diff", "--report", "--output", "--url"];
 const PROGRAM: &str = "cloud-controller-manager";
 
 pub(crate) fn problems(block: &Block) -> Vec<String> {

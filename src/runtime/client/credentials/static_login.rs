@@ -10,7 +10,7 @@ use kube::config::{AuthInfo, AuthProviderConfig};
 use secrecy::ExposeSecret;
 
 /// `None`: there is none. The error names no secret.
-pub(in crate::runtime::client) fn authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, String> {
+pub(crate) fn authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, String> {
     let text = match (&user.auth_provider, &user.username, &user.password, &user.token) {
         (Some(provider), ..) => format!("Bearer {}", provided_token(provider)?),
         (None, Some(name), Some(password), _) => {
