@@ -1,0 +1,53 @@
+//! The page `/`: the status of this replica for people with a browser.
+//!
+//! In: the value of `/statusz` and the results of `/readyz`. Out: one HTML document that needs nothing else: no script, no image, no
+//! second request, so that it can be saved and sent. Pure, and bounded whatever the value holds.
+
+mod facts;
+mod html;
+mod sections;
+
+use serde_json::Value;
+
+use self::html::HtmlPage;
+use super::super::health::ProbeResult;
+
+/// The only style sheet. Its hash stands in both policies.
+const STYLE: &str = include_str!("overview/style.css");
+
+/// What the document itself allows, for the copy on a disk.
+macro_rules! document_policy {
+    () => {
+        "default-src 'none'; style-src 'sha256-/xo4nVsLIRZ018hWMLZb7GzULlmIyhoLd9EmLJOVKko='; base-uri 'none'; form-action 'none'"
+    };
+}
+
+/// What the answer allows a browser to do.
+pub(super) const POLICY: &str = concat!(document_policy!(), "; frame-ancestors 'none'");
+
+/// What the page shows.
+pub(super) struct OverviewInput<'a> {
+    pub(super) status: &'a Value,
+    pub(super) readiness: &'a [ProbeResult],
+    /// Whether the caller may know why a check fails.
+    pub(super) show_reasons: bool,
+    /// Whether there is `/planz`.
+    pub(super) has_plan: bool,
+}
+
+/// The whole document.
+pub(super) fn render(input: &OverviewInput<'_>) -> String {
+    let mut page = HtmlPage::new();
+    page.markup("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"")
+        .markup(document_policy!())
+        .markup("\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>cloud-controller-manager</title>")
+        .markup("<link rel=\"icon\" href=\"data:,\"><style>")
+        .markup(STYLE)
+        .markup("</style></head><body>");
+    sections::all(&mut page, input);
+    page.markup("</body></html>\n");
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests;
