@@ -64,6 +64,7 @@ pub(crate) async fn planned(scope: DryRunScope) -> Result<String, DryRunError> {
     let service = match scope {
         DryRunScope::Service(service) => service,
         DryRunScope::Cluster { kind, after } => return Ok(format!("all {kind:?} {after:?}")),
+        DryRunScope::Report { json } => return Ok(format!("report, json: {json}")),
     };
     match service.as_str() {
         "default/web" => Ok("put a load balancer\nput a rule\n".to_owned()),

@@ -108,6 +108,7 @@ const OURS: &[(&str, &str)] = &[
     ("cloud-provider", "azure"),
     ("concurrent-node-syncs", "64"),
     ("concurrent-service-syncs", "0"),
+    ("dry-run", "false"),
     ("enable-node-controller", "true"),
     ("node-deletion-grace-period", "30s"),
     ("node-deletion-max-count", "10"),
