@@ -103,7 +103,7 @@ const CONTENT: &[(&str, &str)] = &[
     ("document.title", "cloud-controller-manager"),
     ("document.querySelector('h1 small').textContent", "v0.1.0"),
     ("document.querySelectorAll('.tiles li')[0].textContent", "Leaderthis replica"),
-    ("document.querySelectorAll('.tiles li')[1].textContent", "Readyno: 1 of 1 checks fail"),
+    ("document.querySelectorAll('.tiles li')[1].textContent", "Readyno: 1 of 2 checks fail"),
     ("document.querySelectorAll('.tiles li')[2].textContent", "Services that wait501"),
     ("String(document.querySelectorAll('#services ~ table tbody tr').length)", "500"),
     ("document.querySelector('#services ~ p').textContent", "1 more are not shown; all values has them."),
@@ -177,8 +177,9 @@ async fn the_picture_in_the_documentation() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let mut status = busy(8);
         status["controllers"][0]["unsettled"].as_array_mut().unwrap().pop();
+        status["controllers"][0]["facts"]["load balancers: Failed"] = json!("8");
         let (mut browser, _, shutdown) = opened(status).await;
-        browser.resize(900, 1100).await;
+        browser.resize(760, 600).await;
         let picture: ByteString = serde_json::from_value(json!(browser.picture().await)).unwrap();
         std::fs::write(file, picture.0).unwrap();
         shutdown.begin();

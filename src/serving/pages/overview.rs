@@ -41,7 +41,7 @@ pub(super) fn render(input: &OverviewInput<'_>) -> String {
     page.markup("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"")
         .markup(document_policy!())
         .markup("\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>cloud-controller-manager</title>")
-        .markup("<link rel=\"icon\" href=\"data:,\"><style>")
+        .markup("<style>")
         .markup(STYLE)
         .markup("</style></head><body>");
     sections::all(&mut page, input);

@@ -146,7 +146,7 @@ fn of_check(name: &str, error: &str) -> &'static str {
             "Check that the API server answers and that the service account may list and watch this kind (rbac.yaml)."
         }
         _ if name.starts_with("leaderElection") => "The election hangs: the liveness probe restarts this replica.",
-        "cloud-provider" => "Run `check-config --online` with the same configuration; it names what is wrong.",
+        "cloud-provider" => "Run check-config --online with the same configuration; it names what is wrong.",
         _ => remedy(error),
     }
 }
@@ -157,10 +157,10 @@ const REMEDIES: &[(&[&str], &str)] = &[
         &["throttl", "toomanyrequests", " 429"],
         "Nothing: the program waits as long as the cloud asks. Compare the request budget below.",
     ),
-    (&["quota", "limitreached", "exceeded"], "Raise the quota, or delete what is not needed."),
+    (&["quota", "limitreached"], "Raise the quota, or delete what is not needed."),
     (
         &["forbidden", "authorizationfailed", "not authorized", " 403", " 401"],
-        "Grant the missing right; `check-config --online` names it.",
+        "Grant the missing right; check-config --online names it.",
     ),
     (&["timed out", "timeout", "connect", "dns", "unreachable"], "Check the network between this replica and the cloud."),
     (&["not found", "notfound", " 404"], "Create what is missing, or correct its name."),
@@ -169,9 +169,10 @@ const REMEDIES: &[(&[&str], &str)] = &[
 fn remedy(error: &str) -> &'static str {
     let error = error.to_lowercase();
     let row = REMEDIES.iter().find(|(words, _)| words.iter().any(|word| error.contains(word)));
-    row.map_or("It is tried again. The events of the object and the log of the leader have the details.", |(_, remedy)| {
-        remedy
-    })
+    row.map_or(
+        "It is tried again. The command explain tells what a code means; events and log have the details.",
+        |(_, remedy)| remedy,
+    )
 }
 
 fn balancers(status: &Value) -> &Value {
