@@ -7,10 +7,8 @@ mod facts;
 mod html;
 mod sections;
 
-use serde_json::Value;
-
+pub(super) use self::facts::OverviewInput;
 use self::html::HtmlPage;
-use super::super::health::ProbeResult;
 
 /// The only style sheet. Its hash stands in both policies.
 const STYLE: &str = include_str!("overview/style.css");
@@ -18,22 +16,12 @@ const STYLE: &str = include_str!("overview/style.css");
 /// What the document itself allows, for the copy on a disk.
 macro_rules! document_policy {
     () => {
-        "default-src 'none'; style-src 'sha256-/xo4nVsLIRZ018hWMLZb7GzULlmIyhoLd9EmLJOVKko='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-NTIypiSjFA602MYwypvbjvGrYSXXLn0zpjcoTb/NZqE='; base-uri 'none'; form-action 'none'"
     };
 }
 
 /// What the answer allows a browser to do.
 pub(super) const POLICY: &str = concat!(document_policy!(), "; frame-ancestors 'none'");
-
-/// What the page shows.
-pub(super) struct OverviewInput<'a> {
-    pub(super) status: &'a Value,
-    pub(super) readiness: &'a [ProbeResult],
-    /// Whether the caller may know why a check fails.
-    pub(super) show_reasons: bool,
-    /// Whether there is `/planz`.
-    pub(super) has_plan: bool,
-}
 
 /// The whole document.
 pub(super) fn render(input: &OverviewInput<'_>) -> String {

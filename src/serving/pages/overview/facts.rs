@@ -8,6 +8,16 @@ use serde_json::Value;
 
 use super::super::super::health::ProbeResult;
 
+/// What the page shows.
+pub(crate) struct OverviewInput<'a> {
+    pub(crate) status: &'a Value,
+    pub(crate) readiness: &'a [ProbeResult],
+    /// Whether the caller may know why a check fails.
+    pub(crate) show_reasons: bool,
+    /// Whether there is `/planz`.
+    pub(crate) has_plan: bool,
+}
+
 /// A key that a controller has not settled, or a Service that the provider has not.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct WaitingKey<'a> {

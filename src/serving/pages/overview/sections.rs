@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    OverviewInput,
-    facts::{self, ReportedProblem, WaitingKey, items, scalar, text},
+    facts::{self, OverviewInput, ReportedProblem, WaitingKey, items, scalar, text},
     html::{HtmlPage, percent_encoded},
 };
 

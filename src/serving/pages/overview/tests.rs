@@ -1,8 +1,8 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use k8s_openapi::ByteString;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{super::super::health::ProbeResult, *};
 
 fn probe(name: &str, error: Option<&str>) -> ProbeResult {
     ProbeResult { name: name.to_owned(), result: Some(error.map_or(Ok(()), |error| Err(error.to_owned()))) }
