@@ -16,7 +16,7 @@ STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-ma
 
 # What the tests call besides cargo, each provided once by its script.
 TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PROMTOOL="$$(.ci/promtool)" && KUBECTL="$$(.ci/kubectl)" && \
-	export KUBEBUILDER_ASSETS HELM_PYTHON PROMTOOL KUBECTL
+	CHROMIUM="$$(.ci/chromium)" && export KUBEBUILDER_ASSETS HELM_PYTHON PROMTOOL KUBECTL CHROMIUM
 
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600

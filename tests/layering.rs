@@ -139,6 +139,10 @@ const PURE_FILES: &[&str] = &[
     "src/runtime/token_bucket.rs",
     "src/runtime/work_queue.rs",
     "src/serving/connection_table.rs",
+    "src/serving/pages/overview.rs",
+    "src/serving/pages/overview/facts.rs",
+    "src/serving/pages/overview/html.rs",
+    "src/serving/pages/overview/sections.rs",
     "src/serving/request_validation.rs",
 ];
 

@@ -59,6 +59,7 @@ const SIX_REFUSALS: Duration = Duration::from_secs(240);
 const PAGES: &[&str] = &[
     "/metrics",
     "/statusz",
+    "/",
     "/configz",
     "/flagz",
     "/healthz?verbose",

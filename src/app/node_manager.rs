@@ -134,6 +134,7 @@ fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
 
 fn status(manager: &NodeManager) -> Value {
     json!({
+        "version": crate::cli::VERSION,
         "informers": {"nodes": super::status::informer(&manager.watch_status(), 1)},
         "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider_status()},
         "controllers": [super::status::controller("cloud-node-manager", manager.status())],

@@ -12,6 +12,7 @@ pub(super) fn value(watched: &ManagerState) -> Value {
     let controllers: Vec<Value> =
         watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();
     json!({
+        "version": crate::cli::VERSION,
         "leading": watched.leadership.is_leading(),
         "leaderMigration": watched.migration.as_ref().map(|own| migration(own, watched)),
         "informers": {

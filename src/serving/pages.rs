@@ -1,9 +1,10 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
 //! In: requests that carry their peer. Out: answers, after a look at the form of every request, then authentication and
-//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`,
+//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/`, `/statusz`,
 //! `/flagz`, `/planz` and `/reportz`.
 
+mod overview;
 mod text;
 
 use std::{sync::Arc, time::Duration};
@@ -14,7 +15,10 @@ use axum::{
     extract::{Path, Query, Request, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
-        header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
+        header::{
+            ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+            X_CONTENT_TYPE_OPTIONS,
+        },
         request::Parts as Head,
     },
     middleware::{Next, from_fn, from_fn_with_state},
@@ -40,6 +44,8 @@ use super::{
     text::truncate,
 };
 
+/// Whoever may read this page may read `/`, which shows the same.
+const STATUS_PATH: &str = "/statusz";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const CONFIGZ_KEY: &str = "cloudcontrollermanager.config.k8s.io";
 const WHICH_SERVICE: &str = "say which Service: /planz?service=NAMESPACE/NAME\n";
@@ -88,7 +94,7 @@ pub(super) fn router(
         pages = pages.route("/flagz", get(flagz));
     }
     if config.statusz {
-        pages = pages.route("/statusz", get(statusz));
+        pages = pages.route(STATUS_PATH, get(statusz)).route("/", get(overview_page));
     }
     if let Some(planner) = app.deps.planner.clone() {
         let reporter = Arc::clone(&planner);
@@ -136,7 +142,7 @@ async fn guard(
         Err(refusal) => return refusal,
     };
     let request = Request::from_parts(head, body);
-    if app.authorizer.is_open(request.uri().path()) {
+    if app.authorizer.is_open(authorized_path(request.uri().path())) {
         return next.run(request).await;
     }
     let Some(share) = app.answers.try_acquire(peer.network()) else {
@@ -157,7 +163,7 @@ async fn mark_authorized(
     request: Request,
     next: Next,
 ) -> Response {
-    if !user.is_anonymous() && !app.authorizer.is_open(request.uri().path()) {
+    if !user.is_anonymous() && !app.authorizer.is_open(authorized_path(request.uri().path())) {
         peer.set_authorized();
         app.authorized_networks.add(peer.network(), Instant::now());
     }
@@ -196,7 +202,7 @@ impl PagesState {
     }
 
     async fn authorized(&self, user: &RequestUser, peer: &ConnectionPeer, head: &Head) -> Result<(), Response> {
-        let (verb, path) = (head.method.as_str().to_ascii_lowercase(), head.uri.path());
+        let (verb, path) = (head.method.as_str().to_ascii_lowercase(), authorized_path(head.uri.path()));
         match self.authorizer.authorize(user, peer.network(), &verb, path).await {
             Ok(AuthorizationDecision::Allow) => Ok(()),
             Ok(AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason)) => {
@@ -220,6 +226,11 @@ impl PagesState {
     fn count(&self, reason: &str) {
         self.deps.metrics.serving_requests_refused_total.with_label_values(&[reason]).inc();
     }
+}
+
+/// The path whose permission counts.
+fn authorized_path(path: &str) -> &str {
+    if path == "/" { STATUS_PATH } else { path }
 }
 
 /// Upstream's words (`responsewriters.Forbidden`).
@@ -311,6 +322,22 @@ async fn statusz(State(app): State<PagesState>, Query(query): QueryPairs, header
     } else {
         plain(StatusCode::OK, text::status(&status))
     }
+}
+
+async fn overview_page(State(app): State<PagesState>, Extension(user): Extension<RequestUser>) -> Response {
+    let (status, readiness) = ((app.deps.status)(), app.deps.health.run(HealthEndpoint::Readyz, |_| true));
+    let page = overview::render(&overview::OverviewInput {
+        status: &status,
+        readiness: &readiness,
+        show_reasons: !user.is_anonymous(),
+        has_plan: app.deps.planner.is_some(),
+    });
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, overview::POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, page).into_response()
 }
 
 /// What would be done for the Service that the query names, else for the cluster. Writes nothing.

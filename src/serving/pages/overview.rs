@@ -1,0 +1,41 @@
+//! The page `/`: the status of this replica for people with a browser.
+//!
+//! In: the value of `/statusz` and the results of `/readyz`. Out: one HTML document that needs nothing else: no script, no image, no
+//! second request, so that it can be saved and sent. Pure, and bounded whatever the value holds.
+
+mod facts;
+mod html;
+mod sections;
+
+pub(super) use self::facts::OverviewInput;
+use self::html::HtmlPage;
+
+/// The only style sheet. Its hash stands in both policies.
+const STYLE: &str = include_str!("overview/style.css");
+
+/// What the document itself allows, for the copy on a disk.
+macro_rules! document_policy {
+    () => {
+        "default-src 'none'; style-src 'sha256-NTIypiSjFA602MYwypvbjvGrYSXXLn0zpjcoTb/NZqE='; base-uri 'none'; form-action 'none'"
+    };
+}
+
+/// What the answer allows a browser to do.
+pub(super) const POLICY: &str = concat!(document_policy!(), "; frame-ancestors 'none'");
+
+/// The whole document.
+pub(super) fn render(input: &OverviewInput<'_>) -> String {
+    let mut page = HtmlPage::new();
+    page.markup("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"")
+        .markup(document_policy!())
+        .markup("\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>cloud-controller-manager</title>")
+        .markup("<style>")
+        .markup(STYLE)
+        .markup("</style></head><body>");
+    sections::all(&mut page, input);
+    page.markup("</body></html>\n");
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! HTML that is being written. Markup comes from the source of the program only; everything else goes through [`HtmlPage::text`].
+//!
+//! In: literals and texts of others. Out: a page in which no text can become markup, and which knows when it is full. Pure.
+
+use super::super::super::text::truncate;
+
+/// Bytes of one text.
+const TEXT_LIMIT: usize = 400;
+/// Bytes after which no table gets another row.
+const FULL: usize = 320 * 1024;
+
+/// See the module.
+pub(super) struct HtmlPage {
+    written: String,
+}
+
+impl HtmlPage {
+    pub(super) fn new() -> Self {
+        Self { written: String::with_capacity(32 * 1024) }
+    }
+
+    /// Adds markup, which no caller can make from data.
+    pub(super) fn markup(&mut self, markup: &'static str) -> &mut Self {
+        self.written.push_str(markup);
+        self
+    }
+
+    /// Adds a text of anybody, cut and escaped, for the inside of an element or of an attribute in quotes.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for letter in truncate(text, TEXT_LIMIT).chars() {
+            match letter {
+                '&' => self.written.push_str("&amp;"),
+                '<' => self.written.push_str("&lt;"),
+                '>' => self.written.push_str("&gt;"),
+                '"' => self.written.push_str("&quot;"),
+                '\'' => self.written.push_str("&#39;"),
+                other => self.written.push(visible(other)),
+            }
+        }
+        self
+    }
+
+    /// Adds a text between two pieces of markup.
+    pub(super) fn element(&mut self, open: &'static str, text: &str, close: &'static str) -> &mut Self {
+        self.markup(open).text(text).markup(close)
+    }
+
+    /// Whether tables have to end.
+    pub(super) fn is_full(&self) -> bool {
+        self.written.len() >= FULL
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.written
+    }
+}
+
+/// Characters that would change how the text around them looks become visible.
+fn visible(letter: char) -> char {
+    match letter {
+        '\n' | '\t' => ' ',
+        '\u{061C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}' => '\u{FFFD}',
+        other if other.is_control() => '\u{FFFD}',
+        other => other,
+    }
+}
+
+/// The text as a value in a query: only letters, digits and `-._~/` stay.
+pub(super) fn percent_encoded(text: &str) -> String {
+    let stays = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    text.bytes().map(|byte| if stays(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_cannot_become_markup() {
+        let rows = [
+            ("", ""),
+            ("default/web", "default/web"),
+            ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+            ("\" onload=\"x", "&quot; onload=&quot;x"),
+            ("' onload='x", "&#39; onload=&#39;x"),
+            ("&lt;", "&amp;lt;"),
+            ("a\nb\tc\0d\u{7F}", "a b c\u{FFFD}d\u{FFFD}"),
+            ("admin\u{202E}nimda\u{200B}", "admin\u{FFFD}nimda\u{FFFD}"),
+            ("žluťoučký 服务 🙂", "žluťoučký 服务 🙂"),
+        ];
+        for (text, expected) in rows {
+            let mut page = HtmlPage::new();
+            page.text(text);
+            assert_eq!(page.finish(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_and_pages_know_when_they_are_full() {
+        let mut page = HtmlPage::new();
+        page.text(&"'".repeat(10 * TEXT_LIMIT));
+        assert!(page.written.len() <= 5 * TEXT_LIMIT + '…'.len_utf8() && page.written.ends_with('…'));
+        assert!(!page.is_full());
+        page.written.push_str(&" ".repeat(FULL));
+        assert!(page.is_full());
+    }
+
+    #[test]
+    fn queries() {
+        let rows = [("default/web", "default/web"), ("a&b=\"<", "a%26b%3D%22%3C"), ("é#", "%C3%A9%23")];
+        for (text, expected) in rows {
+            assert_eq!(percent_encoded(text), expected);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The parts of the page, from top to bottom. In: what to show. Out: markup with texts in it. Pure.
+
+use serde_json::Value;
+
+use super::{
+    facts::{self, OverviewInput, ReportedProblem, WaitingKey, items, scalar, text},
+    html::{HtmlPage, percent_encoded},
+};
+
+/// Rows of tables.
+const MAX_SERVICES: usize = 500;
+const MAX_NODES: usize = 100;
+const MAX_PROBLEMS: usize = 40;
+const MAX_OTHERS: usize = 60;
+
+pub(super) fn all(page: &mut HtmlPage, input: &OverviewInput<'_>) {
+    let (services, others) = facts::waiting(input.status);
+    let problems = facts::problems(input.status, input.readiness, input.show_reasons);
+    head(page, input);
+    tiles(page, input, services.len(), others.len());
+    problem_table(page, &problems);
+    stages(page, input.status);
+    waiting_table(page, "<h2 id=\"nodes\">Nodes and other work that waits</h2>", &others, MAX_NODES, false);
+    budget(page, input.status);
+    controllers(page, input.status);
+    waiting_table(page, "<h2 id=\"services\">Services that wait</h2>", &services, MAX_SERVICES, input.has_plan);
+}
+
+fn head(page: &mut HtmlPage, input: &OverviewInput<'_>) {
+    page.markup("<header><h1>cloud-controller-manager <small>")
+        .text(text(&input.status["version"]))
+        .markup("</small></h1><nav>");
+    if input.has_plan {
+        page.markup("<a href=\"/planz\">Plan: what would be written now</a> · ");
+    }
+    page.markup("<a href=\"/statusz\">all values</a> · <a href=\"/metrics\">metrics</a> · <a href=\"/flagz\">flags</a></nav></header>");
+}
+
+fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, services: usize, others: usize) {
+    let failing = input.readiness.iter().filter(|probe| matches!(probe.result, Some(Err(_)))).count();
+    page.markup("<main><ul class=\"tiles\">");
+    match input.status["leading"].as_bool() {
+        Some(true) => tile(page, "<li class=\"good\">Leader<b>", "this replica"),
+        Some(false) => tile(page, "<li>Leader<b>", "another replica, or none"),
+        None => {}
+    }
+    match failing {
+        0 => tile(page, "<li class=\"good\">Ready<b>", "yes"),
+        count => tile(page, "<li class=\"bad\">Ready<b>", &format!("no: {count} of {} checks fail", input.readiness.len())),
+    }
+    tile(page, "<li>Services that wait<b>", &services.to_string());
+    tile(page, "<li>Nodes and other work that waits<b>", &others.to_string());
+    if let Some(count) = facts::uninitialized_nodes(input.status) {
+        tile(page, "<li>Nodes not initialised<b>", &count);
+    }
+    let provider = &input.status["cloudProvider"];
+    if provider["state"].is_string() {
+        tile(page, "<li>Cloud provider<b>", &format!("{}: {}", text(&provider["name"]), text(&provider["state"])));
+    }
+    page.markup("</ul>");
+}
+
+fn tile(page: &mut HtmlPage, open: &'static str, value: &str) {
+    page.element(open, value, "</b></li>");
+}
+
+/// Rows up to a limit, then how many more there are.
+fn rows<T>(page: &mut HtmlPage, all: &[T], limit: usize, mut row: impl FnMut(&mut HtmlPage, &T)) {
+    let mut shown = 0;
+    for item in all.iter().take(limit) {
+        if page.is_full() {
+            break;
+        }
+        row(page, item);
+        shown += 1;
+    }
+    page.markup("</tbody></table>");
+    if shown < all.len() {
+        page.element(
+            "<p class=\"faint\">",
+            &(all.len() - shown).to_string(),
+            " more are not shown; <a href=\"/statusz\">all values</a> has them.</p>",
+        );
+    }
+}
+
+fn nothing(page: &mut HtmlPage) {
+    page.markup("<p class=\"faint\">None.</p>");
+}
+
+fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
+    page.markup("<h2 id=\"errors\">Errors and what to do</h2>");
+    if problems.is_empty() {
+        return nothing(page);
+    }
+    page.markup("<table><thead><tr><th>What<th>Error<th>What to do</tr></thead><tbody>");
+    rows(page, problems, MAX_PROBLEMS, |page, problem| {
+        page.element("<tr><td><b>", &problem.what, "</b></td>")
+            .element("<td class=\"bad\">", &problem.error, "</td>")
+            .element("<td data-of=\"Do\">", problem.remedy, "</td></tr>");
+    });
+}
+
+fn stages(page: &mut HtmlPage, status: &Value) {
+    page.markup("<h2 id=\"stages\">Services by stage</h2>");
+    let stages = facts::stages(status);
+    if stages.is_empty() {
+        return nothing(page);
+    }
+    page.markup("<table><thead><tr><th>Stage<th>Services</tr></thead><tbody>");
+    rows(page, &stages, MAX_OTHERS, |page, (stage, count)| {
+        page.element("<tr><td>", stage, "</td>").element("<td data-of=\"Services\">", count, "</td></tr>");
+    });
+}
+
+fn waiting_table(page: &mut HtmlPage, title: &'static str, waiting: &[WaitingKey<'_>], limit: usize, has_plan: bool) {
+    page.markup(title);
+    if waiting.is_empty() {
+        return nothing(page);
+    }
+    page.markup("<table><thead><tr><th>Name<th>Stage<th>Turn<th>Failures<th>Why</tr></thead><tbody>");
+    rows(page, waiting, limit, |page, row| {
+        page.markup("<tr><td>");
+        name(page, row.key, has_plan);
+        page.element("</td><td data-of=\"Stage\">", row.stage, "</td>")
+            .element("<td data-of=\"Turn\">", &row.turn, "</td>")
+            .element("<td data-of=\"Failures\">", &row.failures.to_string(), "</td>")
+            .element("<td>", row.reason, "</td></tr>");
+    });
+}
+
+fn name(page: &mut HtmlPage, key: &str, has_plan: bool) {
+    if has_plan {
+        page.element("<a href=\"/planz?service=", &percent_encoded(key), "\">").element("", key, "</a>");
+    } else {
+        page.text(key);
+    }
+}
+
+fn budget(page: &mut HtmlPage, status: &Value) {
+    let buckets = items(&status["cloudProvider"]["details"]["session"]["requestBudget"]["buckets"]);
+    if buckets.is_empty() {
+        return;
+    }
+    page.markup("<h2 id=\"budget\">Request budget</h2>")
+        .markup("<table><thead><tr><th>Quota<th>Left<th>Refill per second<th>Paused<th>Waiting</tr></thead><tbody>");
+    rows(page, buckets, MAX_OTHERS, bucket_row);
+}
+
+fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
+    let (left, capacity) = (scalar(&bucket["left"]), scalar(&bucket["capacity"]));
+    let paused = bucket["pausedForSeconds"].as_f64().filter(|seconds| *seconds > 0.0);
+    let waiting = bucket["waiting"].as_object().into_iter().flatten();
+    let waiting: Vec<_> = waiting.map(|(urgency, count)| format!("{urgency}: {}", scalar(count))).collect();
+    page.element("<tr><td>", text(&bucket["bucket"]), " <small>")
+        .element("", text(&bucket["resource"]), "</small></td>")
+        .element("<td data-of=\"Left\"><meter min=\"0\" max=\"", &capacity, "\" value=\"")
+        .element("", &left, "\"></meter> ")
+        .element("", &format!("{left} of {capacity}"), "</td>")
+        .element("<td data-of=\"Refill per second\">", &scalar(&bucket["refillPerSecond"]), "</td>")
+        .element("<td data-of=\"Paused\">", &paused.map_or_else(String::new, |seconds| format!("{seconds:.0} s")), "</td>")
+        .element("<td data-of=\"Waiting\">", &waiting.join(", "), "</td></tr>");
+}
+
+fn controllers(page: &mut HtmlPage, status: &Value) {
+    page.markup("<h2 id=\"controllers\">Controllers</h2>");
+    let running = items(&status["controllers"]).iter().map(|one| (text(&one["name"]), summary(one)));
+    let skipped = status["notRunning"].as_object().into_iter().flatten();
+    let skipped = skipped.map(|(name, why)| (name.as_str(), format!("does not run: {}", scalar(why))));
+    let all: Vec<_> = running.chain(skipped).collect();
+    if all.is_empty() {
+        return nothing(page);
+    }
+    page.markup("<table><thead><tr><th>Controller<th>State</tr></thead><tbody>");
+    rows(page, &all, MAX_OTHERS, |page, (name, state)| {
+        page.element("<tr><td>", name, "</td>").element("<td>", state, "</td></tr>");
+    });
+}
+
+fn summary(controller: &Value) -> String {
+    let waiting = items(&controller["unsettled"]).len();
+    let facts =
+        controller["facts"].as_object().into_iter().flatten().filter(|(name, _)| !name.starts_with("load balancers: "));
+    let facts = facts.map(|(name, value)| format!("{name}: {}", scalar(value)));
+    let problem = controller["problem"].as_str().map(str::to_owned);
+    problem.into_iter().chain([format!("waiting: {waiting}")]).chain(facts).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,119 @@
+use aws_lc_rs::digest::{SHA256, digest};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::{super::super::health::ProbeResult, *};
+
+fn probe(name: &str, error: Option<&str>) -> ProbeResult {
+    ProbeResult { name: name.to_owned(), result: Some(error.map_or(Ok(()), |error| Err(error.to_owned()))) }
+}
+
+fn shown(status: &Value, readiness: &[ProbeResult]) -> String {
+    render(&OverviewInput { status, readiness, show_reasons: true, has_plan: true })
+}
+
+/// A manager with `count` Services that fail, all named by `name`.
+fn busy(count: usize, name: impl Fn(usize) -> String, reason: &str) -> Value {
+    let row = |number| json!({"key": name(number), "dueInSeconds": 12.4, "failures": 3, "reason": reason});
+    let rows: Vec<Value> = (0..count).map(row).collect();
+    json!({
+        "version": "v1.2.3",
+        "leading": true,
+        "controllers": [{"name": "service-lb-controller", "unsettled": rows, "facts": {"load balancers: Failed": count.to_string()}}],
+    })
+}
+
+#[test]
+fn a_value_without_anything_is_a_page() {
+    for status in [Value::Null, json!({}), json!([]), json!({"controllers": {"a": 1}, "leading": "maybe"})] {
+        let page = shown(&status, &[]);
+        assert_eq!(page.matches("None.").count(), 5, "{page}");
+        assert!(page.ends_with("</html>\n") && !page.contains("Leader<b>"));
+    }
+}
+
+#[test]
+fn what_waits_is_shown_with_stage_and_reason() {
+    let mut status = busy(2, |number| format!("default/web-{number}"), "no quota left");
+    status["cloudProvider"] = json!({"name": "azure", "state": "initialised", "details": {"session": {
+        "loadBalancers": {"waiting": {"lease": 1}, "unsettled": {"services": {
+            "default/web-0": {"stage": "planning", "problem": null},
+            "default/late": {"stage": "refused", "problem": "no such protocol"},
+        }}},
+        "requestBudget": {"buckets": [{"bucket": "writes", "left": 7.5, "capacity": 10.0, "waiting": {"change": 4}}]},
+    }}});
+    let page = shown(&status, &[probe("informer-nodes", Some("list fails")), probe("ping", None)]);
+    let expected = [
+        "<small>v1.2.3</small>",
+        "Leader<b>this replica</b>",
+        "no: 1 of 2 checks fail",
+        "Services that wait<b>3</b>",
+        "<td data-of=\"Stage\">planning</td>",
+        "<a href=\"/planz?service=default/web-0\">default/web-0</a>",
+        "<td data-of=\"Stage\">refused</td>",
+        "default/web-0 and 1 more",
+        "Raise the quota",
+        "may list and watch this kind",
+        "<meter min=\"0\" max=\"10.0\" value=\"7.5\"></meter>",
+        "provider: lease",
+        "change: 4",
+        "due in 12 s",
+    ];
+    for part in expected {
+        assert!(page.contains(part), "{part} is missing from {page}");
+    }
+}
+
+#[test]
+fn anonymous_callers_see_no_reasons_of_checks() {
+    let readiness = [probe("cloud-provider", Some("token of tenant x"))];
+    let page = render(&OverviewInput { status: &json!({}), readiness: &readiness, show_reasons: false, has_plan: false });
+    assert!(page.contains("reason withheld") && !page.contains("tenant x") && !page.contains("/planz"));
+}
+
+#[test]
+fn hostile_values_stay_text_everywhere() {
+    let evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
+    let mut status = busy(1, |_| format!("{evil}/{evil}"), evil);
+    status["version"] = json!(evil);
+    status["notRunning"] = json!({evil: evil});
+    status["controllers"][0]["name"] = json!(evil);
+    status["controllers"][0]["problem"] = json!(evil);
+    status["controllers"][0]["facts"] = json!({evil: evil, format!("load balancers: {evil}"): evil});
+    status["cloudProvider"] = json!({"name": evil, "state": evil, "details": {"refusedConfiguration": evil, "session": {
+        "inventory": {"lists": [{"list": evil, "lastError": evil}], "failures": [{"read": evil, "error": evil}]},
+        "loadBalancers": {"waiting": {evil: evil}, "unsettled": {"services": {evil: {"stage": evil, "problem": evil}}}},
+        "requestBudget": {"buckets": [{"bucket": evil, "resource": evil, "left": evil, "capacity": evil, "refillPerSecond": evil, "waiting": {evil: evil}}]},
+    }}});
+    let page = shown(&status, &[probe(evil, Some(evil))]);
+    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("\"'>"), "{page}");
+    assert!(page.matches("&lt;script&gt;").count() > 20, "{page}");
+}
+
+#[test]
+fn pages_are_bounded() {
+    let rows =
+        [(500, "x"), (500, "it cannot be done for a reason that has the length of an ordinary sentence"), (100_000, "x")];
+    for (count, reason) in rows {
+        let page = shown(&busy(count, |number| format!("namespace/service-{number}"), reason), &[]);
+        assert!(page.len() < 256 * 1024, "{count}: {}", page.len());
+        assert_eq!(page.matches("<a href=\"/planz?service=").count(), 500, "{count}");
+        assert_eq!(page.contains(" more are not shown"), count > 500);
+    }
+    let long = "\"".repeat(100_000);
+    let page = shown(&busy(2_000, |number| format!("{number}/{long}"), &long), &[]);
+    assert!(page.len() < 512 * 1024 && page.contains(" more are not shown"), "{}", page.len());
+}
+
+#[test]
+fn the_policies_allow_this_style_sheet_and_nothing_else() {
+    let hash = serde_json::to_value(ByteString(digest(&SHA256, STYLE.as_bytes()).as_ref().to_vec())).unwrap();
+    let expected =
+        format!("default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'", hash.as_str().unwrap());
+    assert_eq!(document_policy!(), expected);
+    let page = shown(&json!({}), &[]);
+    assert!(page.contains(&expected) && page.contains(STYLE) && !STYLE.contains('<'));
+    for way_out in ["style=", "http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(way_out), "{way_out}");
+    }
+}
