@@ -188,7 +188,7 @@ fn several_platforms_are_one_entry_and_the_bytes_are_the_same_again() {
     let index = workshop.index();
     assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
     let platforms = workshop.json(&index["manifests"][0]);
-    let found: Vec<_> = platforms["manifests"].as_array().unwrap().iter().map(|entry| {
+    let found = platforms["manifests"].as_array().unwrap().iter().map(|entry| {
         let config = workshop.json(&workshop.json(entry)["config"]);
         assert_eq!(config["architecture"], entry["platform"]["architecture"]);
         config["architecture"].as_str().unwrap().to_owned()
