@@ -10,7 +10,9 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
 # Where the tree, the crates and the output lie is no part of the binary, so that the same commit gives the same bytes.
 PATHS = $(CURDIR)=/src $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo $(abspath $(CARGO_TARGET_DIR))=/target
-STATIC_RUSTFLAGS = $(STATIC_FLAGS) $(PATHS:%=--remap-path-prefix=%)
+# The same of the standard library, whose sources lie in the toolchain if the component rust-src is installed.
+STANDARD_LIBRARY = $(shell rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(shell rustc -vV | sed -n 's/^commit-hash: //p')
+STATIC_RUSTFLAGS = $(STATIC_FLAGS) $(patsubst %,--remap-path-prefix=%,$(PATHS) $(STANDARD_LIBRARY))
 STATIC_CFLAGS = $(CFLAGS) $(PATHS:%=-ffile-prefix-map=%)
 # The tag of the commit, such as v0.2.0; without one it is the version in Cargo.toml.
 CCM_VERSION ?= $(shell git describe --tags --exact-match --match 'v[0-9]*' --dirty 2>/dev/null)

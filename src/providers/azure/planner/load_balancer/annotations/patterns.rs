@@ -39,9 +39,8 @@ pub(super) const PROBE_PATH: &str = concat!("^", blanks!(), "[!-~]*", blanks!(),
 pub(super) const ADDRESS: &str = concat!("^", blanks!(), "(", address!(), ")?", blanks!(), "$");
 pub(super) const ADDRESSES: &str =
     concat!("^(", blanks!(), "|", blanks!(), address!(), blanks!(), "(,", blanks!(), address!(), blanks!(), ")*)$");
-pub(super) const RANGES: &str = concat!(r"^[0-9A-Fa-f:./,\s\p{Z}]*$");
-pub(super) const SERVICE_TAGS: &str = concat!(r"^([0-9A-Za-z_.:/*,\s\p{Z}-]*)$");
+pub(super) const RANGES: &str = r"^[0-9A-Fa-f:./,\s\p{Z}]*$";
+pub(super) const SERVICE_TAGS: &str = r"^([0-9A-Za-z_.:/*,\s\p{Z}-]*)$";
 pub(super) const PROBE_PORT: &str = concat!("^", blanks!(), r"(\+?[0-9]+|[0-9a-z-]{1,63})?", blanks!(), "$");
 pub(super) const PROBE_PROTOCOL: &str = concat!("^", blanks!(), "(?i:tcp|http|https)?", blanks!(), "$");
-pub(super) const PREFIX_ID: &str =
-    concat!(r"^", blanks!(), r"((?i:/?subscriptions/.*/publicIPPrefixes/.*))?", blanks!(), "$");
+pub(super) const PREFIX_ID: &str = concat!("^", blanks!(), "((?i:/?subscriptions/.*/publicIPPrefixes/.*))?", blanks!(), "$");
