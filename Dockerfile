@@ -12,6 +12,8 @@ WORKDIR /src
 # .dockerignore leaves only what is compiled and the Makefile; benches/ because Cargo.toml names a file there.
 COPY . .
 ARG TARGETARCH
+# The tag of a release; there is no git here.
+ARG VERSION=dev
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=target-${TARGETARCH},target=/target \
     case "${TARGETARCH}" in \
@@ -19,7 +21,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
       arm64) target=aarch64-unknown-linux-gnu ;; \
       *) echo "no build for architecture '${TARGETARCH}': want amd64 or arm64" >&2; exit 1 ;; \
     esac && \
-    make static CARGO_TARGET_DIR=/target STATIC_TARGET="${target}" && \
+    make static CARGO_TARGET_DIR=/target STATIC_TARGET="${target}" CCM_VERSION="${VERSION#dev}" && \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
     ln -s cloud-controller-manager /out/cloud-node-manager && \
     ln -s cloud-controller-manager /out/health-probe-proxy && \

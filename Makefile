@@ -8,6 +8,18 @@ CARGO_TARGET_DIR ?= target
 # The binary of the image needs no shared library. Its relocations are packed: else they are a megabyte that each start reads.
 STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
+# Where the tree, the crates and the output lie is no part of the binary, so that the same commit gives the same bytes.
+PATHS = $(CURDIR)=/src $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo $(abspath $(CARGO_TARGET_DIR))=/target
+# The same of the standard library, whose sources lie in the toolchain if the component rust-src is installed.
+STANDARD_LIBRARY = $(shell rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(shell rustc -vV | sed -n 's/^commit-hash: //p')
+STATIC_RUSTFLAGS = $(STATIC_FLAGS) $(patsubst %,--remap-path-prefix=%,$(PATHS) $(STANDARD_LIBRARY))
+STATIC_CFLAGS = $(CFLAGS) $(PATHS:%=-ffile-prefix-map=%)
+# The tag of the commit, such as v0.2.0; without one it is the version in Cargo.toml.
+CCM_VERSION ?= $(shell git describe --tags --exact-match --match 'v[0-9]*' --dirty 2>/dev/null)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+# When the commit was made: the date of the image and of the bill of materials.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+RELEASE = CCM_VERSION="$(CCM_VERSION)" REVISION="$(REVISION)" $(if $(SOURCE_DATE_EPOCH),SOURCE_DATE_EPOCH="$(SOURCE_DATE_EPOCH)")
 # Which features: "--no-default-features --features azure" is without PFX files and completions.
 STATIC_FEATURES ?=
 # Bytes that the binary of the image may have, with the default features.
@@ -21,17 +33,17 @@ TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PR
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image clean
+.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image oci sbom reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
 
 build: ## Build the release binary: target/release/cloud-controller-manager
-	$(CARGO) build --locked --release
+	$(RELEASE) $(CARGO) build --locked --release
 
 # An explicit --target: else the flags would hit procedural macros too, which cannot be static.
 static: ## Build the binary of the image, which is static: target/*-linux-gnu/release/cloud-controller-manager
-	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager $(STATIC_FEATURES)
+	$(RELEASE) CFLAGS="$(STATIC_CFLAGS)" RUSTFLAGS="$(STATIC_RUSTFLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager $(STATIC_FEATURES)
 	@if ldd $(STATIC_BINARY) 2>&1 | grep '=>'; then echo "the binary is not static" >&2; exit 1; fi
 
 size: static ## Fail when the binary of the image has grown beyond STATIC_BYTES
@@ -93,7 +105,20 @@ bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox
 
 image: ## Build the container image
-	docker build -t $(IMAGE) $(foreach image,BUILD_IMAGE BASE_IMAGE,$(if $($(image)),--build-arg $(image)=$($(image)))) .
+	docker build -t $(IMAGE) $(foreach name,BUILD_IMAGE BASE_IMAGE REVISION,$(if $($(name)),--build-arg $(name)=$($(name)))) \
+	  $(if $(CCM_VERSION),--build-arg VERSION=$(CCM_VERSION)) .
+
+# OCI_BINARIES: one per platform.
+OCI_BINARIES ?= $(STATIC_BINARY)
+oci: static ## Write the container image as an OCI layout, without a daemon: target/oci
+	$(RELEASE) .ci/oci-layout $(CARGO_TARGET_DIR)/oci $(OCI_BINARIES)
+
+sbom: ## Write the bill of materials (CycloneDX) from Cargo.lock, without network: target/cloud-controller-manager.cdx.json
+	@mkdir -p $(CARGO_TARGET_DIR)
+	$(RELEASE) .ci/sbom > $(CARGO_TARGET_DIR)/cloud-controller-manager.cdx.json
+
+reproducible: ## Build the static binary of HEAD twice, in different folders, and compare the bytes (two release builds; not in CI)
+	.ci/reproducible
 
 clean: ## Remove build output
 	$(CARGO) clean

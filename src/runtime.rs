@@ -13,6 +13,7 @@
 
 pub mod admission;
 pub mod backoff;
+pub mod build_version;
 pub mod client;
 pub mod clock;
 pub mod events;

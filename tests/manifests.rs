@@ -30,6 +30,8 @@ use serde_json::Value;
 mod accounts;
 #[path = "manifests/admission.rs"]
 mod admission;
+#[path = "manifests/azure_admission.rs"]
+mod azure_admission;
 #[path = "manifests/helm.rs"]
 mod helm;
 #[path = "manifests/image_credentials.rs"]

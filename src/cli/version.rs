@@ -1,5 +1,7 @@
 //! Name and version of the program, and how they are printed.
 
+pub use crate::runtime::build_version::VERSION;
+
 /// Name of the program.
 pub const NAME: &str = "cloud-controller-manager";
 
@@ -8,9 +10,6 @@ pub const NODE_MANAGER: &str = "cloud-node-manager";
 
 /// The subcommand that does what `--version` does.
 pub(super) const VERSION_WORD: &str = "version";
-
-/// Version of this build.
-pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// What upstream's user agents look like: program, version, platform.
 pub(super) fn user_agent(program: &str, version: &str) -> String {
@@ -32,7 +31,7 @@ pub(super) fn short_version() -> String {
 }
 
 pub(super) fn raw_version() -> String {
-    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let mut numbers = VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     format!("version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{VERSION:?}, Platform:{platform:?}}}\n")

@@ -291,6 +291,7 @@ impl ControlPlane {
         }
         if self.has_admission_policies().await {
             self.apply_file("manifests/cloud-node-manager/admission/policy.yaml").await;
+            self.apply_file("manifests/azure/admission/policy.yaml").await;
         } else {
             eprintln!(
                 "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30): node managers are not held to their Node"

@@ -31,16 +31,21 @@ fn evaluate(expression: &str, context: &Context<'_, '_>) -> cel::Value {
     program.execute(context).unwrap_or_else(|error| panic!("{expression}: {error}"))
 }
 
-/// What the policy says to a request: nothing, or why not. The API server evaluates variables when they are named; here all are, so
-/// that none may fail.
+/// What the policy says to a request: nothing, or why not.
 fn refusal(request: &Value, object: &Value, old: &Value) -> Option<String> {
-    let spec = policy().spec.unwrap();
+    messages(&policy(), 1, [request, object, old]).pop()
+}
+
+/// The first messages of a policy for a request, its object and the object before. The API server evaluates variables when they are
+/// named; here all are, so that none may fail.
+pub(super) fn messages(policy: &ValidatingAdmissionPolicy, most: usize, values: [&Value; 3]) -> Vec<String> {
+    let spec = policy.spec.clone().unwrap();
     let mut context = Context::default();
-    for (name, value) in [("request", request), ("object", object), ("oldObject", old)] {
+    for (name, value) in ["request", "object", "oldObject"].into_iter().zip(values) {
         context.add_variable(name, value).unwrap();
     }
     if !spec.match_conditions.unwrap().iter().all(|one| evaluate(&one.expression, &context) == cel::Value::Bool(true)) {
-        return None;
+        return Vec::new();
     }
     let mut variables: HashMap<String, cel::Value> = HashMap::new();
     for variable in spec.variables.unwrap() {
@@ -49,12 +54,19 @@ fn refusal(request: &Value, object: &Value, old: &Value) -> Option<String> {
     }
     context.add_variable_from_value("variables", variables);
     let failed =
-        spec.validations.unwrap().into_iter().find(|one| evaluate(&one.expression, &context) != cel::Value::Bool(true))?;
-    let told = failed.message_expression.map(|expression| match evaluate(&expression, &context) {
+        spec.validations.unwrap().into_iter().filter(|one| evaluate(&one.expression, &context) != cel::Value::Bool(true));
+    let told = failed.take(most).filter_map(|one| match one.message_expression {
+        Some(expression) => Some(text(&expression, &context)),
+        None => one.message,
+    });
+    told.collect()
+}
+
+fn text(expression: &str, context: &Context<'_, '_>) -> String {
+    match evaluate(expression, context) {
         cel::Value::String(text) => text.to_string(),
         other => panic!("{expression}: {other:?}"),
-    });
-    told.or(failed.message)
+    }
 }
 
 /// The pod on node-1 writes: operation, resource, subresource.

@@ -10,6 +10,7 @@ const TEXTS: &[&str] = &[
     "docs/guides/azure.md",
     "docs/guides/cloud-node-manager.md",
     "docs/guides/health-probe-proxy.md",
+    "docs/guides/kubeadm.md",
     "docs/guides/webhooks.md",
 ];
 /// Ports of the Go program: its own default, that of Azure's examples, that of Azure's Helm chart.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use reqwest::Url;
 
 use super::url;
-use crate::providers::azure::config::AzureConfig;
+use crate::{providers::azure::config::AzureConfig, runtime::build_version::VERSION};
 
 /// What the ARM client needs to know before its first request.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,7 +150,7 @@ impl ArmBackoff {
 impl ArmSettings {
     /// As `config` says, for the resource manager at `endpoint`; errors as of [`ArmSettings::new`].
     pub fn configured(config: &AzureConfig, endpoint: &str, azure_stack: bool) -> Result<Self, String> {
-        let default = || format!("kubernetes-cloudprovider/v{}", env!("CARGO_PKG_VERSION"));
+        let default = || format!("kubernetes-cloudprovider/{VERSION}");
         let named = Some(config.user_agent.clone()).filter(|agent| !agent.is_empty());
         let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
         settings.azure_stack = azure_stack;

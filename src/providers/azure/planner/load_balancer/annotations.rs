@@ -9,6 +9,8 @@ use super::spec::ServiceRefusal;
 
 mod formats;
 mod names;
+mod patterns;
+mod policy;
 mod reference;
 mod unknown;
 
@@ -19,6 +21,7 @@ pub use formats::{
     SpaceListFormat, SubnetFormat, TagListFormat, TextFormat, TrimmedTrueFormat, VmSetFormat, WholeNumberFormat,
     is_reserved,
 };
+pub use policy::admission_policy;
 pub use reference::reference_page;
 pub use unknown::{AnnotatedPorts, unknown_annotations};
 
@@ -43,6 +46,14 @@ pub struct AnnotationEntry {
     pub group: &'static str,
     /// What the value may be, for messages and the reference page.
     pub accepts: fn() -> String,
+    /// Longest text that is looked at, in bytes.
+    pub longest: usize,
+    /// What the admission policy says about the text.
+    pub pattern: fn() -> Option<&'static str>,
+    /// Smallest and largest number.
+    pub bounds: fn() -> Option<(i32, i32)>,
+    /// Whether a text is refused, whatever the Service.
+    pub refuses: fn(&str) -> bool,
     /// What counts without the annotation.
     pub default: &'static str,
     /// What it does.
@@ -108,6 +119,11 @@ fn read<'a, K: AnnotationFormat>(
     K::read(text).map_err(|InvalidAnnotationText(part)| refusal(format!("`{}`", excerpt(part))))
 }
 
+fn refuses<K: AnnotationFormat>(text: &str) -> bool {
+    let key = "annotation";
+    read::<K>(key, &[(key.to_owned(), text.to_owned())].into()).is_err()
+}
+
 /// Blanks, such as those between the lines of a list, are no harm.
 fn is_invisible(c: char) -> bool {
     c.is_control() && !c.is_ascii_whitespace()
@@ -147,10 +163,14 @@ macro_rules! annotations {
         pub const ANNOTATIONS: &[AnnotationEntry] = &[
             $($(AnnotationEntry {
                 key: concat!(prefix!(), $key), group: $group, accepts: <$kind as AnnotationFormat>::accepts,
+                longest: <$kind as AnnotationFormat>::LONGEST, pattern: <$kind as AnnotationFormat>::pattern,
+                bounds: <$kind as AnnotationFormat>::bounds, refuses: refuses::<$kind>,
                 default: $default, doc: $doc,
             },)*)*
             $(AnnotationEntry {
                 key: concat!(prefix!(), "port_{p}_", $ending), group: $port_group, accepts: <$port_kind as AnnotationFormat>::accepts,
+                longest: <$port_kind as AnnotationFormat>::LONGEST, pattern: <$port_kind as AnnotationFormat>::pattern,
+                bounds: <$port_kind as AnnotationFormat>::bounds, refuses: refuses::<$port_kind>,
                 default: $port_default, doc: $port_doc,
             },)*
         ];

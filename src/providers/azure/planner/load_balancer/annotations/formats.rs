@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::names;
+use super::{names, patterns};
 use crate::providers::azure::planner::load_balancer::{spec::ranges, tag_list::parse_tags};
 
 pub trait AnnotationFormat {
@@ -18,6 +18,14 @@ pub trait AnnotationFormat {
 
     /// What is accepted, as it follows `expected`.
     fn accepts() -> String;
+
+    /// Regular expression (RE2) that every value with a meaning matches, for the admission policy; `None`: it says nothing.
+    fn pattern() -> Option<&'static str>;
+
+    /// Smallest and largest number.
+    fn bounds() -> Option<(i32, i32)> {
+        None
+    }
 
     /// Reads a text that is not too long; `None`: it counts as not given.
     fn read(text: &str) -> Result<Option<Self::Value<'_>>, InvalidAnnotationText<'_>>;
@@ -62,7 +70,7 @@ fn checked(text: &str, is_valid: fn(&str) -> bool) -> Result<Option<&str>, Inval
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident => $value:ty, $longest:expr, $accepts:expr, |$text:ident| $read:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident => $value:ty, $longest:expr, $accepts:expr, $pattern:expr, |$text:ident| $read:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         pub enum $name {}
@@ -76,6 +84,10 @@ macro_rules! kinds {
                 $accepts.to_owned()
             }
 
+            fn pattern() -> Option<&'static str> {
+                $pattern
+            }
+
             fn read($text: &str) -> Result<Option<Self::Value<'_>>, InvalidAnnotationText<'_>> {
                 $read
             }
@@ -85,57 +97,57 @@ macro_rules! kinds {
 
 kinds! {
     /// The literal `true`; all else is false.
-    ExactTrueFormat => bool, WORD, "exactly `true`", |text| Ok(Some(text == "true"));
+    ExactTrueFormat => bool, WORD, "exactly `true`", Some(patterns::EXACT_TRUE), |text| Ok(Some(text == "true"));
     /// `true` in any letter case; all else is false.
-    AnyCaseTrueFormat => bool, WORD, "`true` in any letter case", |text| Ok(Some(text.eq_ignore_ascii_case("true")));
+    AnyCaseTrueFormat => bool, WORD, "`true` in any letter case", Some(patterns::ANY_CASE_TRUE), |text| Ok(Some(text.eq_ignore_ascii_case("true")));
     /// `true` in any letter case, perhaps among blanks; all else is false.
-    TrimmedTrueFormat => bool, WORD, "`true` in any letter case, blanks around it do not matter", |text| Ok(Some(text.trim().eq_ignore_ascii_case("true")));
+    TrimmedTrueFormat => bool, WORD, "`true` in any letter case, blanks around it do not matter", Some(patterns::YES_OR_NO), |text| Ok(Some(text.trim().eq_ignore_ascii_case("true")));
     /// Yes or no to a restriction: what is neither counts as yes, which is for the reader to say.
-    RestrictionFormat => bool, WORD, "`true` or `false` in any letter case; any other word counts as `true`", |text| restriction(text);
+    RestrictionFormat => bool, WORD, "`true` or `false` in any letter case; any other word counts as `true`", Some(patterns::YES_OR_NO), |text| restriction(text);
     /// A text without meaning.
-    TextFormat => &'a str, LIST, "text", |text| Ok(Some(text));
+    TextFormat => &'a str, LIST, "text", None, |text| Ok(Some(text));
     /// The name of a resource group; an empty one counts as not given.
     ResourceGroupFormat => &'a str, NAME, "the name of a resource group: 1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end",
-        |text| checked(text, names::is_group);
+        Some(patterns::RESOURCE_GROUP), |text| checked(text, names::is_group);
     /// The name of a network resource; an empty one counts as not given.
     ResourceNameFormat => &'a str, NAME, "a name of 1 to 80 letters, digits, `_`, `.` and `-` that begins with a letter or digit and ends with one or `_`",
-        |text| checked(text, names::is_resource);
+        Some(patterns::RESOURCE_NAME), |text| checked(text, names::is_resource);
     /// The name of a subnet, which is part of names, so that blanks around it matter; a blank one counts as not given.
     SubnetFormat => &'a str, NAME, "the name of a subnet: 1 to 80 letters, digits, `_`, `.` and `-`, beginning with a letter or digit and ending with one or `_`",
-        |text| subnet(text);
+        Some(patterns::SUBNET), |text| subnet(text);
     /// The name of a VM set, or `__auto__`.
     VmSetFormat => &'a str, NAME, "`__auto__` or the name of a VM set: 1 to 80 letters, digits, `_`, `.` and `-`",
-        |text| checked(text, names::is_machine_set);
+        Some(patterns::VM_SET), |text| checked(text, names::is_machine_set);
     /// A DNS label, or nothing, which takes the label away.
     DnsLabelFormat => &'a str, WORD, "3 to 63 letters, digits and `-` that begin with a letter and do not end with `-`, or nothing",
-        |text| if text.is_empty() || names::is_dns_label(text) { Ok(Some(text)) } else { Err(InvalidAnnotationText(text)) };
+        Some(patterns::DNS_LABEL), |text| if text.is_empty() || names::is_dns_label(text) { Ok(Some(text)) } else { Err(InvalidAnnotationText(text)) };
     /// The path of a probe; an empty one counts as not given.
-    ProbePathFormat => &'a str, PATH, "a path of ASCII characters without blanks, at most 2048", |text| checked(text, names::is_path);
+    ProbePathFormat => &'a str, PATH, "a path of ASCII characters without blanks, at most 2048", Some(patterns::PROBE_PATH), |text| checked(text, names::is_path);
     /// An IP address; what it has to be depends on the Service.
-    AddressFormat => &'a str, WORD, "an IP address", |text| Ok(non_blank(text));
+    AddressFormat => &'a str, WORD, "an IP address", Some(patterns::ADDRESS), |text| Ok(non_blank(text));
     /// The id of a public IP prefix; checked for external Services only.
-    PrefixIdFormat => &'a str, PATH, "the resource id of a public IP prefix (Microsoft.Network/publicIPPrefixes)", |text| Ok(non_blank(text));
+    PrefixIdFormat => &'a str, PATH, "the resource id of a public IP prefix (Microsoft.Network/publicIPPrefixes)", Some(patterns::PREFIX_ID), |text| Ok(non_blank(text));
     /// Name or number of the port that a probe asks.
-    ProbePortFormat => &'a str, WORD, "the name of a port of the Service or a number from 1 to 65535", |text| Ok(non_blank(text));
+    ProbePortFormat => &'a str, WORD, "the name of a port of the Service or a number from 1 to 65535", Some(patterns::PROBE_PORT), |text| Ok(non_blank(text));
     /// Protocol of a probe; an unknown one counts as TCP.
-    ProbeProtocolFormat => &'a str, WORD, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", |text| Ok(Some(text));
+    ProbeProtocolFormat => &'a str, WORD, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", Some(patterns::PROBE_PROTOCOL), |text| Ok(Some(text));
     /// Words between commas, without blanks around them; empty ones do not count.
-    CommaListFormat => Vec<&'a str>, LIST, "words between commas", |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
+    CommaListFormat => Vec<&'a str>, LIST, "words between commas", None, |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
     /// Words between blanks.
-    SpaceListFormat => Vec<&'a str>, LIST, "words between spaces", |text| Ok(some(text.split_whitespace().collect()));
+    SpaceListFormat => Vec<&'a str>, LIST, "words between spaces", None, |text| Ok(some(text.split_whitespace().collect()));
     /// IP addresses between commas.
-    AddressListFormat => Vec<IpAddr>, LIST, format!("IP addresses between commas, at most {MOST_ADDRESSES}"), |text| addresses(text);
+    AddressListFormat => Vec<IpAddr>, LIST, format!("IP addresses between commas, at most {MOST_ADDRESSES}"), Some(patterns::ADDRESSES), |text| addresses(text);
     /// CIDR ranges between commas, each by itself: the range, or the text that is none. An empty list is one text that is none.
     RangeListFormat => Vec<Result<IpNet, &'a str>>, RANGES, format!("CIDR ranges between commas, without host bits, at most {MOST_RANGES}"),
-        |text| at_most(MOST_RANGES, text, ranges::parse);
+        Some(patterns::RANGES), |text| at_most(MOST_RANGES, text, ranges::parse);
     /// Service tags between commas, each by itself: the tag, or the text that is none. A list without any is one text that is none.
-    ServiceTagListFormat => Vec<Result<&'a str, &'a str>>, LIST, format!("service tags between commas, at most {MOST_SERVICE_TAGS}"), |text| service_tags(text);
+    ServiceTagListFormat => Vec<Result<&'a str, &'a str>>, LIST, format!("service tags between commas, at most {MOST_SERVICE_TAGS}"), Some(patterns::SERVICE_TAGS), |text| service_tags(text);
     /// Tags of a resource. Pairs without exactly one `=` do not count, nor do keys that only this program and operators set.
     TagListFormat => BTreeMap<String, String>, 65_536, format!("at most {MOST_TAGS} `key=value` pairs between commas, keys of at most 512 characters without `<>%&\\?/`, values of at most 256"),
-        |text| tags(text);
+        None, |text| tags(text);
     /// IP tags, sorted by type. Pairs without exactly one `=` do not count; of one type the last value does.
     IpTagListFormat => Vec<(String, String)>, LIST, format!("at most {MOST_TAGS} `type=value` pairs between commas, each part of at most 256 characters"),
-        |text| ip_tags(text);
+        None, |text| ip_tags(text);
 }
 
 /// A whole number from `MIN` to `MAX`, perhaps among blanks.
@@ -149,6 +161,14 @@ impl<const MIN: i32, const MAX: i32> AnnotationFormat for WholeNumberFormat<MIN,
 
     fn accepts() -> String {
         if MAX == i32::MAX { format!("a whole number from {MIN} up") } else { format!("a whole number from {MIN} to {MAX}") }
+    }
+
+    fn pattern() -> Option<&'static str> {
+        Some(patterns::WHOLE_NUMBER)
+    }
+
+    fn bounds() -> Option<(i32, i32)> {
+        Some((MIN, MAX))
     }
 
     fn read(text: &str) -> Result<Option<i32>, InvalidAnnotationText<'_>> {

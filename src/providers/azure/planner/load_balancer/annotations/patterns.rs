@@ -1,0 +1,46 @@
+//! Regular expressions (RE2) of what values of annotations may be. Pure.
+//!
+//! Every text that a format reads as something meant matches; what only a parser can tell, such as whether an address is one, matches
+//! too. Words that count as another one because nobody knows them do not match, so that their author is warned.
+
+/// What `str::trim` takes off and the door lets through.
+macro_rules! blanks {
+    () => {
+        r"[\s\p{Z}]*"
+    };
+}
+
+/// A no, or nothing.
+macro_rules! no {
+    () => {
+        r"(?i:false|no|off|n|f|0)?"
+    };
+}
+
+/// What addresses and ranges are made of.
+macro_rules! address {
+    () => {
+        r"[0-9A-Fa-f:.]+"
+    };
+}
+
+pub(super) const WHOLE_NUMBER: &str = concat!("^", blanks!(), r"\+?[0-9]+", blanks!(), "$");
+pub(super) const EXACT_TRUE: &str = concat!("^(true|", blanks!(), no!(), blanks!(), ")$");
+pub(super) const ANY_CASE_TRUE: &str = concat!("^((?i:true)|", blanks!(), no!(), blanks!(), ")$");
+pub(super) const YES_OR_NO: &str = concat!("^", blanks!(), "((?i:true)|", no!(), ")", blanks!(), "$");
+pub(super) const RESOURCE_GROUP: &str =
+    concat!("^", blanks!(), r"([^\s\p{Z}/?&=%#<>:*|,;]{0,89}[^\s\p{Z}/?&=%#<>:*|,;.])?", blanks!(), "$");
+pub(super) const RESOURCE_NAME: &str =
+    concat!("^", blanks!(), "([0-9A-Za-z]([0-9A-Za-z_.-]{0,78}[0-9A-Za-z_])?)?", blanks!(), "$");
+pub(super) const SUBNET: &str = concat!("^(", blanks!(), "|[0-9A-Za-z]([0-9A-Za-z_.-]{0,78}[0-9A-Za-z_])?)$");
+pub(super) const VM_SET: &str = concat!("^", blanks!(), "[0-9A-Za-z_.-]{0,80}", blanks!(), "$");
+pub(super) const DNS_LABEL: &str = "^([A-Za-z][0-9A-Za-z-]{1,61}[0-9A-Za-z])?$";
+pub(super) const PROBE_PATH: &str = concat!("^", blanks!(), "[!-~]*", blanks!(), "$");
+pub(super) const ADDRESS: &str = concat!("^", blanks!(), "(", address!(), ")?", blanks!(), "$");
+pub(super) const ADDRESSES: &str =
+    concat!("^(", blanks!(), "|", blanks!(), address!(), blanks!(), "(,", blanks!(), address!(), blanks!(), ")*)$");
+pub(super) const RANGES: &str = r"^[0-9A-Fa-f:./,\s\p{Z}]*$";
+pub(super) const SERVICE_TAGS: &str = r"^([0-9A-Za-z_.:/*,\s\p{Z}-]*)$";
+pub(super) const PROBE_PORT: &str = concat!("^", blanks!(), r"(\+?[0-9]+|[0-9a-z-]{1,63})?", blanks!(), "$");
+pub(super) const PROBE_PROTOCOL: &str = concat!("^", blanks!(), "(?i:tcp|http|https)?", blanks!(), "$");
+pub(super) const PREFIX_ID: &str = concat!("^", blanks!(), "((?i:/?subscriptions/.*/publicIPPrefixes/.*))?", blanks!(), "$");

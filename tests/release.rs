@@ -1,0 +1,278 @@
+//! What a release is made of: the bill of materials and the image that is written without a daemon, by the scripts behind `make sbom`
+//! and `make oci`. A small file with the head of a static binary stands in for the program.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use aws_lc_rs::digest;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const AMD64: u8 = 62;
+const ARM64: u8 = 183;
+const MADE: &str = "1700000000";
+const PROGRAM: &str = "usr/local/bin/cloud-controller-manager";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(root().join(".ci").join(name));
+    command.env("CCM_VERSION", "v1.2.3-rc.1").env("REVISION", "abc").env("SOURCE_DATE_EPOCH", MADE);
+    command
+}
+
+fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The head of an ELF file for a machine, with one program header of this kind.
+fn binary(machine: u8, kind: u8) -> Vec<u8> {
+    let mut head = vec![0; 64 + 56];
+    head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    (head[18], head[32], head[54], head[56], head[64]) = (machine, 64, 56, 1, kind);
+    head
+}
+
+/// A folder in which images are written.
+struct Workshop(TempDir);
+
+impl Workshop {
+    fn new() -> Self {
+        let workshop = Self(tempfile::tempdir().unwrap());
+        for (name, content) in [
+            ("amd64", binary(AMD64, 1)),
+            ("arm64", binary(ARM64, 1)),
+            ("dynamic", binary(AMD64, 3)),
+            ("riscv", binary(243, 1)),
+            ("text", b"#!/bin/sh\n".to_vec()),
+            ("authorities", b"-----BEGIN CERTIFICATE-----\n".to_vec()),
+        ] {
+            fs::write(workshop.path(name), content).unwrap();
+        }
+        workshop
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, binaries: &[&str]) -> Output {
+        let mut command = script("oci-layout");
+        command.env("CA_CERTIFICATES", self.path("authorities")).arg(self.path("oci"));
+        command.args(binaries.iter().map(|name| self.path(name))).output().unwrap()
+    }
+
+    fn blob(&self, descriptor: &Value) -> Vec<u8> {
+        let name = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+        let content = fs::read(self.path("oci/blobs/sha256").join(name)).unwrap();
+        assert_eq!((sha256(&content), json!(content.len())), (name.to_owned(), descriptor["size"].clone()));
+        content
+    }
+
+    fn json(&self, descriptor: &Value) -> Value {
+        serde_json::from_slice(&self.blob(descriptor)).unwrap()
+    }
+
+    fn index(&self) -> Value {
+        let layout: Value = serde_json::from_slice(&fs::read(self.path("oci/oci-layout")).unwrap()).unwrap();
+        assert_eq!(layout, json!({"imageLayoutVersion": "1.0.0"}));
+        serde_json::from_slice(&fs::read(self.path("oci/index.json")).unwrap()).unwrap()
+    }
+
+    /// Every file of the layout with its content.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let blobs = fs::read_dir(self.path("oci/blobs/sha256")).unwrap().map(|entry| entry.unwrap().path());
+        blobs.chain([self.path("oci/index.json")]).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    }
+}
+
+fn sha256(content: &[u8]) -> String {
+    digest::digest(&digest::SHA256, content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unpacked(layer: &[u8]) -> Vec<u8> {
+    let mut tar = Vec::new();
+    flate2::read::GzDecoder::new(layer).read_to_end(&mut tar).unwrap();
+    tar
+}
+
+/// What `tar` says of an archive on its standard input.
+fn tar(arguments: &[&str], archive: &[u8]) -> Vec<u8> {
+    let mut child = Command::new("tar").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), archive).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// Mode, owner, and name with the target of a link.
+fn entries(archive: &[u8]) -> Vec<(String, String, String)> {
+    let listed = String::from_utf8(tar(&["--numeric-owner", "-tvf", "-"], archive)).unwrap();
+    let entry = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        (words[0].to_owned(), words[1].to_owned(), words[5..].join(" "))
+    };
+    listed.lines().map(entry).collect()
+}
+
+#[test]
+fn the_image_is_what_the_dockerfile_says() {
+    let workshop = Workshop::new();
+    let printed = done(&workshop.write(&["amd64"]));
+    let index = workshop.index();
+    let [entry] = index["manifests"].as_array().unwrap().as_slice() else { panic!("{index}") };
+    assert_eq!(printed.trim(), entry["digest"]);
+    assert_eq!(entry["platform"], json!({"architecture": "amd64", "os": "linux"}));
+    assert_eq!(entry["annotations"], json!({"org.opencontainers.image.ref.name": "v1.2.3-rc.1"}));
+    let manifest = workshop.json(entry);
+    assert_eq!((&manifest["schemaVersion"], &manifest["mediaType"]), (&json!(2), &entry["mediaType"]));
+
+    let image = workshop.json(&manifest["config"]);
+    assert_eq!((&image["architecture"], &image["os"]), (&json!("amd64"), &json!("linux")));
+    assert_eq!(image["created"], "2023-11-14T22:13:20Z");
+    let config = &image["config"];
+    assert_eq!(config["User"], "65532:65532");
+    assert_eq!(config["Entrypoint"], json!([format!("/{PROGRAM}")]));
+    assert_eq!(config["ExposedPorts"], json!({"10258/tcp": {}}));
+    let environment: BTreeSet<_> = config["Env"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert!(environment.contains("MALLOC_ARENA_MAX=1"), "{environment:?}");
+    assert!(environment.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"), "{environment:?}");
+    let labels = config["Labels"].as_object().unwrap();
+    let label = |name: &str| labels.get(&format!("org.opencontainers.image.{name}")).and_then(Value::as_str);
+    assert_eq!((label("title"), label("licenses")), (Some("cloud-controller-manager"), Some("Apache-2.0")));
+    assert_eq!((label("version"), label("revision")), (Some("v1.2.3-rc.1"), Some("abc")));
+    assert!(labels.values().all(|value| !value.as_str().unwrap().contains("${")), "{labels:?}");
+}
+
+#[test]
+fn layers_have_the_program_its_names_and_authorities() {
+    let workshop = Workshop::new();
+    done(&workshop.write(&["amd64"]));
+    let manifest = workshop.json(&workshop.index()["manifests"][0]);
+    let layers: Vec<_> =
+        manifest["layers"].as_array().unwrap().iter().map(|layer| unpacked(&workshop.blob(layer))).collect();
+    let diffs: Vec<_> = layers.iter().map(|tar| format!("sha256:{}", sha256(tar))).collect();
+    let image = workshop.json(&manifest["config"]);
+    assert_eq!(image["rootfs"], json!({"type": "layers", "diff_ids": diffs}));
+    assert_eq!(image["history"].as_array().unwrap().len(), layers.len());
+
+    let all: Vec<_> = layers.iter().flat_map(|layer| entries(layer)).collect();
+    assert!(all.iter().all(|(_, owner, _)| owner == "0/0"), "{all:?}");
+    let is_there =
+        |mode: &str, name: &str| all.iter().any(|(found, _, path)| found == mode && path.trim_end_matches('/') == name);
+    assert!(is_there("-rwxr-xr-x", PROGRAM) && is_there("drwxrwxrwt", "tmp"), "{all:?}");
+    for link in ["cloud-node-manager", "health-probe-proxy", "acr-credential-provider"] {
+        assert!(is_there("lrwxrwxrwx", &format!("usr/local/bin/{link} -> cloud-controller-manager")), "{link}: {all:?}");
+    }
+    let content = |layer: usize, path: &str| tar(&["-xOf", "-", path], &layers[layer]);
+    assert_eq!(content(1, PROGRAM), binary(AMD64, 1));
+    assert_eq!(content(0, "etc/ssl/certs/ca-certificates.crt"), fs::read(workshop.path("authorities")).unwrap());
+    assert!(String::from_utf8(content(0, "etc/passwd")).unwrap().contains(":65532:65532:"));
+}
+
+#[test]
+fn several_platforms_are_one_entry_and_the_bytes_are_the_same_again() {
+    let workshop = Workshop::new();
+    let first = (done(&workshop.write(&["amd64", "arm64"])), workshop.files());
+    assert_eq!((done(&workshop.write(&["amd64", "arm64"])), workshop.files()), first);
+    let index = workshop.index();
+    assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
+    let platforms = workshop.json(&index["manifests"][0]);
+    let found = platforms["manifests"].as_array().unwrap().iter().map(|entry| {
+        let config = workshop.json(&workshop.json(entry)["config"]);
+        assert_eq!(config["architecture"], entry["platform"]["architecture"]);
+        config["architecture"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(found.collect::<Vec<_>>(), ["amd64", "arm64"]);
+    // Nothing of an earlier image stays.
+    done(&workshop.write(&["arm64"]));
+    assert_eq!(workshop.files().len(), 5);
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    let workshop = Workshop::new();
+    for (binaries, told) in [
+        (&["dynamic"][..], "is not static"),
+        (&["riscv"], "for machine 243"),
+        (&["text"], "no ELF file"),
+        (&["missing"], "no such file"),
+        (&["amd64", "amd64"], "same architecture"),
+        (&[], "usage"),
+    ] {
+        let output = workshop.write(binaries);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(told), "{binaries:?}: {message}");
+        assert!(!workshop.path("oci").exists() && !message.contains("Traceback"), "{message}");
+    }
+    fs::create_dir(workshop.path("oci")).unwrap();
+    fs::write(workshop.path("oci/precious"), "").unwrap();
+    let output = workshop.write(&["amd64"]);
+    assert!(!output.status.success() && workshop.path("oci/precious").exists(), "a folder of somebody else stays");
+}
+
+fn materials() -> Value {
+    serde_json::from_str(&done(&script("sbom").output().unwrap())).unwrap()
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_else(|| panic!("{field}: {value}"))
+}
+
+#[test]
+fn the_bill_of_materials_has_every_crate_with_its_checksum() {
+    let found = materials();
+    assert_eq!((text(&found, "bomFormat"), text(&found, "specVersion")), ("CycloneDX", "1.5"));
+    let program = &found["metadata"]["component"];
+    assert_eq!((text(program, "name"), text(program, "version")), ("cloud-controller-manager", "1.2.3-rc.1"));
+    assert_eq!(found["metadata"]["timestamp"], "2023-11-14T22:13:20Z");
+    let components = found["components"].as_array().unwrap();
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let crates: BTreeSet<String> = lock
+        .split("[[package]]")
+        .skip(1)
+        .filter(|one| one.contains("\nchecksum = "))
+        .map(|one| {
+            let field = |name: &str| one.split(&format!("\n{name} = \"")).nth(1).unwrap().split('"').next().unwrap();
+            format!("pkg:cargo/{}@{} {}", field("name"), field("version"), field("checksum"))
+        })
+        .collect();
+    let told: BTreeSet<String> =
+        components.iter().map(|one| format!("{} {}", text(one, "purl"), text(&one["hashes"][0], "content"))).collect();
+    assert!(crates.len() > 100 && told == crates, "{:?}", told.symmetric_difference(&crates).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_bill_of_materials_tells_what_ships() {
+    let found = materials();
+    let scope = |name: &str| {
+        let component = found["components"].as_array().unwrap().iter().find(|one| one["name"] == name);
+        text(component.unwrap_or_else(|| panic!("no {name}")), "scope")
+    };
+    for (name, expected) in [
+        ("tokio", "required"),
+        ("rustls", "required"),
+        ("serde_core", "required"),
+        ("proptest", "excluded"),
+        ("cel", "excluded"),
+    ] {
+        assert_eq!(scope(name), expected, "{name}");
+    }
+    let components = found["components"].as_array().unwrap().iter().chain([&found["metadata"]["component"]]);
+    let references: BTreeSet<&str> = components.map(|one| text(one, "bom-ref")).collect();
+    let edges = found["dependencies"].as_array().unwrap();
+    assert_eq!(edges.iter().map(|one| text(one, "ref")).collect::<BTreeSet<_>>(), references);
+    let ends = edges.iter().flat_map(|one| one["dependsOn"].as_array().unwrap()).map(|one| one.as_str().unwrap());
+    assert!(ends.into_iter().all(|one| references.contains(one)));
+    assert_eq!(found, materials(), "the same commit gives the same document");
+}
