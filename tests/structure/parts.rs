@@ -44,6 +44,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ),
     ("gauges", &["auth", "metrics", "session"]),
     ("admission", &["arm", "arm::documents", "planner", "session", "session_proxy"]),
+    ("topics", &["load_balancer", "planner"]),
     ("session_proxy", &["load_balancer", "session"]),
     (
         "session",
