@@ -113,10 +113,22 @@ fn options_bring_their_rights_and_others_do_not() {
     let expected = &documents("azure/secret-reader.yaml")[0]["rules"];
     assert_eq!(reader["rules"][0]["resourceNames"], json!(["my-azure-config"]));
     assert_eq!(without(&reader["rules"][0], &["resourceNames"]), without(&expected[0], &["resourceNames"]));
-    for object in documents("azure/service-accounts.yaml") {
+    let whom = |objects: &[Value], kind: &str, name: &str| find(objects, kind, name)["subjects"].clone();
+    let manager = whom(&chart, "ClusterRoleBinding", "system:cloud-controller-manager");
+    for mut object in documents("azure/service-accounts.yaml") {
         let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
-        assert_eq!(find(&chart, kind, name), &object);
+        let found = find(&chart, kind, name).clone();
+        if (kind, name) == ("RoleBinding", "system:cloud-controller-manager:service-accounts") {
+            object["subjects"] = manager.clone();
+        }
+        assert_eq!(found, object);
     }
+    // The Secret has another name than in the rights of the provider's own account.
+    let provider = json!({"kind": "ServiceAccount", "name": "azure-cloud-provider", "namespace": "kube-system"});
+    let readers = [manager.as_array().unwrap().as_slice(), &[provider]].concat();
+    assert_eq!(whom(&chart, "RoleBinding", "system:cloud-controller-manager:cloud-config"), json!(readers));
+    let alone = whom(&rendered("manager-only"), "RoleBinding", "system:cloud-controller-manager:cloud-config");
+    assert_eq!(alone.as_array().unwrap().len(), 1, "nobody acts as the provider's account");
     let minimal = rendered("minimal");
     let names = |objects: &[Value]| objects.iter().filter(|object| object["kind"] == "Role").count();
     assert_eq!((names(&minimal), names(&chart)), (1, 4));

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::objects::{find, folder, parse, read, rendered};
+use crate::{
+    objects::{find, folder, parse, read, rendered},
+    programs::manager,
+};
 
 const NAME: &str = "cloud-controller-manager";
 const SCRAPER: &str = "cloud-controller-manager-scraper";
@@ -47,6 +50,43 @@ pub(crate) fn check(objects: &[Value]) {
         assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
         assert_eq!(map["metadata"]["annotations"]["grafana_folder"], "Kubernetes");
     }
+}
+
+const ELECTS: &str = "leader_election_master_status";
+
+fn alerts(rules: &Value) -> Vec<Value> {
+    rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+fn expression(alert: &Value) -> &str {
+    alert["expr"].as_str().unwrap()
+}
+
+fn alerts_of_the_file() -> Vec<Value> {
+    alerts(&parse(&read(&folder("../../manifests/chart/files/alerts.yaml")))[0])
+}
+
+/// Flag, right and alerts have the same Lease.
+pub(crate) fn check_lease(objects: &[Value], lease: &str) {
+    let rules = alerts(&find(objects, "PrometheusRule", "cloud-controller-manager-alerts")["spec"]);
+    let of_leader: Vec<&str> = rules.iter().map(expression).filter(|text| text.contains(ELECTS)).collect();
+    assert_eq!((of_leader.len(), rules.len()), (2, alerts_of_the_file().len()));
+    for text in of_leader {
+        assert!(text.contains(&format!("{ELECTS}{{name={lease:?}}}")), "{text}");
+    }
+    assert_eq!(manager(objects).leader_election.resource_name, lease);
+    let role = find(objects, "Role", "system:cloud-controller-manager:leader-election");
+    let named: Vec<&Value> = role["rules"].as_array().unwrap().iter().map(|rule| &rule["resourceNames"]).collect();
+    assert_eq!(named, [&Value::Null, &json!([lease]), &json!(["aks-managed-resource-locker"])]);
+}
+
+/// All alerts but those about the leader.
+pub(crate) fn check_no_election(objects: &[Value]) {
+    let map = find(objects, "ConfigMap", "cloud-controller-manager-alerts");
+    let text = map["data"]["cloud-controller-manager.yaml"].as_str().unwrap();
+    let mut expected = alerts_of_the_file();
+    expected.retain(|alert| !expression(alert).contains(ELECTS));
+    assert_eq!(alerts(&parse(text)[0]), expected);
 }
 
 #[test]

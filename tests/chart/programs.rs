@@ -12,8 +12,7 @@ use crate::objects::{files, find, pod, rendered};
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";
 /// Flags of Go that mean nothing here; a release may have them.
-const HARMLESS: [&str; 4] =
-    ["--allocate-node-cidrs", "--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
+const HARMLESS: [&str; 3] = ["--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
 
 pub(crate) fn start(container: &Container) -> CliCommand {
     assert!(container.command.is_none(), "the image has an entry point");
@@ -158,4 +157,17 @@ fn the_secret_that_is_made_is_the_one_that_is_mounted() {
     let mounted = volumes.into_iter().find_map(|volume| volume.secret).unwrap();
     assert_eq!(mounted.secret_name.as_deref(), secret["metadata"]["name"].as_str());
     assert_eq!(&mounted.items.unwrap()[0].key, key);
+}
+
+#[test]
+fn defaults_of_gos_chart_allocate_pod_cidrs_out_of_its_range() {
+    let of = |case: &str| manager(&rendered(case)).node_ipam;
+    let config = of("go-defaults");
+    assert_eq!((config.enabled, config.cluster_cidrs), (true, vec!["10.244.0.0/16".parse().unwrap()]));
+    let config = of("no-pod-cidrs");
+    assert_eq!(
+        (config.enabled, config.cluster_cidrs.len()),
+        (false, 0),
+        "the chart and the program read `controllers` alike"
+    );
 }

@@ -7,11 +7,6 @@ use cloud_controller_manager::{
     providers::registry,
 };
 
-/// Gauges of the planner for several standard load balancers, which declares them.
-const OF_SEVERAL_LOAD_BALANCERS: [(&str, &[&str]); 2] = [
-    ("cloud_controller_manager_azure_load_balancer_rules", &["load_balancer"]),
-    ("cloud_controller_manager_azure_load_balancer_rules_limit", &[]),
-];
 /// Labels that Prometheus adds.
 pub(crate) const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
@@ -30,7 +25,6 @@ pub(crate) fn metrics() -> BTreeMap<String, BTreeSet<String>> {
             add(metric.name.to_owned(), metric.labels);
         }
     }
-    OF_SEVERAL_LOAD_BALANCERS.iter().for_each(|(name, labels)| add((*name).to_owned(), labels));
     let process = Metrics::new().unwrap().with_process().unwrap();
     let families = process.registry().gather();
     families.iter().filter(|one| one.name().starts_with("process_")).for_each(|one| add(one.name().to_owned(), &[]));

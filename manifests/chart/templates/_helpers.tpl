@@ -45,6 +45,11 @@ stands for `image`, as does one that is not set.
 {{- toYaml (required (printf "%s has no %s %s" .file .kind .name) $found.rules) -}}
 {{- end -}}
 
+{{/* The Lease that the leader holds. */}}
+{{- define "ccm.leaseName" -}}
+{{- .Values.cloudControllerManager.leaderElectResourceName | default "cloud-controller-manager" -}}
+{{- end -}}
+
 {{/* A value as a flag takes it: a large whole number without an exponent. */}}
 {{- define "ccm.text" -}}
 {{- if kindIs "float64" . -}}
