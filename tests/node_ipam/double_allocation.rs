@@ -141,13 +141,32 @@ async fn a_patch_that_comes_late_takes_no_block_of_another_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_released_its_lease_is_not_waited_for() {
+async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without() {
+    for joins_before in [true, false] {
+        let cluster = Cluster::new();
+        let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        cluster.join("before", Taint::None);
+        cluster.until_all_have_cidrs(1).await;
+        first.stop();
+        pass(5).await;
+        if joins_before {
+            cluster.join("a", Taint::None);
+        }
+        cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        pass(5).await;
+        if !joins_before {
+            cluster.join("a", Taint::None);
+        }
+        pass(10).await;
+        assert_eq!(cluster.cidr("a").is_none(), joins_before, "a patch that it did not wait for may be under way");
+        pass(60).await;
+        assert!(cluster.cidr("a").is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_leader_of_a_cluster_waits_for_nobody() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
-    cluster.join("before", Taint::None);
-    cluster.until_all_have_cidrs(1).await;
-    first.stop();
-    pass(5).await;
     cluster.join("a", Taint::None);
     cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
     pass(10).await;
