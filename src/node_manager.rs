@@ -98,7 +98,8 @@ impl NodeManager {
 
         let context = ProviderContext {
             client: client.clone(),
-            leadership,
+            leadership: leadership.clone(),
+            route_leadership: leadership,
             shutdown: background.clone(),
             clock,
             metrics: Arc::clone(&metrics),

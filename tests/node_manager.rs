@@ -117,6 +117,7 @@ impl Cluster {
         let provider = ProviderContext {
             client: self.server.client(),
             leadership: Leadership::unopposed(),
+            route_leadership: Leadership::unopposed(),
             shutdown: self.stop.clone(),
             clock: clock(),
             metrics: Arc::clone(&metrics),

@@ -153,7 +153,7 @@ impl ControllerManager {
         let leadership = main.leadership.clone();
         let leases = controller_leases(&config, &main, second.as_ref());
         let for_provider = leases.of_provider();
-        let provider_leadership = for_provider.load_balancers.clone();
+        let metered::WriteLeadership { load_balancers, routes } = for_provider.clone();
         let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
 
         // A selector may name any label.
@@ -188,7 +188,8 @@ impl ControllerManager {
         let endpoint_slices = on_demand_informer(slices, on_demand.as_ref());
         let provider_context = ProviderContext {
             client,
-            leadership: provider_leadership,
+            leadership: load_balancers,
+            route_leadership: routes,
             shutdown: background.clone(),
             clock,
             metrics: Arc::clone(&metrics),

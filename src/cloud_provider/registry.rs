@@ -28,8 +28,10 @@ use crate::{
 pub struct ProviderContext {
     /// For reading and writing the cluster. Its user agent is the provider's own.
     pub client: kube::Client,
-    /// Must be asked before every write to the cloud: a replica that does not lead only reads.
+    /// Must be asked before every write to the cloud but those of routes: a replica that does not lead only reads.
     pub leadership: Leadership,
+    /// The same for writes of routes, whose controller may run under another lease.
+    pub route_leadership: Leadership,
     /// Ends housekeeping tasks.
     pub shutdown: Shutdown,
     /// Time.

@@ -74,6 +74,7 @@ mod tests {
         let context = ProviderContext {
             client: kube::Client::new(service, "default"),
             leadership: Leadership::unopposed(),
+            route_leadership: Leadership::unopposed(),
             shutdown: Shutdown::new(),
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),

@@ -6,8 +6,8 @@
 //! CIDRs along ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
 //!
 //! No CIDR is given twice:
-//! - Nothing is given out before every Node has been read, and after a leader that did not release its lease not before its last
-//!   patches can do no more ([`PodCidrPool::quarantine`]).
+//! - Nothing is given out before every Node has been read, and after another leader not before its last patches can do no more
+//!   ([`PodCidrPool::quarantine`]).
 //! - A patch carries the version of the Node that it was decided on, so that one that comes late, or rests on an old view, is a conflict.
 //! - A block is the Node's until the API server says that it did not take the patch. Silence keeps it.
 //! - A Node is known by its UID. Its blocks come back when the watch shows that it is gone, or a read if the watch shows only some Nodes.
@@ -122,7 +122,7 @@ impl NodeIpamController {
         loop {
             match self.read().await {
                 Ok(listed) => {
-                    if self.reconciler.context.writer.leadership().took_over_expired() {
+                    if self.reconciler.context.writer.leadership().took_over() {
                         pool.quarantine(&listed, &self.nodes().list(), LATE_WRITES).await;
                     }
                     pool.decide(PoolPhase::Open);

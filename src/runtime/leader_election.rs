@@ -42,30 +42,31 @@ pub struct Leadership {
     state: watch::Receiver<LeadershipState>,
     /// Keeps the channel open when there is no elector.
     _unopposed: Option<Arc<watch::Sender<LeadershipState>>>,
-    took_over_expired: Arc<AtomicBool>,
+    took_over: Arc<AtomicBool>,
 }
 
 impl Leadership {
     /// Leadership without election (`--leader-elect=false`).
     pub fn unopposed() -> Self {
         let (sender, state) = watch::channel(LeadershipState::Unopposed);
-        Self { state, _unopposed: Some(Arc::new(sender)), took_over_expired: Arc::default() }
+        Self { state, _unopposed: Some(Arc::new(sender)), took_over: Arc::default() }
     }
 
     /// Leadership that whoever holds the sender decides: the elector, or a test.
     pub fn channel() -> (watch::Sender<LeadershipState>, Self) {
         let (sender, state) = watch::channel(LeadershipState::Standby);
-        (sender, Self { state, _unopposed: None, took_over_expired: Arc::default() })
+        (sender, Self { state, _unopposed: None, took_over: Arc::default() })
     }
 
-    /// Whether the lease was another holder's, who had not released it: what that one sent last may be under way to the API server.
-    pub fn took_over_expired(&self) -> bool {
-        self.took_over_expired.load(Ordering::Acquire)
+    /// Whether the lease was another holder's: what that one sent last may be under way to the API server, even if it released the
+    /// lease, since what outlasts its grace period is cut off without an answer.
+    pub fn took_over(&self) -> bool {
+        self.took_over.load(Ordering::Acquire)
     }
 
-    /// Notes whose lease was taken, before anybody is told that this process leads.
-    pub fn note_take_over(&self, expired: bool) {
-        self.took_over_expired.store(expired, Ordering::Release);
+    /// Notes that there was a lease before, before anybody is told that this process leads.
+    pub fn note_take_over(&self) {
+        self.took_over.store(true, Ordering::Release);
     }
 
     /// Asked before every write.

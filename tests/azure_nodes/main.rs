@@ -51,6 +51,7 @@ impl Cluster {
             transport: world.azure().transport(),
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
+            route_leadership: Leadership::unopposed(),
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
             metrics,
             clock,

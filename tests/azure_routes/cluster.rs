@@ -68,10 +68,14 @@ impl Cluster {
 
     /// All controllers that make sense on Azure.
     pub(crate) fn start(&self) -> Life {
+        self.start_with(&["--leader-elect=false"])
+    }
+
+    pub(crate) fn start_with(&self, flags: &[&str]) -> Life {
         let files = tempfile::tempdir().unwrap();
         let azure_json = files.path().join("azure.json");
         std::fs::write(&azure_json, self.config.to_string()).unwrap();
-        let flags = ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", POD_CIDRS];
+        let flags = [&["ccm", "--cloud-provider=azure", "--secure-port=0", POD_CIDRS], flags].concat();
         let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
             panic!("no help asked for")
         };
@@ -109,6 +113,7 @@ impl Cluster {
             transport: self.world.azure().transport(),
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
+            route_leadership: Leadership::unopposed(),
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), self.clock),
             metrics: Arc::clone(&metrics),
             clock: self.clock,

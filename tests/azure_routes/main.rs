@@ -6,4 +6,5 @@
 mod cluster;
 mod costs;
 mod disturbances;
+mod migration;
 mod tables;

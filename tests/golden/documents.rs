@@ -128,6 +128,7 @@ async fn client(world: &World, clock: Clock) -> ArmClient {
         transport: world.azure().transport(),
         environment: BTreeMap::new(),
         leadership: Leadership::unopposed(),
+        route_leadership: Leadership::unopposed(),
         budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
         metrics,
         clock,

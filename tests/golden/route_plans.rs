@@ -45,6 +45,7 @@ async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> String {
         transport: stage.azure().transport(),
         environment: BTreeMap::new(),
         leadership: Leadership::unopposed(),
+        route_leadership: Leadership::unopposed(),
         budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), stage.clock),
         metrics,
         clock: stage.clock,

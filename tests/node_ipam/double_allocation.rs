@@ -89,6 +89,16 @@ async fn a_leader_that_dies_at_any_patch_leaves_nothing_to_be_given_twice() {
     }
 }
 
+/// A patch that was sent long ago on this version.
+async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
+    let late = serde_json::json!({
+        "metadata": {"resourceVersion": version},
+        "spec": {"podCIDR": cidr, "podCIDRs": [cidr]},
+    });
+    let nodes: kube::Api<Node> = kube::Api::all(cluster.server.client());
+    nodes.patch(name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(late)).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_late_patch_of_the_former_leader_is_waited_for() {
     let cluster = Cluster::new();
@@ -104,24 +114,59 @@ async fn a_late_patch_of_the_former_leader_is_waited_for() {
     cluster.join("b", Taint::None);
     pass(15).await;
     assert!(cluster.cidr("a").is_none() && cluster.cidr("b").is_none(), "the first leader's patches may be under way");
-    let late = serde_json::json!({
-        "metadata": {"resourceVersion": version},
-        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
-    });
-    let nodes: kube::Api<Node> = kube::Api::all(cluster.server.client());
-    nodes.patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(late)).await.unwrap();
+    give(&cluster, "a", "10.244.1.0/24", &version).await;
     cluster.until_all_have_cidrs(1).await;
     assert_eq!(cluster.cidr("a").as_deref(), Some("10.244.1.0/24"));
 }
 
+/// Silence at first, then a refusal: what was sent at first may be carried out much later.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_released_its_lease_is_not_waited_for() {
+async fn a_patch_that_comes_late_takes_no_block_of_another_node() {
+    for refusal in [403, 422, 429] {
+        let cluster = Cluster::new();
+        cluster.start(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        pass(5).await;
+        let of_a = |request: &RequestRecord| node_patches(request) && request.name == "a";
+        cluster.server.faults().fail_next(1, 504, of_a);
+        cluster.server.faults().fail_every(refusal, of_a);
+        cluster.join("a", Taint::None);
+        let version = cluster.server.get::<Node>("", "a").unwrap().metadata.resource_version.unwrap();
+        pass(20).await;
+        cluster.join("b", Taint::None);
+        cluster.until(|cluster| cluster.cidr("b").is_some(), "given a CIDR").await;
+        cluster.server.faults().clear();
+        give(&cluster, "a", "10.244.0.0/24", &version).await;
+        cluster.until_all_have_cidrs(1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without() {
+    for joins_before in [true, false] {
+        let cluster = Cluster::new();
+        let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        cluster.join("before", Taint::None);
+        cluster.until_all_have_cidrs(1).await;
+        first.stop();
+        pass(5).await;
+        if joins_before {
+            cluster.join("a", Taint::None);
+        }
+        cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        pass(5).await;
+        if !joins_before {
+            cluster.join("a", Taint::None);
+        }
+        pass(10).await;
+        assert_eq!(cluster.cidr("a").is_none(), joins_before, "a patch that it did not wait for may be under way");
+        pass(60).await;
+        assert!(cluster.cidr("a").is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_leader_of_a_cluster_waits_for_nobody() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
-    cluster.join("before", Taint::None);
-    cluster.until_all_have_cidrs(1).await;
-    first.stop();
-    pass(5).await;
     cluster.join("a", Taint::None);
     cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
     pass(10).await;

@@ -87,7 +87,8 @@ fn context(
     let metrics = Metrics::new().map_err(|error| CloudError::failed(error.to_string()))?;
     Ok(ProviderContext {
         client: kube::Client::new(tower::service_fn(not_found), "default"),
-        leadership,
+        leadership: leadership.clone(),
+        route_leadership: leadership,
         shutdown,
         clock: Clock::System,
         metrics: Arc::new(metrics),

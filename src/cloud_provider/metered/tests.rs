@@ -310,7 +310,8 @@ fn context(leadership: Leadership) -> ProviderContext {
     let client = kube::Client::new(nobody, "default");
     ProviderContext {
         client,
-        leadership,
+        leadership: leadership.clone(),
+        route_leadership: leadership,
         shutdown: Shutdown::new(),
         clock: Clock::default(),
         metrics: Arc::new(Metrics::new().unwrap()),

@@ -207,13 +207,15 @@ impl NodeController {
 
     /// `body`, with the pod CIDRs that the Node needs and that are given out here.
     async fn write_with_pod_cidrs(&self, node: &Node, mut body: Value) -> Result<String, ApiError> {
-        let given = self.pod_cidrs.as_ref().and_then(|pod_cidrs| Some((pod_cidrs, pod_cidrs.spec_for(node)?)));
+        let version = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let version = version.as_deref();
+        let given = self.pod_cidrs.as_ref().and_then(|pod_cidrs| Some((pod_cidrs, pod_cidrs.spec_for(node, version)?)));
         let Some((pod_cidrs, spec)) = given else { return self.write(node, PatchTarget::Object, body).await };
         for (field, value) in spec {
             body["spec"][field] = value;
         }
         let written = self.write(node, PatchTarget::Object, body).await;
-        pod_cidrs.settle(node, written.as_ref().err());
+        pod_cidrs.settle(node, version, written.as_ref().err());
         written
     }
 

@@ -8,7 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 
-use super::cidr_set::{AllocatedBlock, CidrSet, CidrSetError, UnitCounts};
+use super::{
+    cidr_set::{AllocatedBlock, CidrSet, CidrSetError, UnitCounts},
+    plan::is_later,
+};
 
 /// Why a Node's `spec.podCIDRs` cannot be taken in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +49,8 @@ struct HeldBlocks {
     cidrs: Box<[IpNet]>,
     /// Whether the Node has them for sure; if not, a patch is or may be under way.
     written: bool,
+    /// The versions of the Node on which patches were sent that may still be carried out.
+    may_land: Vec<Box<str>>,
 }
 
 /// What one cluster CIDR is at, for metrics.
@@ -92,7 +97,7 @@ impl Allocations {
                 set.occupy(cidr);
             }
         }
-        self.held.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true });
+        self.held.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
         wrong.map_or(Ok(ObservedCidrs::Foreign), Err)
     }
 
@@ -128,7 +133,8 @@ impl Allocations {
             }
         }
         let cidrs: Vec<IpNet> = blocks.iter().map(|block| block.cidr).collect();
-        self.held.insert(uid.into(), HeldBlocks { cidrs: cidrs.clone().into(), written: false });
+        let held = HeldBlocks { cidrs: cidrs.clone().into(), written: false, may_land: Vec::new() };
+        self.held.insert(uid.into(), held);
         Ok((cidrs, blocks.iter().map(|block| block.passed).collect()))
     }
 
@@ -165,14 +171,36 @@ impl Allocations {
         true
     }
 
-    /// Gives back what was reserved for the Node and is not known to be there.
-    pub(super) fn withdraw(&mut self, uid: &str) -> bool {
-        self.held.get(uid).is_some_and(|held| !held.written) && self.release(uid)
+    /// A patch with these CIDRs is about to be sent on this version of the Node. Answers whether they are still the Node's.
+    pub(super) fn patch_begins(&mut self, uid: &str, cidrs: &[IpNet], version: &str) -> bool {
+        let held = self.held.get_mut(uid).filter(|held| *held.cidrs == *cidrs);
+        held.map(|held| held.may_land.push(version.into())).is_some()
     }
 
-    /// Nodes that have their CIDRs for sure.
+    /// A patch that was sent on this version has not been carried out and will not be.
+    pub(super) fn patch_failed(&mut self, uid: &str, version: &str) {
+        let Some(held) = self.held.get_mut(uid) else { return };
+        if let Some(place) = held.may_land.iter().position(|sent| **sent == *version) {
+            held.may_land.swap_remove(place);
+        }
+    }
+
+    /// The Node is at this version: what was sent on an earlier one is a conflict.
+    pub(super) fn is_at(&mut self, uid: &str, version: Option<&str>) {
+        if let Some(held) = self.held.get_mut(uid) {
+            held.may_land.retain(|sent| !is_later(version, sent));
+        }
+    }
+
+    /// Gives back what was reserved for the Node, unless it is known to be there or may get there yet.
+    pub(super) fn withdraw(&mut self, uid: &str) -> bool {
+        self.held.get(uid).is_some_and(|held| !held.written && held.may_land.is_empty()) && self.release(uid)
+    }
+
+    /// Nodes that have their CIDRs, or may have them.
     pub(super) fn written(&self) -> HashSet<Box<str>> {
-        self.held.iter().filter(|(_, held)| held.written).map(|(uid, _)| uid.clone()).collect()
+        let may_have = |held: &HeldBlocks| held.written || !held.may_land.is_empty();
+        self.held.iter().filter(|(_, held)| may_have(held)).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Whether the Node has its blocks for sure.

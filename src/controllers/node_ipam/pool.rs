@@ -167,6 +167,9 @@ impl PodCidrPool {
             return;
         }
         self.note_version(node);
+        if let Some(allocations) = self.state().allocations.as_mut() {
+            allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
+        }
         let cidrs = pod_cidrs(node);
         if !cidrs.is_empty() {
             self.take_in(node, cidrs);
@@ -281,28 +284,46 @@ impl PodCidrPool {
         self.config.cluster_cidrs.iter().map(|cluster| self.config.mask(cluster)).collect()
     }
 
-    /// What the patch that initialises `node` says in its spec, so that it gets its pod CIDRs with it. [`Self::settle`] has to be told
-    /// how that ends. `None`: it gets them some other way.
-    pub fn spec_for(&self, node: &Node) -> Option<Map<String, Value>> {
+    /// What the patch that initialises `node`, on this version of it, says in its spec, so that it gets its pod CIDRs with it.
+    /// [`Self::settle`] has to be told how that ends. `None`: it gets them some other way.
+    pub fn spec_for(&self, node: &Node, version: Option<&str>) -> Option<Map<String, Value>> {
         let is_merged = self.rules(node, true).comes_with_initialization;
         if !self.is_open() || !is_merged || !pod_cidrs(node).is_empty() {
             return None;
         }
         let cidrs = self.reserve(node, &self.prefixes()).ok().filter(|cidrs| !cidrs.is_empty())?;
-        Some(plan::spec_with(&cidrs))
+        self.patch_begins(node, &cidrs, version).then(|| plan::spec_with(&cidrs))
     }
 
     /// What became of the patch that [`Self::spec_for`] was for. One that was refused is sent without pod CIDRs the next time.
-    pub fn settle(&self, node: &Node, error: Option<&ApiError>) {
+    pub fn settle(&self, node: &Node, version: Option<&str>, error: Option<&ApiError>) {
+        self.patch_ended(node, version, error);
+        if error.map(plan::failed_write) == Some(FailedWrite::Refused) {
+            // First, so that whoever goes ahead reserves anew.
+            self.withdraw(node);
+            if matches!(error, Some(ApiError::Rejected(_) | ApiError::Forbidden(_))) {
+                self.go_ahead(node);
+            }
+        }
+    }
+
+    /// A patch is about to be sent. `false`: what it brings is not the Node's any more. A version that nobody knows is never passed.
+    pub(super) fn patch_begins(&self, node: &Node, cidrs: &[IpNet], version: Option<&str>) -> bool {
+        let mut state = self.state();
+        let allocations = state.allocations.as_mut();
+        allocations.is_some_and(|all| all.patch_begins(identity(node), cidrs, version.unwrap_or_default()))
+    }
+
+    /// What became of it. After silence it may be carried out yet.
+    pub(super) fn patch_ended(&self, node: &Node, version: Option<&str>, error: Option<&ApiError>) {
         match error.map(plan::failed_write) {
             None => self.confirm(node),
-            Some(FailedWrite::Refused) => {
-                if matches!(error, Some(ApiError::Rejected(_) | ApiError::Forbidden(_))) {
-                    self.go_ahead(node);
+            Some(FailedWrite::Unknown) => {}
+            Some(FailedWrite::Conflict | FailedWrite::Refused) => {
+                if let Some(allocations) = self.state().allocations.as_mut() {
+                    allocations.patch_failed(identity(node), version.unwrap_or_default());
                 }
-                self.withdraw(node);
             }
-            Some(FailedWrite::Conflict | FailedWrite::Unknown) => {}
         }
     }
 
@@ -315,7 +336,7 @@ impl PodCidrPool {
         }
     }
 
-    /// The Node does not get what was reserved for it.
+    /// The Node does not get what was reserved for it, unless a patch may still give it that.
     pub(super) fn withdraw(&self, node: &Node) {
         let mut state = self.state();
         if state.allocations.as_mut().is_some_and(|allocations| allocations.withdraw(identity(node))) {
@@ -335,7 +356,7 @@ impl PodCidrPool {
         self.state().allocations.as_ref().is_some_and(|allocations| allocations.is_written(identity(node)))
     }
 
-    /// The Nodes that are known to have pod CIDRs.
+    /// The Nodes that have pod CIDRs, or may have.
     pub(super) fn holders(&self) -> HashSet<Box<str>> {
         self.state().allocations.as_ref().map(Allocations::written).unwrap_or_default()
     }

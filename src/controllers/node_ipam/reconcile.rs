@@ -146,10 +146,15 @@ impl PodCidrReconciler {
                 Err(error) => error,
             };
             match self.read_live(key).await {
-                Ok(live) if identity(&live) == identity(&node) && self.is_bare(&live) => node = live,
-                // It has pod CIDRs, or is another Node, of which the watch tells.
+                Ok(live) if identity(&live) == identity(&node) => {
+                    if !self.is_bare(&live) {
+                        return ReconcileResult::Done;
+                    }
+                    node = live;
+                }
+                // Of another Node of its name the watch tells.
                 Ok(_) | Err(ApiError::NotFound(_)) => {
-                    self.pool.withdraw(&node);
+                    self.pool.gone(identity(&node));
                     return ReconcileResult::Done;
                 }
                 Err(error) => last = error,
@@ -165,9 +170,13 @@ impl PodCidrReconciler {
     }
 
     async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
-        let body = plan::patch(node, cidrs);
+        let (body, version) = (plan::patch(node, cidrs), node.metadata.resource_version.as_deref());
+        if !self.pool.patch_begins(node, cidrs, version) {
+            return Err(ApiError::Conflict(key.to_string()));
+        }
         let written = self.context.writer.patch_briefly(&self.api(), key, PatchTarget::Object, PatchKind::Merge, body).await;
-        written.map(|_| self.pool.confirm(node))
+        self.pool.patch_ended(node, version, written.as_ref().err());
+        written.map(drop)
     }
 
     /// Three tries have failed. What a conflict stopped has not happened; of anything else nobody knows, so that the Node keeps its blocks.

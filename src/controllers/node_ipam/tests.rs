@@ -50,6 +50,13 @@ fn tainted(name: &str) -> Node {
     with_cidrs(name, &[]).with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]))
 }
 
+fn at_version(name: &str, version: &str) -> Node {
+    with_cidrs(name, &[]).with(|n| n.metadata.resource_version = Some(version.into()))
+}
+
+/// The version of a Node that a patch is sent on.
+const AT_5: Option<&str> = Some("5");
+
 #[test]
 fn what_is_refused_at_the_start() {
     let check = |cluster: &str, ipv4: u8, ipv6: u8| {
@@ -109,17 +116,65 @@ fn what_happens_while_nodes_are_read_counts() {
 fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
     let pool = open_pool("10.0.0.0/16");
     let node = tainted("n");
-    let first = pool.spec_for(&node).unwrap();
+    let first = pool.spec_for(&node, AT_5).unwrap();
     for error in [ApiError::Conflict("n".into()), ApiError::Failed("silence".into())] {
-        pool.settle(&node, Some(&error));
-        assert_eq!(pool.spec_for(&node).as_ref(), Some(&first), "{error:?}");
+        pool.settle(&node, AT_5, Some(&error));
+        assert_eq!(pool.spec_for(&node, AT_5).as_ref(), Some(&first), "{error:?}");
     }
-    pool.settle(&node, Some(&ApiError::Rejected("no".into())));
-    assert_eq!(pool.spec_for(&node), None, "it goes on without");
+    // What was sent in silence can do no more.
+    pool.observe(&at_version("n", "6"));
+    pool.settle(&node, AT_5, Some(&ApiError::Rejected("no".into())));
+    assert_eq!(pool.spec_for(&node, AT_5), None, "it goes on without");
     assert!(!pool.rules(&node, true).comes_with_initialization);
     assert_eq!(pool.reserve(&node, &[24]).unwrap()[0].to_string(), "10.0.1.0/24");
     pool.confirm(&node);
     assert!(pool.has(&node));
+}
+
+/// The silent patches are the initialisation's and one by itself, of the same reconcile or of an earlier one.
+#[test]
+fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
+    let silence = ApiError::Failed("504".into());
+    for refused in [ApiError::Rejected("429".into()), ApiError::Forbidden("no".into()), ApiError::Conflict("n".into())] {
+        for is_gone in [false, true] {
+            let (pool, node) = (open_pool("10.0.0.0/24"), tainted("n"));
+            pool.spec_for(&node, AT_5).unwrap();
+            pool.settle(&node, AT_5, Some(&silence));
+            let cidrs = pool.reserve(&node, &[24]).unwrap();
+            for error in [&silence, &refused] {
+                assert!(pool.patch_begins(&node, &cidrs, AT_5));
+                pool.patch_ended(&node, AT_5, Some(error));
+            }
+            for version in ["4", "5"] {
+                pool.observe(&at_version("n", version));
+                pool.withdraw(&node);
+                assert!(pool.reserve(&tainted("other"), &[24]).is_err(), "{refused:?} {version}");
+            }
+            assert!(pool.holders().contains("n"), "a list may tell that it is gone");
+            if is_gone {
+                pool.gone("n");
+            } else {
+                pool.observe(&at_version("n", "6"));
+                pool.withdraw(&node);
+            }
+            assert_eq!(pool.reserve(&tainted("other"), &[24]).unwrap(), cidrs, "{refused:?} {is_gone}");
+        }
+    }
+}
+
+#[test]
+fn a_block_that_two_patches_bring_outlasts_the_refusal_of_one() {
+    let (pool, node, refused) = (open_pool("10.0.0.0/24"), tainted("n"), ApiError::Rejected("no".into()));
+    pool.spec_for(&node, AT_5).unwrap();
+    pool.go_ahead(&node);
+    let cidrs = pool.reserve(&node, &[24]).unwrap();
+    assert!(pool.patch_begins(&node, &cidrs, AT_5));
+    pool.settle(&node, AT_5, Some(&refused));
+    assert!(pool.reserve(&tainted("other"), &[24]).is_err(), "the other patch is under way");
+    pool.patch_ended(&node, AT_5, Some(&refused));
+    pool.withdraw(&node);
+    assert_eq!(pool.reserve(&tainted("other"), &[24]).unwrap(), cidrs);
+    assert!(!pool.patch_begins(&node, &cidrs, AT_5), "it is another Node's now");
 }
 
 #[test]
@@ -142,18 +197,18 @@ fn metrics_tell_what_is_taken_and_given_back() {
 #[test]
 fn nothing_is_brought_along_where_it_is_not_open_or_needed() {
     let closed = pool("10.0.0.0/16", CidrAllocatorType::RangeAllocator);
-    assert_eq!(closed.spec_for(&tainted("n")), None);
+    assert_eq!(closed.spec_for(&tainted("n"), AT_5), None);
     let open = open_pool("10.0.0.0/16");
-    assert_eq!(open.spec_for(&with_cidrs("n", &["10.0.0.0/24"])), None);
+    assert_eq!(open.spec_for(&with_cidrs("n", &["10.0.0.0/24"]), AT_5), None);
     let cloud = pool("10.0.0.0/16", CidrAllocatorType::CloudAllocator);
     cloud.finish_reading(&[], &[]).unwrap();
     cloud.decide(PoolPhase::Open);
-    assert_eq!(cloud.spec_for(&tainted("n")), None);
+    assert_eq!(cloud.spec_for(&tainted("n"), AT_5), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn quarantine_ends_when_every_node_has_changed_or_its_time_is_over() {
-    let at_version = |version: &str| with_cidrs("a", &[]).with(|n| n.metadata.resource_version = Some(version.into()));
+    let at_version = |version: &str| at_version("a", version);
     let nodes = [listed("a", &[]), listed("b", &["10.0.0.0/24"])];
     for (change, expected) in [(None, 60), (Some(at_version("5")), 60), (Some(at_version("6")), 0)] {
         let pool = pool("10.0.0.0/16", CidrAllocatorType::RangeAllocator);
@@ -162,7 +217,7 @@ async fn quarantine_ends_when_every_node_has_changed_or_its_time_is_over() {
         let waiting = pool.quarantine(&nodes, &[], LATE_WRITES);
         let changing = async {
             assert_eq!(pool.phase(), PoolPhase::Quarantined);
-            assert_eq!(pool.spec_for(&tainted("c")), None);
+            assert_eq!(pool.spec_for(&tainted("c"), AT_5), None);
             change.iter().for_each(|node| pool.observe(node));
         };
         tokio::join!(waiting, changing);

@@ -203,6 +203,7 @@ impl AzureCloud {
             environment: self.inner.environment.clone(),
             budget: self.budget(&config, context),
             leadership: context.leadership.clone(),
+            route_leadership: context.route_leadership.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: context.clock,
             nodes: context.nodes.clone(),

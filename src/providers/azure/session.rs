@@ -33,8 +33,10 @@ pub struct SessionDeps {
     pub environment: BTreeMap<String, String>,
     /// Where every request waits its turn. Outlives sessions: what Azure said of its quotas stays true.
     pub budget: Budget,
-    /// Asked before every write.
+    /// Asked before every write but those of routes.
     pub leadership: Leadership,
+    /// Asked before every write of routes.
+    pub route_leadership: Leadership,
     /// Where requests are counted.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
@@ -66,7 +68,8 @@ pub struct Session {
 
 impl Session {
     pub async fn open(config: Arc<AzureConfig>, surroundings: &SessionDeps) -> CloudResult<Self> {
-        let SessionDeps { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
+        let SessionDeps { transport, environment, budget, leadership, route_leadership, metrics, clock, nodes } =
+            surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let ArmConnection { cloud, credentials } = connection.map_err(|error| auth_to_cloud_error(&error))?;
         let held = credentials.clone();
@@ -90,8 +93,15 @@ impl Session {
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
         let routes = RouteSettings::new(&config);
-        let routes =
-            AzureRoutes::new(routes, &network, Arc::clone(&inventory), nodes.clone(), Arc::clone(metrics), *clock).into();
+        let routes = AzureRoutes::new(
+            routes,
+            &network.with_leadership(route_leadership),
+            Arc::clone(&inventory),
+            nodes.clone(),
+            Arc::clone(metrics),
+            *clock,
+        )
+        .into();
         let pod_cidr_masks = AzurePodCidrMasks::new(compute.clone(), Arc::clone(&inventory), *clock).into();
         Ok(Self {
             config,

@@ -305,9 +305,8 @@ impl LeaderElector {
             LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
             LeaseAction::Create(lease) => self.with_request_timeout(self.api.create(&params, &lease)).await?,
             LeaseAction::TakeOver(lease) => {
-                let expired = self.observed.as_ref().is_some_and(|seen| !seen.holder().is_empty());
                 // Before its answer, which may get lost.
-                self.leadership.note_take_over(expired);
+                self.leadership.note_take_over();
                 self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
             }
             LeaseAction::Renew(lease) => {

@@ -38,7 +38,7 @@ pub struct ArmClientDeps {
     pub transport: Arc<dyn ArmTransport>,
     pub tokens: Arc<dyn TokenProvider>,
     pub gate: Arc<dyn RequestGate>,
-    /// Asked before every write.
+    /// Asked before every write, unless [`ArmClient::with_leadership`] names another.
     pub leadership: Leadership,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,
@@ -51,11 +51,12 @@ pub(super) struct ArmClientShared {
     pub(super) operation_watch: OperationWatch,
 }
 
-/// Sends requests to ARM. Cheap to clone; a clone may have another urgency or deadline.
+/// Sends requests to ARM. Cheap to clone; a clone may have another urgency, leadership or deadline.
 #[derive(Clone)]
 pub struct ArmClient {
     pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
+    pub(super) leadership: Leadership,
     deadline: Option<Instant>,
 }
 
@@ -91,13 +92,19 @@ struct ArmListPage<D> {
 impl ArmClient {
     /// A client of the least urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
+        let leadership = parts.leadership.clone();
         let shared = ArmClientShared { settings, deps: parts, operation_watch: OperationWatch::default() };
-        Self { shared: Arc::new(shared), urgency: Urgency::Resync, deadline: None }
+        Self { shared: Arc::new(shared), urgency: Urgency::Resync, leadership, deadline: None }
     }
 
     /// The same client with another urgency.
     pub fn with_urgency(&self, urgency: Urgency) -> Self {
         Self { urgency, ..self.clone() }
+    }
+
+    /// The same client, which asks for another leadership before it writes.
+    pub fn with_leadership(&self, leadership: &Leadership) -> Self {
+        Self { leadership: leadership.clone(), ..self.clone() }
     }
 
     /// The same client, all of whose calls end at `deadline` at the latest, instead of after the limits of the settings.

@@ -84,9 +84,7 @@ impl ArmClient {
         if !template.request_line().is_write() {
             return Ok(());
         }
-        self.shared
-            .deps
-            .leadership
+        self.leadership
             .check()
             .map_err(|refused| template.request_line().error(ArmErrorClass::NotLeader, refused.to_string()))
     }

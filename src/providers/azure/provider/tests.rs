@@ -36,6 +36,7 @@ impl Setting {
         let context = ProviderContext {
             client: server.client(),
             leadership: Leadership::channel().1,
+            route_leadership: Leadership::channel().1,
             shutdown: Shutdown::new(),
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),
