@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use crate::runtime::admission::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
+pub use crate::runtime::admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{

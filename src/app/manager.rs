@@ -169,7 +169,8 @@ impl ControllerManager {
             clock,
             metrics: &metrics,
         };
-        let webhooks = match &config.webhooks {
+        // Nobody asks who only plans.
+        let webhooks = match config.webhooks.as_ref().filter(|_| !config.dry_run) {
             Some(wanted) => {
                 let client = clients.component("webhooks")?;
                 webhooks::start(wanted, provider.webhooks(), client, (&metrics, clock), background).await?
@@ -402,28 +403,49 @@ mod tests {
         }
     }
 
+    fn parts(flags: &[&str], accounts: &Arc<Accounts>) -> ManagerDeps {
+        let flags =
+            ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"].iter().chain(flags);
+        let Ok(crate::cli::CliCommand::Run(config)) = crate::cli::parse(flags.map(Into::into), &["fake"], &[]) else {
+            panic!("no help asked for")
+        };
+        ManagerDeps {
+            config: *config,
+            clients: Arc::clone(accounts) as _,
+            provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: Clock::System,
+            set_verbosity: Arc::new(|_| ()),
+        }
+    }
+
     #[tokio::test]
     async fn the_provider_acts_as_an_account_of_its_own() {
         let accounts = Accounts::default();
         provider_client(&accounts, "azure").unwrap();
         assert_eq!(*accounts.0.lock().unwrap(), ["azure-cloud-provider"]);
-
-        let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-        let Ok(crate::cli::CliCommand::Run(config)) = crate::cli::parse(flags.map(Into::into), &["fake"], &[]) else {
-            panic!("no help asked for")
-        };
         let (accounts, background) = (Arc::new(Accounts::default()), Shutdown::new());
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::clone(&accounts) as _,
-            provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock: Clock::System,
-            set_verbosity: Arc::new(|_| ()),
-        };
+        let parts = parts(&[], &accounts);
         ControllerManager::build(parts, ElectionHost::CallersRuntime, &background).await.map(drop).unwrap();
         background.begin();
         let asked = accounts.0.lock().unwrap();
         assert!(asked.iter().any(|account| account == "fake-cloud-provider"), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn who_only_plans_starts_no_webhooks() {
+        let (accounts, background) = (Arc::default(), Shutdown::new());
+        // To start webhooks would fail: the provider has none of this name.
+        let wanted = ["--feature-gates=CloudControllerManagerWebhook=true", "--webhooks=missing"];
+        let build = |dry_run: bool| {
+            let mut parts = parts(&wanted, &accounts);
+            parts.config.dry_run = dry_run;
+            ControllerManager::build(parts, ElectionHost::CallersRuntime, &background)
+        };
+        let error = build(false).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains("unknown webhook"), "{error}");
+        build(true).await.map(drop).unwrap();
+        watch_only(parts(&wanted, &accounts), &background).await.map(drop).unwrap();
+        background.begin();
     }
 }

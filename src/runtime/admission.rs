@@ -5,12 +5,14 @@
 
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json, value::RawValue};
 
 /// The one version that is spoken.
 const VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+/// Lists, maps and their further elements in a review. A decoded element takes up to a hundred times its bytes; a Service has some hundred.
+const MOST_ELEMENTS: usize = 64 << 10;
 /// Longest warning and message in characters; the API server cuts longer ones, and kubectl prints each as a line.
 const LONGEST_TEXT: usize = 512;
 /// Warnings that are told; the API server drops what is beyond 4,096 characters in all.
@@ -27,6 +29,28 @@ pub struct AdmissionType {
     pub kind: String,
 }
 
+/// An object of a request as its text: whoever asks is a stranger, and a decoded object takes much more memory.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct AdmissionObject(Option<Box<RawValue>>);
+
+impl AdmissionObject {
+    /// Decodes it; `None` when there is none, or none of that type. For requests whose resource and operation are looked for.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_str(self.0.as_ref()?.get()).ok()
+    }
+}
+
+impl From<Value> for AdmissionObject {
+    fn from(document: Value) -> Self {
+        Self(
+            Some(document)
+                .filter(|document| !document.is_null())
+                .and_then(|document| RawValue::from_string(document.to_string()).ok()),
+        )
+    }
+}
+
 /// One change that the API server is about to make. Its `Debug` shows no content of objects.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -40,9 +64,9 @@ pub struct AdmissionRequest {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
     /// The object as it would be; null for a deletion.
-    pub object: Value,
+    pub object: AdmissionObject,
     /// The object as it is; null for a creation.
-    pub old_object: Value,
+    pub old_object: AdmissionObject,
 }
 
 impl std::fmt::Debug for AdmissionRequest {
@@ -109,6 +133,9 @@ pub fn parse_review(body: &[u8]) -> Result<AdmissionRequest, String> {
     if body.is_empty() {
         return Err("the body is empty".to_owned());
     }
+    if elements(body) > MOST_ELEMENTS {
+        return Err(format!("the body has more than {MOST_ELEMENTS} elements"));
+    }
     // Fields may come by place in a list, for the parser.
     let body = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"));
     let review: Option<AdmissionReviewDocument> = body.and_then(|body| serde_json::from_slice(body).ok());
@@ -117,6 +144,21 @@ pub fn parse_review(body: &[u8]) -> Result<AdmissionRequest, String> {
         return Err(format!("the body is no {KIND} of {VERSION}"));
     }
     review.request.ok_or_else(|| format!("the {KIND} has no request"))
+}
+
+/// Brackets that open and commas, outside of strings.
+fn elements(body: &[u8]) -> usize {
+    let (mut found, mut in_string, mut is_escaped) = (0, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' | b',' if !in_string => found += 1,
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The review that answers the request called `uid`.
@@ -162,7 +204,9 @@ mod tests {
             (request.uid.as_str(), request.operation.as_str(), request.resource.kind.as_str()),
             ("u", "UPDATE", "services")
         );
-        assert_eq!((&request.object["a"], &request.old_object["b"]), (&json!("secret"), &json!(1)));
+        let objects = (request.object.read::<Value>(), request.old_object.read::<Value>());
+        assert_eq!(objects, (Some(json!({"a": "secret"})), Some(json!({"b": 1}))));
+        assert!(AdmissionObject::from(Value::Null).read::<Value>().is_none());
         assert!(!format!("{request:?}").contains("secret"));
     }
 
@@ -185,6 +229,25 @@ mod tests {
             let error = parse_review(text.as_bytes()).unwrap_err();
             assert!(error.contains(told) && !error.contains("secret"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_small_body_that_would_be_large_in_memory_is_refused() {
+        let review = |object: &str| {
+            format!(r#"{{"apiVersion":"{VERSION}","kind":"{KIND}","request":{{"uid":"u","object":{object}}}}}"#)
+        };
+        let list = |element: &str| format!("[{}0]", element.repeat((3 << 20) / (element.len() + 1)));
+        for object in [list(r#"{"":0},"#), list("[],"), list("0,"), format!(r#"{{"spec":{{"ports":{}}}}}"#, list("{},"))] {
+            let error = parse_review(review(&object).as_bytes()).map(drop).unwrap_err();
+            assert!(error.contains("more than 65536 elements"), "{error}");
+        }
+        for filling in [r#"{\",[\\"#, "x"] {
+            let annotations = filling.repeat((1 << 20) / filling.len());
+            let object = format!(r#"{{"metadata":{{"annotations":{{"a":"{annotations}"}}}}}}"#);
+            let request = parse_review(review(&object).as_bytes()).unwrap();
+            assert!(request.object.read::<k8s_openapi::api::core::v1::Service>().is_some());
+        }
+        assert_eq!((elements(br#"{"a":[1,2],"b":"\"{"}"#), elements(b"[\\\"{")), (4, 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The webhook port: admission webhooks over TLS, on every replica, whoever leads.
 //!
 //! In: a [`WebhookServingConfig`] and the webhooks that were chosen. Out: a listening HTTPS server. Whoever asks is not asked who it is, as
-//! upstream: so nothing is told that the question did not hold, and what a stranger can cost is bounded: connections and heads as on the
+//! upstream: so what a webhook answers is told to everybody, and what a stranger can cost is bounded: connections and heads as on the
 //! secure port, bodies one by one and in all ([`body`]), and time. A webhook that panics fails its request alone.
 //! Upstream: `k8s.io/cloud-provider/app/webhooks.go`, `webhook_metrics.go`.
 

@@ -26,7 +26,7 @@ pub(super) fn volume_to_label(request: &AdmissionRequest) -> Option<PersistentVo
     if !is_volume || request.operation != "CREATE" {
         return None;
     }
-    let volume: PersistentVolume = serde_json::from_value(request.object.clone()).ok()?;
+    let volume: PersistentVolume = request.object.read()?;
     let has = |map: Option<&BTreeMap<String, String>>, key: &str| map.is_some_and(|map| map.contains_key(key));
     let (labels, annotations) = (volume.metadata.labels.as_ref(), volume.metadata.annotations.as_ref());
     let is_labelled = has(annotations, PROVISIONED_BY) && has(labels, ZONE) && has(labels, REGION);
@@ -82,7 +82,7 @@ mod tests {
     fn request(object: Value) -> AdmissionRequest {
         let resource =
             AdmissionType { version: "v1".to_owned(), kind: "persistentvolumes".to_owned(), ..AdmissionType::default() };
-        AdmissionRequest { operation: "CREATE".to_owned(), resource, object, ..AdmissionRequest::default() }
+        AdmissionRequest { operation: "CREATE".to_owned(), resource, object: object.into(), ..AdmissionRequest::default() }
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -122,7 +122,7 @@ mod tests {
         for other in [
             AdmissionRequest { operation: "UPDATE".to_owned(), ..good() },
             AdmissionRequest { sub_resource: "status".to_owned(), ..good() },
-            AdmissionRequest { object: json!(5), ..good() },
+            AdmissionRequest { object: json!(5).into(), ..good() },
             AdmissionRequest { resource: AdmissionType { kind: "pods".to_owned(), ..good().resource }, ..good() },
             AdmissionRequest { resource: AdmissionType { version: "v2".to_owned(), ..good().resource }, ..good() },
         ] {

@@ -389,7 +389,7 @@ impl CloudProvider for AzureCloud {
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
         let (session, cluster) = (Arc::clone(&self.inner.session), self.inner.settings.cluster_name.clone());
-        let labeler = Arc::new(DiskLabeler { session: Arc::clone(&session) });
+        let labeler = Arc::new(DiskLabeler::new(Arc::clone(&session)));
         vec![Arc::new(ServiceValidator { session, cluster }), Arc::new(PvLabelWebhook::new(labeler))]
     }
 

@@ -1,16 +1,24 @@
-//! Bodies of webhook requests: bounded one by one, and in what all of them hold at once.
+//! Bodies of webhook requests: bounded one by one, in what all of them hold at once, in what one network holds, and in time.
 //!
-//! In: a request. Out: its bytes with a share of the memory, or the reply that refuses it. Who says how long its body is takes as much as
-//! it says; who does not takes the most.
+//! In: a request and where it comes from. Out: its bytes with a share of the memory, or the reply that refuses it. The share grows with the
+//! bytes that have come: who sends nothing holds nothing. Who comes from a network that has its part waits.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::body::{Body, HttpBody};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use http_body_util::BodyExt;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use super::super::{
+    listener::ConnectionPeer,
+    peer_network::{NetworkLimits, NetworkPermit, NetworkSemaphore, PeerNetwork},
+};
 
 /// A status and what is said with it.
 pub(super) type WebhookReply = (StatusCode, String);
@@ -21,38 +29,145 @@ const LARGEST: usize = 3 << 20;
 const UNIT: usize = 64 << 10;
 /// Units of all bodies together: 12 MiB.
 const UNITS: usize = 192;
+/// Bodies that are held at once.
+const PLACES: NetworkLimits = NetworkLimits { total: 16, per_network: 2, new_networks: 16 };
+/// How long a body may take. Bodies that wait for each other's memory end by it, too.
+const BODY_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The memory for bodies.
-pub(super) struct BodyBudget(Arc<Semaphore>);
+pub(super) struct BodyBudget {
+    units: Arc<Semaphore>,
+    places: NetworkSemaphore,
+    freed: Arc<Notify>,
+}
 
 impl Default for BodyBudget {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(UNITS)))
+        let units = Arc::new(Semaphore::new(UNITS));
+        Self { units, places: NetworkSemaphore::new(PLACES), freed: Arc::default() }
     }
 }
 
 /// A body, and its share of the memory.
 pub(super) struct ReviewBody {
     pub(super) bytes: Bytes,
-    _share: OwnedSemaphorePermit,
+    _share: Option<OwnedSemaphorePermit>,
+    _place: Option<BodyPlace>,
+}
+
+/// One of the bodies of a network. Those that wait are told when it is given back.
+struct BodyPlace {
+    permit: Option<NetworkPermit>,
+    freed: Arc<Notify>,
+}
+
+impl Drop for BodyPlace {
+    fn drop(&mut self) {
+        self.permit.take();
+        self.freed.notify_waiters();
+    }
 }
 
 impl BodyBudget {
-    /// Reads a body; waits for a share first.
+    /// Reads the body of a request, once its network has a place for it.
     pub(super) async fn read(&self, request: Request<Body>) -> Result<ReviewBody, WebhookReply> {
-        let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {LARGEST} bytes"));
-        let said = request.body().size_hint();
-        if said.lower() > LARGEST as u64 {
+        let network = request.extensions().get::<ConnectionPeer>().map(ConnectionPeer::network);
+        self.read_from(network, request.into_body()).await
+    }
+
+    async fn read_from(&self, network: Option<PeerNetwork>, body: Body) -> Result<ReviewBody, WebhookReply> {
+        if body.size_hint().lower() > LARGEST as u64 {
             return Err(too_large());
         }
-        let length = said.upper().map_or(LARGEST, |length| usize::try_from(length).unwrap_or(LARGEST).min(LARGEST));
-        let units = u32::try_from(length.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
-        let unavailable = |_| (StatusCode::SERVICE_UNAVAILABLE, "no room for the body".to_owned());
-        let share = Arc::clone(&self.0).acquire_many_owned(units).await.map_err(unavailable)?;
-        match Limited::new(request.into_body(), LARGEST).collect().await {
-            Ok(body) => Ok(ReviewBody { bytes: body.to_bytes(), _share: share }),
-            Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-            Err(_) => Err((StatusCode::BAD_REQUEST, "the body ends early".to_owned())),
+        let place = match network {
+            Some(network) => Some(self.place(network).await),
+            None => None,
+        };
+        let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned());
+        let (bytes, share) = timeout(BODY_DEADLINE, self.collect(body)).await.map_err(late)??;
+        Ok(ReviewBody { bytes, _share: share, _place: place })
+    }
+
+    async fn place(&self, network: PeerNetwork) -> BodyPlace {
+        loop {
+            let freed = self.freed.notified();
+            if let Some(permit) = self.places.try_acquire(network) {
+                return BodyPlace { permit: Some(permit), freed: Arc::clone(&self.freed) };
+            }
+            freed.await;
         }
+    }
+
+    async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), WebhookReply> {
+        let (mut bytes, mut share) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
+        while let Some(frame) = body.frame().await {
+            let ends_early = |_| (StatusCode::BAD_REQUEST, "the body ends early".to_owned());
+            let Ok(data) = frame.map_err(ends_early)?.into_data() else { continue };
+            let length = bytes.len() + data.len();
+            if length > LARGEST {
+                return Err(too_large());
+            }
+            let held = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let missing = u32::try_from(length.div_ceil(UNIT) - held).unwrap_or(u32::MAX);
+            let unavailable = |_| (StatusCode::SERVICE_UNAVAILABLE, "no room for the body".to_owned());
+            let more = Arc::clone(&self.units).acquire_many_owned(missing).await.map_err(unavailable)?;
+            match &mut share {
+                Some(share) => share.merge(more),
+                None => share = Some(more),
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes.freeze(), share))
+    }
+}
+
+fn too_large() -> WebhookReply {
+    (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {LARGEST} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, future::join_all, poll, stream};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn network(number: u8) -> Option<PeerNetwork> {
+        Some(PeerNetwork::of([10, 0, 0, number].into(), [10, 0, 1, 1].into()))
+    }
+
+    /// A body that never ends after so many bytes.
+    fn stuck(length: usize) -> Body {
+        let begun = stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; length]))]);
+        Body::from_stream(begun.chain(stream::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_nothing_holds_no_memory() {
+        let bodies = BodyBudget::default();
+        let mut silent = Box::pin(join_all((0..20).map(|number| bodies.read_from(network(number), stuck(0)))));
+        assert!(poll!(&mut silent).is_pending());
+        assert_eq!(bodies.units.available_permits(), UNITS);
+        let mut begun = Box::pin(bodies.read_from(network(21), stuck(UNIT + 1)));
+        assert!(poll!(&mut begun).is_pending());
+        assert_eq!(bodies.units.available_permits(), UNITS - 2);
+        let now = Instant::now();
+        assert_eq!(begun.await.err().unwrap().0, StatusCode::REQUEST_TIMEOUT);
+        assert_eq!((now.elapsed(), bodies.units.available_permits()), (BODY_DEADLINE, UNITS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_network_has_two_bodies_and_its_others_wait() {
+        let bodies = BodyBudget::default();
+        let whole = || Body::from(vec![b' '; LARGEST]);
+        let read = |number: u8| bodies.read_from(network(number), whole());
+        let (first, second) = (read(1).await.ok().unwrap(), read(1).await.ok().unwrap());
+        let mut third = Box::pin(read(1));
+        assert!(poll!(&mut third).is_pending());
+        assert_eq!(read(2).await.ok().unwrap().bytes.len(), LARGEST);
+        drop(first);
+        assert_eq!(third.await.ok().unwrap().bytes.len(), LARGEST);
+        drop(second);
+        assert_eq!(bodies.units.available_permits(), UNITS);
     }
 }

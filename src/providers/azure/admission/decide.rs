@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
-use serde_json::Value;
 
 use crate::{
     cloud_provider::{AdmissionAnswer, AdmissionRequest},
@@ -22,7 +21,8 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
     if !is_services || !request.sub_resource.is_empty() || !["CREATE", "UPDATE"].contains(&request.operation.as_str()) {
         return AdmissionAnswer::allowed();
     }
-    let Some(service) = service(&request.object).filter(is_judged) else { return AdmissionAnswer::allowed() };
+    // Documents that are no Service are the API server's to refuse.
+    let Some(service) = request.object.read().filter(is_judged) else { return AdmissionAnswer::allowed() };
     let known: BTreeSet<String> = service_before(request).map(|before| refusals(&before, settings)).unwrap_or_default();
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
         refusals(&service, settings).into_iter().partition(|refusal| known.contains(refusal));
@@ -35,13 +35,8 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
     answer.with_warnings(warned.chain(told))
 }
 
-/// Documents that are no Service are the API server's to refuse.
-fn service(document: &Value) -> Option<Service> {
-    serde_json::from_value(document.clone()).ok()
-}
-
 fn service_before(request: &AdmissionRequest) -> Option<Service> {
-    service(&request.old_object).filter(is_judged)
+    request.old_object.read().filter(is_judged)
 }
 
 fn is_judged(service: &Service) -> bool {
@@ -58,7 +53,7 @@ fn refusals(service: &Service, settings: &LoadBalancerSettings) -> BTreeSet<Stri
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{
@@ -87,8 +82,8 @@ mod tests {
         AdmissionRequest {
             operation: operation.to_owned(),
             resource: services,
-            object,
-            old_object,
+            object: object.into(),
+            old_object: old_object.into(),
             ..AdmissionRequest::default()
         }
     }

@@ -1,7 +1,10 @@
 //! Where an Azure disk is, for `pv-labeler`.
 //!
 //! In: a PersistentVolume. Out: region and zone, read from the disk that its `diskURI` names. Volumes of the CSI driver have a node affinity of
-//! their own and are not asked about.
+//! their own and are not asked about. Whoever reaches the webhook port asks: disks of the configured subscriptions alone are read, after
+//! everything else that waits for ARM, few at once ([`reads`]), and what ARM says of a failure stays in the log.
+
+mod reads;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,11 +14,15 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde::Deserialize;
 
 use super::super::{
-    arm::{ResourceId, Urgency, api},
+    arm::{ArmError, ResourceId, Urgency, api},
     session::Session,
     session_proxy::current_session,
 };
-use crate::cloud_provider::{CloudError, CloudResult, PvLabeler};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, PvLabeler},
+    providers::azure::config::AzureConfig,
+};
+use reads::DiskReads;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
@@ -24,7 +31,14 @@ const PLACEHOLDER: &str = "placeholder-for-provisioning";
 
 /// Labels of disks, on whatever configuration is at work.
 pub(in super::super) struct DiskLabeler {
-    pub(in super::super) session: Arc<ArcSwapOption<Session>>,
+    session: Arc<ArcSwapOption<Session>>,
+    reads: DiskReads,
+}
+
+impl DiskLabeler {
+    pub(in super::super) fn new(session: Arc<ArcSwapOption<Session>>) -> Self {
+        Self { session, reads: DiskReads::default() }
+    }
 }
 
 /// What is read of a disk.
@@ -41,9 +55,15 @@ impl PvLabeler for DiskLabeler {
     async fn labels_for_volume(&self, volume: &PersistentVolume) -> CloudResult<BTreeMap<String, String>> {
         let Some(id) = disk(volume)? else { return Ok(BTreeMap::new()) };
         let session = current_session(&self.session)?;
-        let client = session.compute.with_urgency(Urgency::Change);
-        let disk: ManagedDisk = client.get(&api::DISKS, &id, &[]).await.map_err(CloudError::from)?;
-        Ok(labels(&disk))
+        if !is_configured(&id, &session.config) {
+            return Err(CloudError::refused("spec.azureDisk.diskURI: the disk is in a subscription that is not configured"));
+        }
+        let read = async || {
+            let client = session.compute.with_urgency(Urgency::Resync);
+            let disk: ManagedDisk = client.get(&api::DISKS, &id, &[]).await?;
+            Ok::<_, ArmError>(labels(&disk))
+        };
+        self.reads.labels(&id, read).await
     }
 }
 
@@ -54,6 +74,11 @@ fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
     let invalid = || CloudError::refused("spec.azureDisk.diskURI: want the resource id of a managed disk");
     let id = ResourceId::parse(&source.disk_uri).map_err(|_| invalid())?;
     if id.is_type(api::DISKS.resource_type) { Ok(Some(id)) } else { Err(invalid()) }
+}
+
+fn is_configured(id: &ResourceId, config: &AzureConfig) -> bool {
+    let configured = [&config.subscription_id, &config.network_resource_subscription_id];
+    configured.iter().any(|subscription| subscription.eq_ignore_ascii_case(id.subscription()))
 }
 
 fn labels(disk: &ManagedDisk) -> BTreeMap<String, String> {
@@ -81,6 +106,19 @@ mod tests {
         assert_eq!(disk(&volume(json!({"hostPath": {"path": "/x"}}))).unwrap(), None);
         for uri in ["", "https://a.blob.core.windows.net/vhds/d.vhd", &id.replace("disks", "snapshots")] {
             assert!(disk(&of("d", uri)).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn only_disks_of_the_configured_subscriptions_are_read() {
+        let config = AzureConfig {
+            subscription_id: "s-1".to_owned(),
+            network_resource_subscription_id: "s-2".to_owned(),
+            ..AzureConfig::default()
+        };
+        let of = |subscription: &str| ResourceId::group_of(subscription, "rg").resource(api::DISKS.resource_type, &["d"]);
+        for (subscription, is_read) in [("s-1", true), ("S-1", true), ("s-2", true), ("s-3", false)] {
+            assert_eq!(is_configured(&of(subscription), &config), is_read, "{subscription}");
         }
     }
 

@@ -1,0 +1,138 @@
+//! Bounds what strangers can make this program ask ARM about disks.
+//!
+//! In: the id of a disk and how to read it. Out: its labels, from a short memory where it was read a moment ago, or one fixed text when it
+//! cannot be read. The memory and the number of reads at once are bounded.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::arm::ResourceId,
+};
+
+type Labels = BTreeMap<String, String>;
+
+/// Reads of ARM at once.
+const AT_ONCE: usize = 2;
+/// For how long a disk is not read again; disks do not move.
+const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+/// Disks that are remembered.
+const MOST: usize = 256;
+
+/// The reads that run, and what was read.
+pub(super) struct DiskReads {
+    running: Semaphore,
+    known: Mutex<BTreeMap<String, (Instant, Labels)>>,
+}
+
+impl Default for DiskReads {
+    fn default() -> Self {
+        Self { running: Semaphore::new(AT_ONCE), known: Mutex::default() }
+    }
+}
+
+impl DiskReads {
+    /// Labels of a disk; `read` is asked unless they are known.
+    pub(super) async fn labels<E: Display>(
+        &self,
+        id: &ResourceId,
+        read: impl AsyncFnOnce() -> Result<Labels, E>,
+    ) -> CloudResult<Labels> {
+        let key = id.as_str().to_lowercase();
+        if let Some(labels) = self.known(&key) {
+            return Ok(labels);
+        }
+        let unreadable = || CloudError::failed("the disk cannot be read; the log of the cloud controller manager says why");
+        let _running = self.running.acquire().await.map_err(|_| unreadable())?;
+        // Somebody else may have read it meanwhile.
+        if let Some(labels) = self.known(&key) {
+            return Ok(labels);
+        }
+        let labels = read().await.map_err(|error| {
+            tracing::warn!(disk = id.as_str(), %error, "pv-labeler cannot read a disk");
+            unreadable()
+        })?;
+        self.remember(key, &labels);
+        Ok(labels)
+    }
+
+    fn known(&self, key: &str) -> Option<Labels> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).filter(|(read, _)| read.elapsed() < REMEMBERED).map(|(_, labels)| labels.clone())
+    }
+
+    fn remember(&self, key: String, labels: &Labels) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (read, _)| read.elapsed() < REMEMBERED);
+        if known.len() >= MOST {
+            let oldest = known.iter().min_by_key(|(_, (read, _))| *read).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| known.remove(&oldest));
+        }
+        known.insert(key, (Instant::now(), labels.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::future::{join_all, poll_immediate};
+
+    use super::*;
+
+    fn id(name: &str) -> ResourceId {
+        ResourceId::group_of("s", "rg").resource("Microsoft.Compute/disks", &[name])
+    }
+
+    fn found() -> Result<Labels, String> {
+        Ok(Labels::from([("region".to_owned(), "eastus".to_owned())]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_is_read_once_in_five_minutes() {
+        let (reads, asked) = (DiskReads::default(), Cell::new(0));
+        let labels = async |name: &str| {
+            let read = async || {
+                asked.set(asked.get() + 1);
+                found()
+            };
+            assert_eq!(reads.labels(&id(name), read).await.unwrap(), found().unwrap());
+            asked.get()
+        };
+        assert_eq!((labels("d").await, labels("D").await, labels("e").await), (1, 1, 2));
+        tokio::time::advance(REMEMBERED).await;
+        assert_eq!((labels("d").await, labels("d").await), (3, 3));
+        for number in 0..2 * MOST {
+            labels(&number.to_string()).await;
+        }
+        assert_eq!(reads.known.lock().unwrap().len(), MOST);
+    }
+
+    #[tokio::test]
+    async fn two_disks_are_read_at_once_and_no_more() {
+        let (reads, running) = (DiskReads::default(), Cell::new(0));
+        let ids: Vec<ResourceId> = (0..5).map(|number| id(&number.to_string())).collect();
+        let hang = async || {
+            running.set(running.get() + 1);
+            std::future::pending::<Result<Labels, String>>().await
+        };
+        let all = join_all(ids.iter().map(|id| reads.labels(id, hang)));
+        assert!(poll_immediate(all).await.is_none());
+        assert_eq!(running.get(), AT_ONCE);
+        assert!(reads.labels(&ids[0], async || found()).await.is_ok(), "who gave up holds nothing");
+    }
+
+    #[tokio::test]
+    async fn what_arm_says_of_a_failure_is_not_told() {
+        let failed = async || Err::<Labels, _>("AuthorizationFailed: client 5ec2e7 of tenant t");
+        let error = DiskReads::default().labels(&id("d"), failed).await.unwrap_err().to_string();
+        assert!(error.contains("cannot be read") && !error.contains("5ec2e7"), "{error}");
+    }
+}
