@@ -14,3 +14,4 @@ mod objects;
 mod programs;
 #[path = "../support/shipped.rs"]
 mod shipped;
+mod webhooks;

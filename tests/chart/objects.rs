@@ -7,7 +7,9 @@ use std::{
 
 use cloud_controller_manager::runtime::yaml;
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    admissionregistration::v1::{
+        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+    },
     apps::v1::{DaemonSet, Deployment},
     core::v1::{ConfigMap, PodSpec, Secret, Service, ServiceAccount},
     policy::v1::PodDisruptionBudget,
@@ -82,6 +84,9 @@ pub(crate) fn check(case: &str, object: &Value) {
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
             round_trip::<ValidatingAdmissionPolicyBinding>(object)
         }
+        ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration") => {
+            round_trip::<ValidatingWebhookConfiguration>(object)
+        }
         ("monitoring.coreos.com/v1", kind) if FOREIGN.contains(&kind) => object.clone(),
         other => panic!("{case}: {other:?} is not known to this test"),
     };
@@ -91,7 +96,7 @@ pub(crate) fn check(case: &str, object: &Value) {
         without_nulls(object.clone()),
         "{case}: {kind} {name} has fields that Kubernetes does not know"
     );
-    let is_cluster_wide = kind.starts_with("Cluster") || kind.starts_with("ValidatingAdmission");
+    let is_cluster_wide = kind.starts_with("Cluster") || kind.starts_with("Validating");
     let namespace = if is_cluster_wide { Value::Null } else { "kube-system".into() };
     assert_eq!(object["metadata"]["namespace"], namespace, "{case}: {kind} {name}");
 }

@@ -45,6 +45,16 @@ stands for `image`, as does one that is not set.
 {{- toYaml (required (printf "%s has no %s %s" .file .kind .name) $found.rules) -}}
 {{- end -}}
 
+{{/* Who the program is to the API server. */}}
+{{- define "ccm.subjects" -}}
+{{- $subjects := list (dict "kind" "ServiceAccount" "name" "cloud-controller-manager" "namespace" "kube-system") -}}
+{{- if .Values.cloudControllerManager.kubeconfig -}}
+{{- /* Whoever brings a kubeconfig may be this user, as in Go's chart. */ -}}
+{{- $subjects = append $subjects (dict "apiGroup" "rbac.authorization.k8s.io" "kind" "User" "name" "cloud-controller-manager") -}}
+{{- end -}}
+{{- toYaml $subjects -}}
+{{- end -}}
+
 {{/* The Lease that the leader holds. */}}
 {{- define "ccm.leaseName" -}}
 {{- .Values.cloudControllerManager.leaderElectResourceName | default "cloud-controller-manager" -}}

@@ -1,0 +1,52 @@
+//! The webhook of the chart: that of the kustomize component, on the port that the Deployment serves, and never in the way.
+//!
+//! In: the case `webhooks`, `manifests/webhooks`.
+
+use serde_json::Value;
+
+use crate::{
+    objects::{find, folder, parse, pod, read, rendered},
+    programs::manager,
+};
+
+const NAME: &str = "cloud-controller-manager";
+const SERVICE: &str = "cloud-controller-manager-webhook";
+const RIGHTS: &str = "system:cloud-controller-manager:webhooks";
+
+fn component(file: &str) -> Vec<Value> {
+    parse(&read(&folder("../../manifests/webhooks").join(file)))
+}
+
+#[test]
+fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
+    let objects = rendered("webhooks");
+    let config = manager(&objects).webhooks.unwrap();
+    assert_eq!((config.secure.port, config.names.as_slice()), (10261, ["service-validator".to_owned()].as_slice()));
+
+    let configuration = find(&objects, "ValidatingWebhookConfiguration", &config.configurations[0]);
+    assert_eq!(configuration["webhooks"], component("configuration.yaml")[0]["webhooks"]);
+    assert_eq!(configuration["webhooks"][0]["failurePolicy"], "Ignore");
+    assert_eq!(configuration["webhooks"][0]["clientConfig"]["service"]["name"], SERVICE);
+
+    let service = find(&objects, "Service", SERVICE);
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], config.secure.port);
+    assert_eq!(service["metadata"]["labels"]["app.kubernetes.io/name"], Value::Null, "the ServiceMonitor would scrape it");
+    let deployment = find(&objects, "Deployment", NAME);
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    for (key, value) in service["spec"]["selector"].as_object().unwrap() {
+        assert_eq!(&labels[key], value, "{key}");
+    }
+    let ports = pod(deployment).containers.remove(0).ports.unwrap();
+    assert!(ports.iter().any(|port| port.container_port == i32::from(config.secure.port)));
+
+    assert_eq!(find(&objects, "ClusterRole", RIGHTS)["rules"], component("rbac.yaml")[0]["rules"]);
+    let whom = |name| &find(&objects, "ClusterRoleBinding", name)["subjects"];
+    assert_eq!(whom(RIGHTS), whom("system:cloud-controller-manager"));
+}
+
+#[test]
+fn there_is_no_webhook_unless_asked_for() {
+    let objects = rendered("minimal");
+    assert!(manager(&objects).webhooks.is_none());
+    assert!(objects.iter().all(|object| object["kind"] != "ValidatingWebhookConfiguration" && object["kind"] != "Service"));
+}
