@@ -39,7 +39,7 @@ struct MeteredPoolWriter<'a>(&'a StageContext);
 
 #[async_trait]
 impl PoolWriter for MeteredPoolWriter<'_> {
-    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let is_own = !is_cluster_pool(pool.name(), &self.0.settings);
         let running = is_own.then(|| self.0.pool_metrics.update_own_pool());
         let written = self.0.writer.put_pool(pool, document, urgency).await;
