@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    cluster::{Cluster, Life, alone},
+    cluster::{Cluster, Life, addresses, alone},
     services::{dual_stack, external, local},
 };
 
@@ -288,6 +288,29 @@ fn a_pool_that_cannot_be_written_is_told_to_its_service() {
             about.filter(|(reason, _)| reason == "LoadBalancerBackendPoolUpdateFailed").count()
         };
         assert!(told("web") > 0 && told("api") == 0, "{:?}", cluster.warnings("web"));
+        cluster.settle().await;
+        assert_eq!(pools(&cluster)["default-web"], set(&[&names[1]]));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_holds_up_no_other_service() {
+    alone(async {
+        let (cluster, life, names) = served(2, &[local("web")]).await;
+        let pool = "*/backendAddressPools/default-web";
+        cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("PUT").path(pool).lasting(30 * MINUTE));
+        slice(&cluster, "web", 1, &[&names[1]]);
+        tokio::time::sleep(AFTER_INTERVAL).await;
+        slice(&cluster, "api", 1, &[&names[1]]);
+        cluster.create(&local("api"));
+        cluster.create(&external("other"));
+        tokio::time::sleep(10 * MINUTE).await;
+        assert_ne!(pools(&cluster)["default-web"], set(&[&names[1]]), "the pool cannot be written yet");
+        for name in ["api", "other"] {
+            let service = cluster.service(name).unwrap();
+            assert!(!addresses(&service).is_empty(), "{name}: {:?}", cluster.warnings(name));
+        }
         cluster.settle().await;
         assert_eq!(pools(&cluster)["default-web"], set(&[&names[1]]));
         life.stop().await;

@@ -140,10 +140,14 @@ impl NetworkWriter {
     }
 
     /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
-    /// its machines. The load balancer is doubtful afterwards.
-    pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+    /// its machines. The load balancer is doubtful afterwards. `false`: nothing was sent, since the pool has gone while this waited, and
+    /// a write would bring it back.
+    pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let balancer = pool.parent().unwrap_or_else(|| pool.clone());
         let _turn = self.locks.lock(&balancer).await;
+        if !self.observer.load_balancer(&balancer).is_some_and(|known| has_pool(&known, pool.name())) {
+            return Ok(false);
+        }
         let what = NetworkCacheKey::LoadBalancer(balancer);
         let writing = self.observer.begin_write(what.clone());
         let outcome =
@@ -153,7 +157,8 @@ impl NetworkWriter {
             &what,
             outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer))),
             Vec::new,
-        )
+        )?;
+        Ok(true)
     }
 
     /// Replaces the security group, which is never created. `document` carries the etag of the version that it changes.
@@ -251,6 +256,11 @@ impl NetworkWriter {
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
         finish_write(writing, &what, outcome.map(|()| written), Vec::new)
     }
+}
+
+fn has_pool(balancer: &ArmLoadBalancer, name: &str) -> bool {
+    let mut pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    pools.any(|pool| pool.name_is(name))
 }
 
 fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {

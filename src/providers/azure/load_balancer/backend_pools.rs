@@ -71,8 +71,8 @@ use tracing::{debug, warn};
 /// Writes pools. Whoever implements it notes that their load balancers have changed.
 #[async_trait]
 pub trait PoolWriter: Send + Sync {
-    /// Replaces the pool with this id, without a precondition.
-    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()>;
+    /// Replaces the pool with this id, without a precondition. `false`: the pool has gone, and nothing was written.
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool>;
     /// Has ARM turn interfaces into addresses in pools (by name) of one load balancer: `POST migrateToIpBased`.
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()>;
 }

@@ -12,6 +12,7 @@ mod load_balancers;
 mod newcomers;
 mod occupancy_metrics;
 mod pipeline;
+mod pool_join_failure;
 mod pool_metrics;
 mod pool_sync_state;
 mod private_link_state;
@@ -403,7 +404,7 @@ impl LoadBalancer for AzureLoadBalancers {
         }
         context.watches.synced().await?;
         let _held = self.hold_lease().await?;
-        backend_pools::join(context, &[], Urgency::Node).await?;
+        backend_pools::join(context, &[], Urgency::Node).await.map_err(|failure| failure.whole())?;
         self.pipeline.refresh_machine_rules(Urgency::Node).await;
         Ok(())
     }

@@ -446,6 +446,25 @@ async fn a_pool_changes_its_load_balancer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pool_that_has_gone_meanwhile_is_not_brought_back() {
+    let cloud = Cloud::served().await;
+    let (id, pool) = (cloud.lb(), cloud.lb().child("backendAddressPools", "kubernetes"));
+    let document: BackendAddressPool = serde_json::from_value(json!({"properties": {}})).unwrap();
+    let mut without = cloud.balancer(&["a"]);
+    without.properties.as_mut().unwrap().backend_address_pools = Some(Vec::new());
+    let (balancer, written) = tokio::join!(
+        cloud.writer.put_load_balancer(&id, &without, URGENCY),
+        cloud.writer.put_pool(&pool, &document, URGENCY)
+    );
+    balancer.unwrap();
+    assert!(!written.unwrap());
+    assert_eq!(cloud.requests(), ["PUT kubernetes"], "the load balancer");
+    cloud.delete_balancer().await.unwrap();
+    assert!(!cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap());
+    assert_eq!(cloud.requests(), ["DELETE kubernetes"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_refused_document_refers_to_is_looked_at_again() {
     let cloud = Cloud::served().await;
     cloud.put_ip(cloud.new_ip("b")).await.unwrap();

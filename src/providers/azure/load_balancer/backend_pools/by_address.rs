@@ -79,7 +79,8 @@ impl PoolUpdater<'_> {
             let Some(document) = &wanted else { return };
             outcome.summary.load_balancers.insert(target.load_balancer.clone());
             let error = match self.pools.put_pool(&target.id, document, self.urgency).await {
-                Ok(()) => {
+                Ok(false) => return,
+                Ok(true) => {
                     outcome.summary.pools += 1;
                     let before = known.as_ref().unwrap_or(&target.document);
                     let change = PoolChange::of_pool(target.id.clone(), before, document.clone());
@@ -94,6 +95,8 @@ impl PoolUpdater<'_> {
             }
             match read(&self.network, target).await {
                 Ok(current) => (wanted, known) = (plan(target, &current), Some(current)),
+                // It has gone, and whoever wanted members in it with it.
+                Err(error) if error.class == ArmErrorClass::NotFound => return,
                 Err(error) => return outcome.fail_pool(name(target), error, &target.id),
             }
         }

@@ -49,11 +49,17 @@ pub struct PoolSyncError {
     pub failures: Vec<PoolSyncFailure>,
 }
 
+impl PoolSyncFailure {
+    /// Whether pools of this load balancer may lack what was to be written.
+    pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
+        self.load_balancers.is_empty() || self.load_balancers.contains(load_balancer)
+    }
+}
+
 impl PoolSyncError {
     /// Whether pools of this load balancer may lack what was to be written.
     pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
-        let is_about = |about: &BTreeSet<ResourceId>| about.is_empty() || about.contains(load_balancer);
-        self.failures.iter().any(|failure| is_about(&failure.load_balancers))
+        self.failures.iter().any(|failure| failure.concerns(load_balancer))
     }
 }
 
@@ -79,7 +85,7 @@ impl PoolSyncOutcome {
 
     /// Notes that a pool could not be written.
     pub(super) fn fail_pool(&mut self, what: impl Into<String>, error: impl Into<LookupError>, pool: &ResourceId) {
-        self.push(what, error, BTreeSet::new(), Some(pool.clone()));
+        self.push(what, error, pool.parent().into_iter().collect(), Some(pool.clone()));
     }
 
     fn push(

@@ -12,30 +12,25 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
+    pool_join_failure::{self, PoolJoinFailure},
     pool_sync_state::{PoolSyncRecord, PoolSyncState},
     stage_context::StageContext,
 };
-use crate::{
-    cloud_provider::{CloudError, CloudResult},
-    providers::azure::{
-        arm::{
-            ArmError, ArmResult, ResourceId, Urgency,
-            network::{ArmLoadBalancer, BackendAddressPool},
-        },
-        inventory::LookupError,
-        load_balancer::{
-            backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
-            events::ArmCallKind,
-            observe::NetworkCacheKey,
-        },
-        planner::load_balancer::{
-            desired::ServiceRequest,
-            observed::ObservedNetwork,
-            pools::{
-                local_pools::{LocalPools, RuleReferences},
-                managed_pool::is_cluster_pool,
-            },
-        },
+use crate::providers::azure::{
+    arm::{
+        ArmError, ArmResult, ResourceId, Urgency,
+        network::{ArmLoadBalancer, BackendAddressPool},
+    },
+    inventory::LookupError,
+    load_balancer::{
+        backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
+        events::ArmCallKind,
+        observe::NetworkCacheKey,
+    },
+    planner::load_balancer::{
+        desired::ServiceRequest,
+        observed::ObservedNetwork,
+        pools::{local_pools::LocalPools, managed_pool::is_cluster_pool},
     },
 };
 
@@ -44,7 +39,7 @@ struct MeteredPoolWriter<'a>(&'a StageContext);
 
 #[async_trait]
 impl PoolWriter for MeteredPoolWriter<'_> {
-    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let is_own = !is_cluster_pool(pool.name(), &self.0.settings);
         let running = is_own.then(|| self.0.pool_metrics.update_own_pool());
         let written = self.0.writer.put_pool(pool, document, urgency).await;
@@ -58,12 +53,16 @@ impl PoolWriter for MeteredPoolWriter<'_> {
 }
 
 /// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
-pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<()> {
+pub(super) async fn join(
+    world: &StageContext,
+    requests: &[ServiceRequest],
+    urgency: Urgency,
+) -> Result<(), PoolJoinFailure> {
     let members = world.backend_pools.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let since = world.invalidate_pool_sync();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
-    let observed = world.load(requests, urgency).await?.observed;
+    let observed = world.load(requests, urgency).await.map_err(PoolJoinFailure::of_all)?.observed;
     let all_nodes = world.service_index.nodes();
     let (local, publications) = world.local_pools();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
@@ -86,7 +85,7 @@ pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urge
     if let Err(error) = &synced {
         record_failed_pools(world, error, &local, &observed);
     }
-    finish_sync(world, synced).map_err(CloudError::from)?;
+    finish_sync(world, synced).map_err(|error| PoolJoinFailure::of_pools(error, &local, &observed))?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = members.resync_after().map(|after| Instant::now() + after);
@@ -166,9 +165,8 @@ fn record_failed_pools(world: &StageContext, error: &PoolSyncError, local: &Loca
         _ => None,
     });
     for (pool, error) in failed {
-        let document = pool.parent().and_then(|balancer| observed.load_balancer(&balancer));
-        if let Some(found) = document.and_then(|document| local.find(pool, &RuleReferences::of(document))) {
-            world.record_failed_pool(&found.service, error);
+        if let Some(service) = pool_join_failure::owner(pool, local, observed) {
+            world.record_failed_pool(service, error);
         }
     }
 }

@@ -237,8 +237,10 @@ impl ServicePipeline {
     async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
         let (requests, urgency) = merge_requests(turns);
         self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
-        let joined = backend_pools::join(&self.context, &requests, urgency).await;
-        vec![joined; requests.len()]
+        match backend_pools::join(&self.context, &requests, urgency).await {
+            Ok(()) => vec![Ok(()); requests.len()],
+            Err(failure) => requests.iter().map(|request| failure.answer(request.identity())).collect(),
+        }
     }
 
     async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {

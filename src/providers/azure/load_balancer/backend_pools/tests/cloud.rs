@@ -284,8 +284,12 @@ pub(super) fn names(nodes: &[Arc<Node>]) -> BTreeSet<String> {
 
 #[async_trait]
 impl PoolWriter for Cloud {
-    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
-        self.arm.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await.map(drop)
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
+        self.arm
+            .with_urgency(urgency)
+            .put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document)
+            .await
+            .map(|_| true)
     }
 
     /// The simulator has no such action: interfaces lose their references, the pool gets their addresses a while later.

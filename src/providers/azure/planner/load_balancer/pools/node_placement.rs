@@ -47,6 +47,8 @@ pub struct NodePlacement {
     by_entry: BTreeMap<String, BTreeMap<String, PlacementReason>>,
     /// Nodes of which nobody can tell now where they belong: they stay where they are.
     waiting: BTreeSet<String>,
+    /// Entries whose pools hold such a Node, by name in lower case: nobody stands in for what may be theirs.
+    held: BTreeSet<String>,
     /// Nodes that no entry takes, although there are load balancers.
     pub unplaced: BTreeSet<String>,
 }
@@ -158,7 +160,11 @@ impl<'s, 'e> Placing<'s, 'e> {
         let mut new = Vec::new();
         for node in hosts {
             match self.choice(node) {
-                _ if node.is_unlocated => _ = placement.waiting.insert(node.name.clone()),
+                _ if node.is_unlocated => {
+                    placement.waiting.insert(node.name.clone());
+                    let seats = self.states.iter().filter(|state| state.holds(node));
+                    placement.held.extend(seats.map(|state| state.entry.name.to_lowercase()));
+                }
                 Choice::Primary(place) => self.add(place, node, PlacementReason::PrimaryVmSet),
                 Choice::OneOf(places) => match self.kept(node, &places) {
                     Some(place) => self.add(place, node, self.reason(place, PlacementReason::AlreadyThere)),
@@ -196,7 +202,11 @@ impl NodePlacement {
         all: &'n [PoolNode],
     ) -> (Vec<&'n PoolNode>, Vec<&'n PoolNode>) {
         let PoolScope::Entry(entry) = scope else { return (hosts.iter().collect(), all.iter().collect()) };
-        let own = self.by_entry.get(&entry.to_lowercase()).filter(|own| !own.is_empty());
+        let entry = entry.to_lowercase();
+        let own = self.by_entry.get(&entry).filter(|own| !own.is_empty());
+        if own.is_none() && self.held.contains(&entry) {
+            return (Vec::new(), all.iter().collect());
+        }
         let joins =
             |node: &&PoolNode| own.is_none_or(|own| own.contains_key(&node.name)) && !self.waiting.contains(&node.name);
         let names: BTreeSet<&str> = hosts.iter().map(|node| node.name.as_str()).collect();
@@ -225,6 +235,9 @@ impl NodePlacement {
     pub fn reason(&self, scope: &PoolScope) -> Option<String> {
         let PoolScope::Entry(entry) = scope else { return None };
         let own = self.by_entry.get(&entry.to_lowercase())?;
+        if own.is_empty() && self.held.contains(&entry.to_lowercase()) {
+            return Some(format!("nobody can tell now which Nodes are of entry {entry}, so that none joins"));
+        }
         if own.is_empty() {
             return Some(format!("no Node is placed on entry {entry}, so that all stand in"));
         }

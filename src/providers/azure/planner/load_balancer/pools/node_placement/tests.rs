@@ -131,6 +131,22 @@ fn a_node_of_which_nothing_is_known_stays_where_it_is_and_goes_nowhere() {
 }
 
 #[test]
+fn nobody_stands_in_for_a_node_of_which_nothing_is_known() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb2", "two", None)]);
+    let lost = PoolNode { is_unlocated: true, ..node(2, None, "") };
+    let hosts = [node(1, Some("one"), ""), lost];
+    let seen = there(&[("kubernetes", vec![&hosts[0]]), ("lb2", vec![&hosts[1]])]);
+    let placement = place_nodes(&seen, &[], &hosts, &settings);
+    let scope = PoolScope::Entry("lb2".to_owned());
+    let (joining, staying) = placement.of_pool(&scope, &hosts, &hosts);
+    assert!(joining.is_empty() && staying.len() == 2, "who is there stays");
+    assert!(placement.reason(&scope).unwrap().contains("none joins"));
+    let elsewhere = there(&[("kubernetes", hosts.iter().collect()), ("lb2", vec![])]);
+    let placement = place_nodes(&elsewhere, &[], &hosts, &settings);
+    assert_eq!(placement.of_pool(&scope, &hosts, &hosts).0.len(), 1, "nobody waits there");
+}
+
+#[test]
 fn thousands_of_nodes_are_placed_in_a_moment() {
     let names = ["kubernetes", "lb2", "lb3", "lb4", "lb5"];
     let settings = settings(&names.map(|name| entry(name, name, (name == "lb5").then_some("x"))));
