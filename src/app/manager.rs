@@ -85,6 +85,15 @@ pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> Result<ManagerOutcome, 
 
 /// The same with the leader election on `host`.
 pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
+    // Boxed, since whoever waits would otherwise hold room for the whole start.
+    Box::pin(run_until_ended(parts, host, stop)).await
+}
+
+async fn run_until_ended(
+    parts: ManagerDeps,
+    host: ElectionHost,
+    stop: &Shutdown,
+) -> Result<ManagerOutcome, ManagerStartError> {
     if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
         return Err(ManagerStartError::NoClusterId);
     }

@@ -34,7 +34,7 @@ pub struct PlanOutcome {
 /// Makes one plan and prints it.
 pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> Result<PlanOutcome, ManagerStartError> {
     let clock = parts.clock;
-    let made = cluster_plan(parts, options.service.as_deref()).await?;
+    let made = Box::pin(cluster_plan(parts, options.service.as_deref())).await?;
     Ok(match made {
         Ok(plan) => printed(plan, options, clock.wall()),
         Err(problem) => PlanOutcome { text: format!("no plan: {problem}\n"), code: 1 },

@@ -60,7 +60,7 @@ fn configuration<K: serde::de::DeserializeOwned>(file: &str, port: u16) -> K {
 /// A Lease that somebody else holds for as long as the test runs.
 async fn hold_lease(admin: &Client) {
     let leases: Api<Lease> = Api::namespaced(admin.clone(), "kube-system");
-    let now = MicroTime(jiff::Timestamp::now());
+    let now = MicroTime(cloud_controller_manager::runtime::clock::Clock::System.wall());
     let spec = json!({"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now});
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}, "spec": spec});
     leases.patch(NAME, &PatchParams::apply("e2e").force(), &Patch::Apply(lease)).await.expect("the Lease");

@@ -39,7 +39,7 @@ pub(crate) async fn planned(stage: &Stage, config: &Value, flags: &[String]) -> 
     let mut flags = flags.to_vec();
     flags.push("--dry-run".to_owned());
     let (parts, _files) = parts(stage, config, &flags);
-    let plan = cluster_plan(parts, None).await.unwrap().unwrap();
+    let plan = Box::pin(cluster_plan(parts, None)).await.unwrap().unwrap();
     assert_eq!(sent(stage), Requests::new(), "a plan sends nothing");
     plan
 }

@@ -1,6 +1,6 @@
 //! The secure port as a client sees it: a real TLS server on loopback, and an API server made of a function that reviews tokens
 //! and access with a memory of its own.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 #[path = "../support/any_server.rs"]
 mod any_server;

@@ -133,7 +133,7 @@ mod tests {
         let mut tracker = ReportTracker::default();
         let one = || WritePlan { writes: vec![gone("/a", true)], ..WritePlan::default() };
         let line = "leftover: DELETE /a: nobody's".to_owned();
-        assert_eq!(tracker.observe(plan(one()), at(10)).appeared, [line.clone()]);
+        assert_eq!(tracker.observe(plan(one()), at(10)).appeared, std::slice::from_ref(&line));
         assert_eq!(tracker.observe(plan(one()), at(70)), PlanChanges::default());
         let told = tracker.report(at(100)).unwrap().text;
         let expected = "ready to switch: 0 writes planned, 1 leftovers would be removed\n  \

@@ -112,7 +112,7 @@ impl Allocations {
             }
         }
         let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(wrong, Some(ForeignCidrError::Garbage(_)));
-        let too_many = is_number_wrong.then(|| ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
+        let too_many = is_number_wrong.then_some(ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
         (cidrs, too_many.or(wrong))
     }
 

@@ -32,7 +32,8 @@ fn a_set_of_one_block_is_full_at_once() {
 fn shorter_prefixes_take_aligned_runs() {
     let ten = &[8, 9, 10, 11, 12, 13, 14, 15][..];
     let odd = &[1, 3, 5, 7, 9, 11, 12, 13, 14][..];
-    let table: &[(&str, u8, u8, &[usize], Option<&str>)] = &[
+    type Row = (&'static str, u8, u8, &'static [usize], Option<&'static str>);
+    let table: &[Row] = &[
         ("127.123.234.0/30", 32, 31, &[0, 3], None),
         ("beef:1234::/30", 32, 31, &[0, 3], None),
         ("127.123.234.0/30", 32, 31, &[1, 2], None),

@@ -93,17 +93,17 @@ mod tests {
 
     use super::*;
 
-    fn volume(source: serde_json::Value) -> PersistentVolume {
+    fn volume(source: &serde_json::Value) -> PersistentVolume {
         serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": source})).unwrap()
     }
 
     #[test]
     fn only_disks_that_are_there_are_looked_at() {
         let id = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d";
-        let of = |name: &str, uri: &str| volume(json!({"azureDisk": {"diskName": name, "diskURI": uri}}));
+        let of = |name: &str, uri: &str| volume(&json!({"azureDisk": {"diskName": name, "diskURI": uri}}));
         assert_eq!(disk(&of("d", id)).unwrap().unwrap().as_str(), id);
         assert_eq!(disk(&of(PLACEHOLDER, "x")).unwrap(), None);
-        assert_eq!(disk(&volume(json!({"hostPath": {"path": "/x"}}))).unwrap(), None);
+        assert_eq!(disk(&volume(&json!({"hostPath": {"path": "/x"}}))).unwrap(), None);
         for uri in ["", "https://a.blob.core.windows.net/vhds/d.vhd", &id.replace("disks", "snapshots")] {
             assert!(disk(&of("d", uri)).is_err(), "{uri}");
         }
