@@ -28,7 +28,7 @@ pub(super) struct RunningWebhooks {
 }
 
 impl RunningWebhooks {
-    /// For `/readyz`.
+    /// For `/readyz`: whether all that is to be written has been, once. A failure later must not take every replica out of service.
     pub(super) fn check(&self) -> Result<(), String> {
         self.problem.borrow().clone().map_or(Ok(()), Err)
     }
@@ -81,21 +81,20 @@ async fn keep_trusted(
     problem: watch::Sender<Option<String>>,
     stop: Shutdown,
 ) {
+    let (mut has_succeeded, mut last) = (false, None);
     loop {
         let written = match served.own_authority() {
             Some(authority) => authorities::write_all(&client, &config, &authority, clock.wall()).await,
             None => Ok(()),
         };
         let pause = if written.is_ok() { CHECK } else { RETRY };
+        has_succeeded |= written.is_ok();
         let new = written.err();
-        problem.send_if_modified(|told| {
-            let is_new = *told != new;
-            if let Some(reason) = new.as_ref().filter(|_| is_new) {
-                tracing::warn!(reason, "cannot write the authority of the webhooks' certificate; trying again");
-            }
-            *told = new;
-            is_new
-        });
+        if let Some(reason) = new.as_ref().filter(|_| last != new) {
+            tracing::warn!(reason, "cannot write the authority of the webhooks' certificate; trying again");
+        }
+        last = new;
+        problem.send_replace(last.clone().filter(|_| !has_succeeded));
         tokio::select! {
             () = stop.begun() => return,
             () = tokio::time::sleep(pause) => {}
@@ -105,7 +104,62 @@ async fn keep_trusted(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
     use super::*;
+    use crate::{
+        cloud_provider::{AdmissionAnswer, AdmissionRequest},
+        serving::{SecureServingConfig, WebhookServiceName},
+    };
+
+    struct NoOpinion;
+
+    #[async_trait::async_trait]
+    impl AdmissionWebhook for NoOpinion {
+        fn name(&self) -> &'static str {
+            "no-opinion"
+        }
+        fn path(&self) -> &'static str {
+            "/"
+        }
+        async fn review(&self, _: &AdmissionRequest) -> Result<AdmissionAnswer, String> {
+            Ok(AdmissionAnswer::allowed())
+        }
+    }
+
+    /// Forbids everything, or has nothing.
+    fn api_server(forbids: &Arc<AtomicBool>) -> kube::Client {
+        let forbids = Arc::clone(forbids);
+        let answer = move |_: http::Request<kube::client::Body>| {
+            let (code, reason): (u16, _) = if forbids.load(SeqCst) { (403, "Forbidden") } else { (404, "NotFound") };
+            let status =
+                serde_json::json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code});
+            let body = http_body_util::Full::new(bytes::Bytes::from(status.to_string()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap()))
+        };
+        kube::Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_first_success_a_failure_is_not_for_readyz() {
+        let secure = SecureServingConfig { bind_address: [127, 0, 0, 1].into(), port: 0, ..SecureServingConfig::default() };
+        let service = WebhookServiceName { namespace: "ns".to_owned(), name: "hooks".to_owned() };
+        let (names, configurations) = (vec!["*".to_owned()], vec!["a".to_owned()]);
+        let config = WebhookServingConfig { names, secure, service, configurations };
+        let (forbids, background) = (Arc::new(AtomicBool::new(true)), Shutdown::new());
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let hooks: Vec<Arc<dyn AdmissionWebhook>> = vec![Arc::new(NoOpinion)];
+        let started = start(&config, hooks, api_server(&forbids), (&metrics, Clock::System), &background).await;
+        let mut running = started.unwrap().unwrap();
+        running.problem.changed().await.unwrap();
+        assert!(running.check().unwrap_err().contains("validating/a"));
+        for forbidden in [false, true] {
+            forbids.store(forbidden, SeqCst);
+            running.problem.changed().await.unwrap();
+            assert_eq!(running.check(), Ok(()), "forbidden: {forbidden}");
+        }
+        background.begin();
+    }
 
     #[test]
     fn names_are_chosen_as_controllers_are() {

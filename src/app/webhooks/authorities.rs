@@ -40,13 +40,14 @@ impl HasClientConfigs for MutatingWebhookConfiguration {
     }
 }
 
-/// Writes the authority into every configuration of that name, of either kind. The error names the first that cannot be written.
+/// Writes the authority into every configuration that is named and exists. The error names all that cannot be written.
 pub(super) async fn write_all(
     client: &kube::Client,
     config: &WebhookServingConfig,
     authority: &str,
     now: Timestamp,
 ) -> Result<(), String> {
+    let mut problems = Vec::new();
     for name in &config.configurations {
         let (kind, name) = name.split_once('/').unwrap_or(("validating", name));
         let written = match kind {
@@ -59,9 +60,11 @@ pub(super) async fn write_all(
                 write(&api, name, &config.service, authority, now).await
             }
         };
-        written.map_err(|error| format!("--webhook-configurations {kind}/{name}: {error}"))?;
+        if let Err(error) = written {
+            problems.push(format!("--webhook-configurations {kind}/{name}: {error}"));
+        }
     }
-    Ok(())
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
 async fn write<K>(
@@ -74,7 +77,8 @@ async fn write<K>(
 where
     K: HasClientConfigs + kube::Resource,
 {
-    let found = api.get(name).await?;
+    // One that does not exist asks nobody.
+    let Some(found) = api.get_opt(name).await? else { return Ok(()) };
     let changes = changes(&found.client_configs(), service, authority, now);
     if changes.is_empty() {
         return Ok(());
@@ -128,9 +132,12 @@ fn has_ended(block: &str, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use k8s_openapi::api::admissionregistration::v1::ServiceReference;
 
     use super::*;
+    use crate::serving::SecureServingConfig;
 
     fn now() -> Timestamp {
         Timestamp::from_second(1_800_000_000).unwrap()
@@ -143,6 +150,50 @@ mod tests {
         let after = std::time::Duration::from_secs(u64::try_from(now().as_second() + ends).unwrap());
         params.not_after = rcgen::date_time_ymd(1970, 1, 1) + after;
         params.self_signed(&key).unwrap().pem().trim().to_owned()
+    }
+
+    /// An API server that has one configuration, `good`; reading `forbidden` is forbidden. Keeps what it is asked.
+    fn api_server(asked: &Arc<Mutex<Vec<String>>>) -> kube::Client {
+        let asked = Arc::clone(asked);
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            asked.lock().unwrap().push(format!("{} {name}", request.method()));
+            let status =
+                |code: u16, reason: &str| json!({"status": "Failure", "message": name, "reason": reason, "code": code});
+            let client = json!({"service": {"namespace": "kube-system", "name": "ccm"}});
+            let (code, body) = match name.as_str() {
+                "good" => (
+                    200,
+                    json!({"metadata": {"name": name, "resourceVersion": "1"}, "webhooks": [{"name": "w",
+                    "clientConfig": client, "admissionReviewVersions": ["v1"], "sideEffects": "None"}]}),
+                ),
+                "forbidden" => (403, status(403, "Forbidden")),
+                _ => (404, status(404, "NotFound")),
+            };
+            let body = http_body_util::Full::new(bytes::Bytes::from(body.to_string()));
+            let response = http::Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        };
+        kube::Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test]
+    async fn one_configuration_that_is_missing_or_forbidden_stops_no_other() {
+        let asked = Arc::default();
+        let client = api_server(&asked);
+        let config = |names: &[&str]| WebhookServingConfig {
+            names: Vec::new(),
+            secure: SecureServingConfig::default(),
+            service: WebhookServiceName { namespace: "kube-system".to_owned(), name: "ccm".to_owned() },
+            configurations: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let one = authority(60);
+        let all = config(&["forbidden", "mutating/missing", "mutating/forbidden", "good"]);
+        let error = write_all(&client, &all, &one, now()).await.unwrap_err();
+        assert!(error.contains("validating/forbidden") && error.contains("mutating/forbidden"), "{error}");
+        assert!(!error.contains("missing"), "{error}");
+        assert!(asked.lock().unwrap().contains(&"PATCH good".to_owned()), "{asked:?}");
+        write_all(&client, &config(&["missing", "good"]), &one, now()).await.unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     providers::azure::arm::ResourceId,
 };
 
-type Labels = BTreeMap<String, String>;
+type DiskLabels = BTreeMap<String, String>;
 
 /// Reads of ARM at once.
 const AT_ONCE: usize = 2;
@@ -29,7 +29,7 @@ const MOST: usize = 256;
 /// The reads that run, and what was read.
 pub(super) struct DiskReads {
     running: Semaphore,
-    known: Mutex<BTreeMap<String, (Instant, Labels)>>,
+    known: Mutex<BTreeMap<String, (Instant, DiskLabels)>>,
 }
 
 impl Default for DiskReads {
@@ -39,12 +39,12 @@ impl Default for DiskReads {
 }
 
 impl DiskReads {
-    /// Labels of a disk; `read` is asked unless they are known.
+    /// DiskLabels of a disk; `read` is asked unless they are known.
     pub(super) async fn labels<E: Display>(
         &self,
         id: &ResourceId,
-        read: impl AsyncFnOnce() -> Result<Labels, E>,
-    ) -> CloudResult<Labels> {
+        read: impl AsyncFnOnce() -> Result<DiskLabels, E>,
+    ) -> CloudResult<DiskLabels> {
         let key = id.as_str().to_lowercase();
         if let Some(labels) = self.known(&key) {
             return Ok(labels);
@@ -63,12 +63,12 @@ impl DiskReads {
         Ok(labels)
     }
 
-    fn known(&self, key: &str) -> Option<Labels> {
+    fn known(&self, key: &str) -> Option<DiskLabels> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(key).filter(|(read, _)| read.elapsed() < REMEMBERED).map(|(_, labels)| labels.clone())
     }
 
-    fn remember(&self, key: String, labels: &Labels) {
+    fn remember(&self, key: String, labels: &DiskLabels) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, (read, _)| read.elapsed() < REMEMBERED);
         if known.len() >= MOST {
@@ -91,8 +91,8 @@ mod tests {
         ResourceId::group_of("s", "rg").resource("Microsoft.Compute/disks", &[name])
     }
 
-    fn found() -> Result<Labels, String> {
-        Ok(Labels::from([("region".to_owned(), "eastus".to_owned())]))
+    fn found() -> Result<DiskLabels, String> {
+        Ok(DiskLabels::from([("region".to_owned(), "eastus".to_owned())]))
     }
 
     #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ mod tests {
         let ids: Vec<ResourceId> = (0..5).map(|number| id(&number.to_string())).collect();
         let hang = async || {
             running.set(running.get() + 1);
-            std::future::pending::<Result<Labels, String>>().await
+            std::future::pending::<Result<DiskLabels, String>>().await
         };
         let all = join_all(ids.iter().map(|id| reads.labels(id, hang)));
         assert!(poll_immediate(all).await.is_none());
@@ -131,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_arm_says_of_a_failure_is_not_told() {
-        let failed = async || Err::<Labels, _>("AuthorizationFailed: client 5ec2e7 of tenant t");
+        let failed = async || Err::<DiskLabels, _>("AuthorizationFailed: client 5ec2e7 of tenant t");
         let error = DiskReads::default().labels(&id("d"), failed).await.unwrap_err().to_string();
         assert!(error.contains("cannot be read") && !error.contains("5ec2e7"), "{error}");
     }
