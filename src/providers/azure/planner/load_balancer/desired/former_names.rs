@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
-    handover, pools, probes, rules,
+    handover, own_pools, pools, probes, rules,
     targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
@@ -145,6 +145,8 @@ fn move_parts(
         moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
     };
     let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    take_unused_pools(context, from, &rules);
+    let properties = from.properties_mut();
     let needed = probes::probe_references(&rules);
     let still = probes::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
     let name = |probe: &Probe| probe.name.as_deref().unwrap_or_default().to_ascii_lowercase();
@@ -160,7 +162,11 @@ fn move_parts(
     let pool_name =
         |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
     let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
-    needed.iter().for_each(|name| pools::ensure(to, name));
+    for name in &needed {
+        if pools::ensure(to, name) {
+            to.moved_pools.insert(name.to_lowercase());
+        }
+    }
     let into = to.properties_mut();
     let frontends = frontends.into_iter().map(|part| {
         let id = frontend_id_on(&ids.1, part.name.as_deref());
@@ -173,6 +179,13 @@ fn move_parts(
     let list = into.probes.get_or_insert_default();
     let new: Vec<Probe> = probes.into_iter().filter(|probe| !list.iter().any(|there| name(there) == name(probe))).collect();
     list.extend(new.iter().filter_map(|part| rewritten(part, &ids.0, &ids.1)));
+}
+
+/// Takes away the pools of single Services that only these rules led to: with one left, the load balancer would never be empty.
+fn take_unused_pools(context: &PlanContext<'_>, from: &mut LoadBalancerDraft<'_>, rules: &[LoadBalancingRule]) {
+    let left = rules.iter().filter_map(pool_of).filter(|pool| !is_own_pool(context, pool.name()));
+    let unused: BTreeSet<ResourceId> = left.filter(|pool| !own_pools::is_used(from, pool)).collect();
+    take(&mut from.properties_mut().backend_address_pools, |pool| unused.iter().any(|gone| pool.name_is(gone.name())));
 }
 
 fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
