@@ -142,8 +142,7 @@ fn pools_leave_a_former_load_balancer_with_their_services() {
     let everybody = [ensure(&web), ensure(&other)];
     let there = applied(&observed(Vec::new()), &plan_with(&observed(Vec::new()), &everybody, &former));
     assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes", "default-web"]);
-    let moved =
-        plan_load_balancers(&there, &[ensure(&other)], &[Arc::new(web.clone())], &public_ips(&[&other]), &settings);
+    let moved = plan_load_balancers(&there, &[ensure(&other)], &[Arc::new(web.clone())], &public_ips(&[&other]), &settings);
     let goes = |outcome: &LoadBalancerPlan| {
         outcome.changes.iter().any(|change| change.id.name() == "old" && change.write == LoadBalancerWrite::Delete)
     };
