@@ -21,7 +21,7 @@ use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
     documents::unordered,
     scale::as_slow_as_azure,
-    services::{annotate, dual_stack, external, internal, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -90,6 +90,17 @@ fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
         let own = pools.filter(|pool| pool["name"] == "kubernetes");
         let listed = own.flat_map(|pool| list(&pool["properties"]["loadBalancerBackendAddresses"]));
         (text(&document["name"]), listed.map(|one| text(&one["name"])).collect())
+    };
+    cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(of).collect()
+}
+
+/// Names of pools, in order, by name of the load balancer.
+fn pools(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
+    let of = |document: &Value| {
+        let mut names: Vec<_> =
+            list(&document["properties"]["backendAddressPools"]).iter().map(|pool| text(&pool["name"])).collect();
+        names.sort();
+        (text(&document["name"]), names)
     };
     cluster.azure().documents_of("Microsoft.Network/loadBalancers").iter().map(of).collect()
 }
@@ -230,18 +241,23 @@ fn from_one_to_several_and_back_nobody_loses_an_address() {
         let several = configured(alone, entries(3));
         let life = served(&several).await;
         assert_eq!(several.writes(), [""; 0], "nobody moves");
-        for name in ["c", "d", "j"] {
-            several.create(&if name == "j" { internal(name) } else { external(name) });
+        for service in [external("c"), external("d"), internal("j"), local("l")] {
+            several.create(&service);
         }
         several.until_ready(PATIENCE).await;
-        several.change("i", |service| annotate(service, CONFIGURATIONS, Some("lb3")));
+        for name in ["i", "l"] {
+            several.change(name, |service| annotate(service, CONFIGURATIONS, Some("lb3")));
+        }
         several.settle().await;
         let in_between = of(&several);
         assert_eq!(places(&several, "i"), ["lb3-internal"]);
+        assert!(pools(&several)["lb3"].contains(&"default-l".to_owned()));
         life.stop().await;
         // `lb3` is taken away, although Services are there. What names it is refused, and moves none the less.
         let fewer = configured(several, entries(2));
-        fewer.change("i", |service| annotate(service, CONFIGURATIONS, None));
+        for name in ["i", "l"] {
+            fewer.change(name, |service| annotate(service, CONFIGURATIONS, None));
+        }
         let life = served(&fewer).await;
         assert!(is_gone(&fewer, "lb3") && is_gone(&fewer, "lb3-internal"), "{:?}", parts(&fewer));
         assert_eq!(of(&fewer), in_between);
@@ -254,6 +270,7 @@ fn from_one_to_several_and_back_nobody_loses_an_address() {
         assert_eq!(at_last, in_between);
         assert!(at_first.iter().all(|(name, addresses)| at_last[name] == *addresses));
         assert_eq!(members(&one)["kubernetes"].len(), 6);
+        assert_eq!(pools(&one)["kubernetes"], ["kubernetes", "kubernetes-IPv6"]);
         life.stop().await;
         plans_nothing(&one, "with one again").await;
     });

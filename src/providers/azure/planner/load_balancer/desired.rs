@@ -21,6 +21,7 @@ mod placement;
 pub mod pool_members;
 mod pools;
 mod port_conflicts;
+mod private_link_tags;
 pub mod private_links;
 mod probes;
 pub mod public_ips;

@@ -287,7 +287,9 @@ impl DraftEditor<'_, '_> {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        needed.iter().for_each(|name| pools::ensure(draft, name));
+        for name in needed {
+            pools::ensure(draft, name);
+        }
         let settings = self.context.settings;
         let is_touched = !needed.is_empty() || !draft.reasons.is_empty();
         if is_touched

@@ -1,5 +1,7 @@
 //! A load balancer that is being changed: as ARM sent it, as it will be, and why. Pure.
 
+use std::collections::BTreeSet;
+
 use crate::providers::azure::arm::{
     ResourceId,
     network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe},
@@ -15,6 +17,8 @@ pub(super) struct LoadBalancerDraft<'a> {
     pub(super) is_ours: bool,
     /// Whether it has, or had before, parts of Services under a name that no load balancer of the cluster has now.
     pub(super) is_former: bool,
+    /// Pools that came with rules from a former load balancer.
+    pub(super) moved_pools: BTreeSet<String>,
     /// As ARM sent it; `None`: there is none yet.
     pub(super) before: Option<&'a ArmLoadBalancer>,
     /// As it will be.

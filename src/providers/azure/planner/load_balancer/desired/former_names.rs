@@ -16,7 +16,9 @@ use serde_json::Value;
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
-    handover, pools, probes, rules,
+    handover, own_pools, pools,
+    private_link_tags::is_clusters,
+    probes, rules,
     targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
@@ -55,7 +57,7 @@ pub(super) fn migrate(
     }
     for ((from, to), names) in moving {
         if let Ok([from, to]) = drafts.get_disjoint_mut([from.0, to.0]) {
-            move_parts(context, from, to, &names, known);
+            move_parts(context, (from, to), &names, known, requests);
         }
     }
     Vec::new()
@@ -126,12 +128,13 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
 
 fn move_parts(
     context: &PlanContext<'_>,
-    from: &mut LoadBalancerDraft<'_>,
-    to: &mut LoadBalancerDraft<'_>,
+    (from, to): (&mut LoadBalancerDraft<'_>, &mut LoadBalancerDraft<'_>),
     names: &BTreeSet<String>,
     known: &KnownServices<'_>,
+    requests: &NameOwners,
 ) {
-    let moving = movable(from, to, names, known);
+    let mut moving = movable(from, to, names, known);
+    moving.retain(|name| !is_held_by_link(context, from, name, requests));
     if moving.is_empty() {
         return;
     }
@@ -145,6 +148,8 @@ fn move_parts(
         moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
     };
     let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    take_unused_pools(context, from, &rules);
+    let properties = from.properties_mut();
     let needed = probes::probe_references(&rules);
     let still = probes::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
     let name = |probe: &Probe| probe.name.as_deref().unwrap_or_default().to_ascii_lowercase();
@@ -160,7 +165,11 @@ fn move_parts(
     let pool_name =
         |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
     let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
-    needed.iter().for_each(|name| pools::ensure(to, name));
+    for name in &needed {
+        if pools::ensure(to, name) {
+            to.moved_pools.insert(name.to_lowercase());
+        }
+    }
     let into = to.properties_mut();
     let frontends = frontends.into_iter().map(|part| {
         let id = frontend_id_on(&ids.1, part.name.as_deref());
@@ -173,6 +182,13 @@ fn move_parts(
     let list = into.probes.get_or_insert_default();
     let new: Vec<Probe> = probes.into_iter().filter(|probe| !list.iter().any(|there| name(there) == name(probe))).collect();
     list.extend(new.iter().filter_map(|part| rewritten(part, &ids.0, &ids.1)));
+}
+
+/// Takes away the pools of single Services that only these rules led to: with one left, the load balancer would never be empty.
+fn take_unused_pools(context: &PlanContext<'_>, from: &mut LoadBalancerDraft<'_>, rules: &[LoadBalancingRule]) {
+    let left = rules.iter().filter_map(pool_of).filter(|pool| !is_own_pool(context, pool.name()));
+    let unused: BTreeSet<ResourceId> = left.filter(|pool| !own_pools::is_used(from, pool)).collect();
+    take(&mut from.properties_mut().backend_address_pools, |pool| unused.iter().any(|gone| pool.name_is(gone.name())));
 }
 
 fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
@@ -197,6 +213,20 @@ fn movable(
         names.contains(name) && !is_there(name) && !is_held(&from.frontend_id(part))
     };
     from.frontends().iter().filter(is_free).filter_map(|part| part.name.clone()).collect()
+}
+
+/// Whether a private link service keeps the front end where it is: one that another made, or whose Services do not ask, so that nobody
+/// is there to lose it for. Machines behind one load balancer by their interfaces cannot stay for that.
+fn is_held_by_link(context: &PlanContext<'_>, from: &LoadBalancerDraft<'_>, name: &str, requests: &NameOwners) -> bool {
+    if context.settings.pool_type == BackendPoolType::NodeIpConfiguration {
+        return false;
+    }
+    let Some(id) = frontend_id_on(&from.id, Some(name)) else { return false };
+    let uses = frontend_uses(&from.after);
+    let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, &id)).map(|(_, user)| user);
+    let asks = requests.of_frontend(name).is_some() || users.any(|user| requests.of_rule(&user.name).is_some());
+    let mut links = context.observed.private_links.services.iter().filter(|link| link.leads_to(&id));
+    links.any(|link| !asks || !is_clusters(link, context.settings))
 }
 
 fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {

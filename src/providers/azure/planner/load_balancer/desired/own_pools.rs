@@ -38,7 +38,7 @@ pub(super) fn refusals(
     let mut refused = Vec::new();
     for (request, target) in targets.iter() {
         let (Some(target), Some(spec)) = (target, ensured_spec(requests[request.0])) else { continue };
-        for family in spec.families.iter().filter(|_| spec.own_pool) {
+        for family in spec.families.iter().filter(|_| spec.own_pool && has_rules(spec)) {
             let name = naming::own_pool(&spec.identity, *family);
             let seat = (target, name.clone());
             let problem = problem(context, &drafts[target.0], &name, &spec.identity, known)
@@ -50,6 +50,11 @@ pub(super) fn refusals(
         }
     }
     refused
+}
+
+/// A pool of its own that no rule ever led to could not be told from a user's, and would stay.
+fn has_rules(spec: &ServiceSpec) -> bool {
+    spec.rule_count() > 0
 }
 
 fn refusal(problem: &str) -> ServiceRefusal {
@@ -101,7 +106,8 @@ pub(super) fn needed(
     place: DraftIdx,
 ) -> Vec<String> {
     let here = targets.iter().filter(|(_, target)| *target == Some(place));
-    let specs = here.filter_map(|(request, _)| ensured_spec(requests[request.0]));
+    let specs =
+        here.filter_map(|(request, _)| ensured_spec(requests[request.0])).filter(|spec| !spec.own_pool || has_rules(spec));
     let pools: BTreeSet<(bool, IpFamily, String)> = specs
         .flat_map(|spec| spec.families.iter().map(move |family| (spec, *family)))
         .map(|(spec, family)| (spec.own_pool, family, pools::name(spec, context.settings, family)))
@@ -123,7 +129,8 @@ pub(super) fn remove(
     if there.is_empty() {
         return;
     }
-    let mut gone = BTreeSet::new();
+    let came = there.iter().filter(|name| draft.moved_pools.contains(*name)).cloned();
+    let mut gone: BTreeSet<String> = came.filter(|name| !is_used(draft, &pools::id(&draft.id, name))).collect();
     for request in requests {
         let identity = request.identity();
         let names = FAMILIES.map(|family| naming::own_pool(identity, family));
@@ -150,9 +157,13 @@ fn is_left_behind(draft: &LoadBalancerDraft<'_>, name: &str, identity: &ServiceI
     let pool = pools::id(&draft.id, name);
     let mut before = draft.rules_before().iter().filter(|rule| leads_to(rule, &pool)).peekable();
     let was_own = before.peek().is_some() && before.all(|rule| is_rule_of(rule, identity));
-    let is_used = draft.rules().iter().any(|rule| leads_to(rule, &pool));
     let is_meant = || known.specs().any(|spec| spec.identity != *identity && means(spec, name));
-    was_own && !is_used && !is_used_otherwise(draft, &pool) && !is_meant()
+    was_own && !is_used(draft, &pool) && !is_meant()
+}
+
+/// Whether anything leads to the pool.
+pub(super) fn is_used(draft: &LoadBalancerDraft<'_>, pool: &ResourceId) -> bool {
+    draft.rules().iter().any(|rule| leads_to(rule, pool)) || is_used_otherwise(draft, pool)
 }
 
 /// Whether outbound rules or inbound NAT lead to the pool.

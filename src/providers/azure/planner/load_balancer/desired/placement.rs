@@ -4,6 +4,8 @@
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, and `azure_loadbalancer_repo.go`; other than there,
 //! `loadBalancerName` is a managed name, and parts of a Service are found on any load balancer of the group.
 
+use std::collections::BTreeSet;
+
 use super::{
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
@@ -89,6 +91,7 @@ fn existing<'a>(context: &PlanContext<'a>, document: &'a ArmLoadBalancer) -> Loa
         external_name: external.to_owned(),
         is_ours: is_ours(context.settings, name(document)),
         is_former: !is_ours(context.settings, name(document)),
+        moved_pools: BTreeSet::new(),
         before: Some(document),
         after: document.clone(),
         reasons: Vec::new(),
@@ -126,6 +129,7 @@ pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool)
         external_name,
         is_ours: true,
         is_former: false,
+        moved_pools: BTreeSet::new(),
         before: None,
         after,
         reasons,

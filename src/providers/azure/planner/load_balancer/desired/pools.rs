@@ -27,12 +27,14 @@ pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
     load_balancer.child("backendAddressPools", name)
 }
 
-/// Adds the pool called `name` when there is none. Names are equal in any letter case.
-pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, name: &str) {
+/// Adds the pool called `name` when there is none, and answers whether it did. Names are equal in any letter case.
+pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, name: &str) -> bool {
     let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
-    if !pools.iter().any(|pool| pool.name_is(name)) {
+    let is_new = !pools.iter().any(|pool| pool.name_is(name));
+    if is_new {
         let properties = Some(BackendAddressPoolProperties::default());
         pools.push(BackendAddressPool { name: Some(name.to_owned()), properties, ..BackendAddressPool::default() });
         draft.reasons.push(format!("add back-end pool {name}"));
     }
+    is_new
 }

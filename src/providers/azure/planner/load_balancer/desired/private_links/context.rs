@@ -9,7 +9,6 @@ use super::types::PrivateLinkDeletion;
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        document::Tags,
         network::{ArmLoadBalancer, LoadBalancingRule},
         private_link::PrivateLinkService,
         spelling,
@@ -20,6 +19,7 @@ use crate::providers::azure::{
             context::{NameOwners, ensured_spec},
             draft,
             load_balancers::{LoadBalancerPlan, LoadBalancerWrite},
+            private_link_tags::{CLUSTER_TAG, OWNER_TAG, is_clusters, tag},
         },
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -27,9 +27,6 @@ use crate::providers::azure::{
     },
 };
 
-/// Tags that say whose a private link service is.
-pub(super) const CLUSTER_TAG: &str = "k8s-azure-cluster-name";
-pub(super) const OWNER_TAG: &str = "k8s-azure-owner-service";
 /// Most private link services of a load balancer.
 pub(super) const MOST_PER_LOAD_BALANCER: usize = 8;
 
@@ -59,10 +56,6 @@ pub(super) fn owner(link: &PrivateLinkService) -> Option<&str> {
     tag(link.tags.as_ref(), OWNER_TAG)
 }
 
-pub(super) fn tag<'a>(tags: Option<&'a Tags>, key: &str) -> Option<&'a str> {
-    tags?.iter().find(|(known, _)| spelling::same_name(known, key)).and_then(|(_, value)| value.as_deref())
-}
-
 impl<'a> PrivateLinkInput<'a> {
     /// The IPv4 front end that a Service will have.
     pub(super) fn frontend_of(&self, who: &ServiceIdentity) -> Option<&'a str> {
@@ -78,7 +71,7 @@ impl<'a> PrivateLinkInput<'a> {
 
     /// Whether this cluster made it.
     pub(super) fn is_ours(&self, link: &PrivateLinkService) -> bool {
-        tag(link.tags.as_ref(), CLUSTER_TAG).is_some_and(|cluster| spelling::same_name(cluster, &self.settings.cluster))
+        is_clusters(link, self.settings)
     }
 
     /// Whose it is, for messages.

@@ -3,6 +3,8 @@
 //! In: load balancers before and after. Out: private link services to delete, and who cannot have the change because somebody else's
 //! private link service holds the front end. Upstream deletes that one, too.
 
+use std::collections::BTreeSet;
+
 use super::{
     context::{PrivateLinkInput, PrivateLinkRefusals},
     types::{PrivateLinkDeletion, PrivateLinkPlan},
@@ -10,7 +12,7 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, FrontendIpConfiguration},
+        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
         private_link::PrivateLinkService,
         spelling,
     },
@@ -71,7 +73,7 @@ pub(super) fn plan(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, PrivateLin
     for dropped in dropped(input.observed, input.load_balancers) {
         let Some(frontend) = dropped.frontend.id.as_deref() else { continue };
         for link in input.observed.private_links.services.iter().filter(|link| link.leads_to(frontend)) {
-            let services = concerned(input.requests, &dropped);
+            let services = concerned(input, &dropped);
             if input.is_ours(link) {
                 let reason = dropped.reason();
                 plan.deletions.extend(deletion(link, reason, services));
@@ -124,20 +126,30 @@ fn held(input: &PrivateLinkInput<'_>, link: &PrivateLinkService, dropped: &Dropp
     ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }
 }
 
-/// The Services that ask and because of whom the front end goes: whose name or rules it has, else all who ask.
-fn concerned(requests: &[ServiceRequest], dropped: &DroppedFrontend<'_>) -> Vec<ServiceIdentity> {
+/// The Services that ask and because of whom the front end goes: whose name or rules it has, else all who ask and have parts on that load
+/// balancer, or will.
+fn concerned(input: &PrivateLinkInput<'_>, dropped: &DroppedFrontend<'_>) -> Vec<ServiceIdentity> {
+    let requests = input.requests;
     let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
     let id = dropped.frontend.id.as_deref().unwrap_or_default();
-    let rules = draft::rules(dropped.balancer).iter().filter(|rule| {
+    let rules = draft::rules(dropped.balancer).iter();
+    let leads_here = |rule: &&LoadBalancingRule| {
         let reference = rule.properties.as_ref().and_then(|it| it.frontend_ip_configuration.as_ref()?.id.as_deref());
         reference.is_some_and(|reference| spelling::same_id(reference, id))
-    });
-    let by_rule = rules.filter_map(|rule| owners.of_rule(rule.name.as_deref()?));
-    let mut places: Vec<RequestIdx> = owners.of_frontend(dropped.name()).into_iter().chain(by_rule).collect();
-    places.sort();
-    places.dedup();
+    };
+    let by_rule = |rule: &LoadBalancingRule| owners.of_rule(rule.name.as_deref()?);
+    let own = rules.clone().filter(leads_here).filter_map(by_rule);
+    let mut places: BTreeSet<RequestIdx> = owners.of_frontend(dropped.name()).into_iter().chain(own).collect();
     if places.is_empty() {
-        return requests.iter().map(|request| request.identity().clone()).collect();
+        let frontends = draft::frontends(dropped.balancer).iter();
+        places.extend(frontends.filter_map(|part| owners.of_frontend(part.name.as_deref()?)));
+        places.extend(rules.filter_map(by_rule));
+        let will_be = |request: &ServiceRequest| {
+            let placed = input.load_balancers.services.get(request.identity()).and_then(|placed| placed.as_ref().ok());
+            let target = placed.and_then(|placed| placed.load_balancer.as_ref());
+            target.is_some_and(|target| dropped.balancer.is(target))
+        };
+        places.extend(requests.iter().enumerate().filter(|(_, it)| will_be(it)).map(|(place, _)| RequestIdx(place)));
     }
     places.into_iter().map(|place| requests[place.0].identity().clone()).collect()
 }

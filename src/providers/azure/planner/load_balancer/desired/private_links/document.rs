@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{
-    context::{CLUSTER_TAG, LinkRequest, OWNER_TAG, tag},
+    super::private_link_tags::{CLUSTER_TAG, OWNER_TAG, tag},
+    context::LinkRequest,
     names::MAX_NAME,
 };
 use crate::providers::azure::{

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::providers::azure::{
     arm::{network::ArmLoadBalancer, private_link::PrivateLinkService},
+    config::BackendPoolType,
     planner::load_balancer::{
         desired::{
             ServiceRequest,
@@ -458,4 +459,23 @@ fn long_names_are_cut() {
     let name = properties.ip_configurations.as_ref().unwrap()[0].name.clone().unwrap();
     assert!(name.len() == 80 && name.ends_with("-dynamic-0"), "{name}");
     assert!(change.id.name().len() <= 80);
+}
+
+#[test]
+fn a_front_end_of_a_former_load_balancer_stays_while_one_of_somebody_else_leads_to_it() {
+    let former = LoadBalancerSettings { load_balancer_name: "old".into(), pool_type: BackendPoolType::NodeIp, ..settings() };
+    let mut scene = Scene { settings: former, ..Scene::new(&[plain("web")]) };
+    scene.write();
+    scene.settings.load_balancer_name = String::new();
+    let asking = |scene: &Scene, specs: &[ServiceSpec]| scene_like(scene).asking(specs).beside(&[plain("web")]);
+    let touches_old = |scene: &Scene| scene.load_balancers().changes.iter().any(|change| change.id.name() == "old-internal");
+    let unasked = asking(&scene, &[internal("api")]);
+    assert!(unasked.granted().deletions.is_empty() && !touches_old(&unasked), "its Service does not ask");
+    let own = asking(&scene, &[internal("api"), plain("web")]).granted();
+    assert_eq!(own.deletions[0].services, [internal("web").identity]);
+    set(scene.link(), |document| document["tags"] = json!({}));
+    let foreign = asking(&scene, &[internal("api")]);
+    assert!(foreign.granted().deletions.is_empty() && !touches_old(&foreign));
+    let refused = asking(&scene, &[internal("api"), internal("web")]).refused();
+    assert!(refused.len() == 1 && refused[0].starts_with("default/web"), "{refused:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::providers::azure::planner::load_balancer::naming::identity;
+use crate::providers::azure::{config::BackendPoolType, planner::load_balancer::naming::identity};
 
 /// With policy `Local` among several load balancers.
 fn local(spec: ServiceSpec) -> ServiceSpec {
@@ -117,4 +117,42 @@ fn names_that_are_taken_or_too_long_are_refused() {
     assert!(refusal(&outcome, &long).message.contains("more than 80 characters"), "{:?}", outcome.services);
     let fits = own(&"n".repeat(40), &"s".repeat(39));
     assert!(plan(&observed(Vec::new()), &[ensure(&fits)]).services[&fits.identity].is_ok());
+}
+
+#[test]
+fn a_service_without_rules_has_no_pool() {
+    let mut quiet = local(service("web"));
+    quiet.ports.iter_mut().for_each(|port| port.rule = false);
+    let there = made(&[&quiet, &service("other")]);
+    assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes"]);
+    let long = ServiceSpec {
+        ports: quiet.ports,
+        ..named(&"s".repeat(40), &"n".repeat(40), "66666666-8d7e-4b90-9a41-2c5d7e8f9a01")
+    };
+    let outcome = plan(&observed(Vec::new()), &[ensure(&long)]);
+    assert!(outcome.services[&long.identity].is_ok(), "{:?}", outcome.services);
+}
+
+/// Whether it asks itself or comes along with another one.
+#[test]
+fn pools_leave_a_former_load_balancer_with_their_services() {
+    let settings = LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..settings() };
+    let former = LoadBalancerSettings { load_balancer_name: "old".into(), ..settings.clone() };
+    let (web, other) = (local(service("web")), service("other"));
+    let everybody = [ensure(&web), ensure(&other)];
+    let there = applied(&observed(Vec::new()), &plan_with(&observed(Vec::new()), &everybody, &former));
+    assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes", "default-web"]);
+    let moved = plan_load_balancers(&there, &[ensure(&other)], &[Arc::new(web.clone())], &public_ips(&[&other]), &settings);
+    let goes = |outcome: &LoadBalancerPlan| {
+        outcome.changes.iter().any(|change| change.id.name() == "old" && change.write == LoadBalancerWrite::Delete)
+    };
+    assert!(goes(&moved), "{:?}", moved.changes);
+    assert_eq!(pool_names(put(&moved, "kubernetes")).len(), 2);
+
+    let shared = ServiceSpec { own_pool: false, ..web };
+    let asked = plan_with(&there, &[ensure(&shared), ensure(&other)], &settings);
+    assert!(goes(&asked), "{:?}", asked.changes);
+    assert_eq!(pool_names(put(&asked, "kubernetes")), ["kubernetes"]);
+    let alone = plan_with(&there, &[ensure(&shared)], &settings);
+    assert_eq!(pool_names(put(&alone, "kubernetes")), ["kubernetes"]);
 }
