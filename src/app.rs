@@ -24,6 +24,7 @@ pub mod preview;
 mod process;
 mod start_error;
 mod status;
+mod status_command;
 mod webhooks;
 mod wiring;
 
@@ -58,6 +59,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::Plan(options)) => plan(registry, *options),
+        Ok(CliCommand::Status(options)) => status_command::run(&options),
         Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),

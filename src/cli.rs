@@ -22,6 +22,8 @@ mod leader_migration;
 pub mod logging;
 mod node_manager;
 mod plan;
+mod plugin;
+mod status;
 pub mod tls;
 mod usage_errors;
 pub mod value;
@@ -37,11 +39,13 @@ pub use self::command::{CliCommand, HealthProbeProxyConfig, ImageCredentialOptio
 pub use self::config::NodeManagerConfig;
 pub use self::explain::ExplainOptions;
 pub use self::plan::PlanOptions;
+pub use self::status::{StatusOptions, StatusSubject, StatusUrl};
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
     arguments::FlagArguments,
     flags::{FlagSection, FlagTable, generic, leader_election},
+    plugin::PluginWords,
     usage_errors::{ParsedCommandLine, UsageErrors},
     value::VersionRequest,
     version::{VERSION_WORD, raw_version, short_version},
@@ -78,8 +82,18 @@ pub fn parse_for(
 ) -> Result<CliCommand, UsageError> {
     let table = FlagTable::new(providers.flags);
     usage_errors::refuse(table.clashes())?;
-    let words = arguments::normalize(health_probe_proxy::with_two_dashes(by_program_name(args)), &table);
-    let (matches, mistakes) = match usage_errors::parse_words(&command(&table), words)? {
+    let mut parser = command(&table);
+    let words = match plugin::words(args.into_iter().collect(), plugin::usual_kubeconfig) {
+        PluginWords::Overview => return Ok(CliCommand::Print(plugin::overview(&parser))),
+        PluginWords::Refused(line) => return usage_errors::refuse(vec![line]).map(|()| CliCommand::Print(String::new())),
+        PluginWords::NotPlugin(words) => words,
+        PluginWords::Parse(words) => {
+            parser = parser.bin_name(plugin::TYPED);
+            words
+        }
+    };
+    let words = arguments::normalize(health_probe_proxy::with_two_dashes(by_program_name(words)), &table);
+    let (matches, mistakes) = match usage_errors::parse_words(&parser, words)? {
         ParsedCommandLine::Help(text) => return Ok(CliCommand::Print(text)),
         ParsedCommandLine::Matches(matches, mistakes) => (matches, mistakes),
     };
@@ -96,6 +110,7 @@ pub fn parse_for(
             plan::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Plan(Box::new(options)))
         }
         Some((explain::NAME, chosen)) => mistakes.finish(Ok(CliCommand::Explain(explain::parse(chosen)))),
+        Some((status::NAME, chosen)) => status::parse(chosen, mistakes).map(|options| CliCommand::Status(Box::new(options))),
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
@@ -105,8 +120,7 @@ pub fn parse_for(
 }
 
 /// The words with a subcommand's name put in, when the program itself is called so.
-fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut words: Vec<OsString> = words.into_iter().collect();
+fn by_program_name(mut words: Vec<OsString>) -> Vec<OsString> {
     let stem = words.first().and_then(|program| Path::new(program).file_stem());
     let programs = [NODE_MANAGER, health_probe_proxy::NAME, acr_credential_provider::NAME];
     if let Some(name) = programs.into_iter().find(|name| stem == Some(name.as_ref())) {
@@ -165,6 +179,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(check_config::command())
         .subcommand(plan::command(table))
         .subcommand(explain::command())
+        .subcommand(status::command())
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(acr_credential_provider::command())

@@ -94,10 +94,11 @@ fn words_that_are_no_subcommand_are_answered_with_those_there_are() {
         "completion",
         "health-probe-proxy",
         "help",
+        "status",
         "version",
     ];
     let rows: &[(&[&str], &[&str])] = &[
-        (&["status"], &subcommands),
+        (&["nonsense"], &subcommands),
         (&["--leader-elect", "false"], &["--leader-elect=false"]),
         (&["check-confg"], &["did you mean check-config"]),
         (&["help", "check-confg"], &["check-confg", "check-config"]),

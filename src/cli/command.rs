@@ -6,6 +6,7 @@ use super::{
     explain::ExplainOptions,
     logging::LoggingOptions,
     plan::PlanOptions,
+    status::StatusOptions,
 };
 use crate::cloud_provider::config::ImageCredentialConfig;
 
@@ -24,6 +25,8 @@ pub enum CliCommand {
     Check(Box<CheckConfigOptions>),
     /// Print what would be written.
     Plan(Box<PlanOptions>),
+    /// Show what a manager is doing.
+    Status(Box<StatusOptions>),
     /// Say what a name means.
     Explain(ExplainOptions),
     /// Print this to stdout and end with exit code 0.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 
-pub(super) use self::build::{build, build_for_check, build_for_node_manager};
+pub(super) use self::build::{build, build_for_check, build_for_node_manager, build_for_status};
 use super::{arguments::FlagArguments, feature_gates::FeatureGates, logging::LoggingOptions};
 use crate::cloud_provider::config::ProviderConfig;
 use crate::controllers::leader_migration::LeaderMigration;

@@ -80,7 +80,8 @@ pub(super) fn parse(
     mistakes.finish(built.map(|manager| PlanOptions { manager, service, json, diff, report }))
 }
 
-fn is_key(key: &str) -> bool {
+/// Whether this is `namespace/name`.
+pub(super) fn is_key(key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
     parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
 }

@@ -89,6 +89,13 @@ pub(crate) fn build_for_check(
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
+/// The way to the API server for `status`.
+pub(crate) fn build_for_status(arguments: FlagArguments) -> Result<KubeClientConfig, Vec<String>> {
+    let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
+    let kube_api = builder.kube_api(NAME);
+    if builder.errors.is_empty() { Ok(kube_api) } else { Err(builder.errors) }
+}
+
 /// The configuration of cloud-node-manager, whose flags are `specs`.
 pub(crate) fn build_for_node_manager(
     arguments: FlagArguments,

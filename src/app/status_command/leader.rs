@@ -1,0 +1,104 @@
+//! Who holds the lease, and which pod that is.
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+
+use super::view::LeaseView;
+use crate::runtime::client::with_causes;
+
+/// Part of the name of a manager's container, in the manifests and charts of both programs.
+const CONTAINER: &str = "cloud-controller-manager";
+
+/// Most pods that are looked through.
+const MOST_PODS: u32 = 1000;
+
+/// A pod of a manager, and the port that it serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeaderPod {
+    pub(super) name: String,
+    pub(super) port: u16,
+}
+
+pub(super) async fn lease(
+    client: &Client,
+    (namespace, name): &(String, String),
+    now: jiff::Timestamp,
+) -> Result<LeaseView, String> {
+    let lease = Api::<Lease>::namespaced(client.clone(), namespace).get(name).await.map_err(|error| with_causes(&error))?;
+    let spec = lease.spec.unwrap_or_default();
+    let age = spec.renew_time.map(|time| now.as_second() - time.0.as_second());
+    let lasts = i64::from(spec.lease_duration_seconds.unwrap_or_default());
+    let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+    Ok(LeaseView { is_held: holder.is_some() && age.is_some_and(|age| age <= lasts), holder, renewed_seconds_ago: age })
+}
+
+pub(super) async fn pod(client: &Client, namespace: &str, holder: &str, port: u16) -> Result<LeaderPod, String> {
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let pods = pods.list(&ListParams::default().limit(MOST_PODS)).await.map_err(|error| with_causes(&error))?;
+    let found = choose(&pods.items, holder, port);
+    found.ok_or_else(|| format!("no pod in {namespace} is {holder:?}, which holds the lease; --url names a manager"))
+}
+
+/// The holder's identity is its host name and something random. Pods on the host's network have the host name of their Node.
+fn choose(pods: &[Pod], holder: &str, usual_port: u16) -> Option<LeaderPod> {
+    let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
+    let on_node = |pod: &&Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let is_running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        is_running && port(pod, usual_port).is_some() && (node == host || node.split('.').next() == Some(host))
+    };
+    let named = pods.iter().find(|pod| pod.name_any() == host);
+    let found = named.or_else(|| pods.iter().find(on_node))?;
+    Some(LeaderPod { name: found.name_any(), port: port(found, usual_port).unwrap_or(usual_port) })
+}
+
+/// The port of the manager's container; `None`: the pod has no such container.
+fn port(pod: &Pod, usual: u16) -> Option<u16> {
+    let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name.contains(CONTAINER))?;
+    let flag =
+        container.args.iter().chain(&container.command).flatten().find_map(|word| word.strip_prefix("--secure-port="));
+    let declared = || container.ports.iter().flatten().find_map(|port| u16::try_from(port.container_port).ok());
+    Some(flag.and_then(|port| port.parse().ok()).or_else(declared).unwrap_or(usual))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, node: &str, container: Value) -> Pod {
+        let value = json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": "Running"}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_holder_is_found_by_its_host_name() {
+        let manager = |more: Value| {
+            let mut container = json!({"name": "cloud-controller-manager"});
+            container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            container
+        };
+        let pods = [
+            pod("dns", "a", json!({"name": "dns"})),
+            pod("ccm-1", "a", manager(json!({"ports": [{"containerPort": 10268}]}))),
+            pod(
+                "ccm-2",
+                "b.example",
+                manager(json!({"args": ["--v=2", "--secure-port=1"], "ports": [{"containerPort": 2}]})),
+            ),
+            pod("ccm-3", "c", manager(json!({}))),
+        ];
+        for (holder, expected) in [
+            ("a_1", Some(("ccm-1", 10268))),
+            ("b_1", Some(("ccm-2", 1))),
+            ("b.example_1", Some(("ccm-2", 1))),
+            ("ccm-3_1", Some(("ccm-3", 10258))),
+            ("c", Some(("ccm-3", 10258))),
+            ("d_1", None),
+        ] {
+            let expected = expected.map(|(name, port)| LeaderPod { name: name.to_owned(), port });
+            assert_eq!(choose(&pods, holder, 10258), expected, "{holder}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! One Service or Node as the API server has it, with its events.
+//!
+//! In: which. Out: facts and events in the view, or a line about what could not be read.
+
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use kube::{Api, Client, api::ListParams};
+
+use super::view::{EventView, ObjectView, StatusView};
+use crate::{cli::StatusSubject, controllers::service::conditions::CONDITION_TYPE, runtime::client::with_causes};
+
+/// Most events that are asked for, and that are shown.
+const MOST_EVENTS: u32 = 500;
+const SHOWN_EVENTS: usize = 20;
+
+/// Taint of a Node that waits for its initialisation.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+pub(super) async fn look(client: &Client, subject: &StatusSubject, view: &mut StatusView) {
+    let (kind, namespace, name, read) = match subject {
+        StatusSubject::Manager => return,
+        StatusSubject::Service { namespace, name } => {
+            let read = Api::<Service>::namespaced(client.clone(), namespace).get(name).await;
+            ("Service", namespace.as_str(), name, read.map(|found| service(&found)))
+        }
+        StatusSubject::Node(name) => {
+            ("Node", "default", name, Api::<Node>::all(client.clone()).get(name).await.map(|found| node(&found)))
+        }
+    };
+    let mut object = match read {
+        Ok(object) => object,
+        Err(error) => return view.unseen(&format!("{kind} {name}"), &with_causes(&error)),
+    };
+    match events(client, kind, namespace, name).await {
+        Ok(events) => object.events = events,
+        Err(reason) => view.unseen("events", &reason),
+    }
+    view.object = Some(object);
+}
+
+fn service(service: &Service) -> ObjectView {
+    let status = service.status.clone().unwrap_or_default();
+    let ingress = status.load_balancer.and_then(|balancer| balancer.ingress).unwrap_or_default();
+    let addresses: Vec<String> = ingress.into_iter().filter_map(|one| one.ip.or(one.hostname)).collect();
+    let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION_TYPE);
+    let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
+    let wants = kind == "LoadBalancer";
+    let mut facts = vec![("type", kind), ("addresses", list(&addresses))];
+    let is_ready = match condition {
+        Some(condition) => {
+            facts.push(("load balancer", format!("{}: {}", condition.reason, condition.message)));
+            condition.status == "True" || (!wants && condition.status != "False")
+        }
+        None => !wants || !addresses.is_empty(),
+    };
+    ObjectView::new(facts, is_ready)
+}
+
+fn node(node: &Node) -> ObjectView {
+    let spec = node.spec.clone().unwrap_or_default();
+    let provider_id = spec.provider_id.unwrap_or_default();
+    let taints: Vec<String> = spec.taints.into_iter().flatten().map(|taint| taint.key).collect();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let state = |wanted: &str| {
+        let found = conditions.iter().find(|condition| condition.type_ == wanted);
+        found.map_or_else(|| "not set".to_owned(), |condition| condition.status.clone())
+    };
+    let is_ready = !provider_id.is_empty()
+        && !taints.iter().any(|taint| taint == UNINITIALIZED)
+        && state("NetworkUnavailable") != "True";
+    let shown_id = if provider_id.is_empty() { "none".to_owned() } else { provider_id };
+    let facts = vec![
+        ("provider id", shown_id),
+        ("taints", list(&taints)),
+        ("Ready", state("Ready")),
+        ("NetworkUnavailable", state("NetworkUnavailable")),
+    ];
+    ObjectView::new(facts, is_ready)
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+/// The latest events, oldest first.
+async fn events(client: &Client, kind: &str, namespace: &str, name: &str) -> Result<Vec<EventView>, String> {
+    let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
+    let wanted = ListParams::default().fields(&selector).limit(MOST_EVENTS);
+    let listed = Api::<Event>::namespaced(client.clone(), namespace).list(&wanted).await;
+    let mut events: Vec<EventView> = listed.map_err(|error| with_causes(&error))?.items.into_iter().map(event).collect();
+    events.sort_by(|one, other| one.at.cmp(&other.at));
+    Ok(events.split_off(events.len().saturating_sub(SHOWN_EVENTS)))
+}
+
+fn event(event: Event) -> EventView {
+    let series = event.series.as_ref();
+    let at = series.and_then(|series| series.last_observed_time.clone()).or(event.event_time).map(|time| time.0);
+    let at = event.last_timestamp.map(|time| time.0).max(at).or(event.first_timestamp.map(|time| time.0));
+    let count = series.and_then(|series| series.count).or(event.count).unwrap_or(1);
+    let kind = event.type_.unwrap_or_default();
+    EventView::new(at, kind, event.reason.unwrap_or_default(), count, &event.message.unwrap_or_default())
+}

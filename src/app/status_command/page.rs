@@ -1,0 +1,85 @@
+//! The status page of a manager: of the leader's pod through the API server, or of an address.
+//!
+//! In: where to ask. Out: where the page came from, and its JSON; or why it could not be read and what to do.
+
+use std::time::Duration;
+
+use http::Request;
+use kube::{Client, Config, config::AuthInfo};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::Value;
+
+use super::{leader, view::LeaseView};
+use crate::{
+    cli::{StatusOptions, StatusUrl},
+    runtime::client::with_causes,
+};
+
+/// Path of the page.
+const PATH: &str = "/statusz?format=json";
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type SourcedPage = Result<(String, Value), String>;
+
+pub(super) async fn of_leader(client: &Client, options: &StatusOptions, lease: Option<&LeaseView>) -> SourcedPage {
+    let namespace = &options.lease.0;
+    let Some(holder) = lease.and_then(|lease| lease.holder.as_deref()) else {
+        return Err("nobody is known to lead; --url names a manager".to_owned());
+    };
+    let pod = leader::pod(client, namespace, holder, options.port).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{PATH}", pod.name, pod.port);
+    let told = ask(client, &path).await.map_err(|error| explained(&error, namespace, &pod));
+    Ok((format!("pod {namespace}/{}", pod.name), told?))
+}
+
+pub(super) async fn from_url(url: &StatusUrl) -> SourcedPage {
+    let config = config(url)?;
+    let client = Client::try_from(config).map_err(|error| with_causes(&error))?;
+    let told = ask(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;
+    Ok((url.url.to_string(), told))
+}
+
+fn config(url: &StatusUrl) -> Result<Config, String> {
+    let mut config = Config::new(url.url.clone());
+    config.accept_invalid_certs = url.insecure;
+    (config.connect_timeout, config.read_timeout) = (Some(PATIENCE), Some(PATIENCE));
+    config.default_retry = false;
+    if let Some(file) = &url.authority {
+        let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let found = read.map_err(|error| format!("--certificate-authority {}: {error}", file.display()))?;
+        config.root_cert = Some(found.into_iter().map(|one| one.as_ref().to_vec()).collect());
+    }
+    if let Some(file) = &url.token_file {
+        // Looked at first, for an error that names the flag.
+        std::fs::metadata(file).map_err(|error| format!("--token-file {}: {error}", file.display()))?;
+        config.auth_info = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
+    }
+    Ok(config)
+}
+
+async fn ask(client: &Client, path: &str) -> Result<Value, kube::Error> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match tokio::time::timeout(PATIENCE, client.request::<Value>(request)).await {
+        Ok(told) => told,
+        Err(_) => Err(kube::Error::Service(format!("no answer within {PATIENCE:?}").into())),
+    }
+}
+
+/// The proxy passes no credentials on, so that the pod sees an anonymous caller.
+fn explained(error: &kube::Error, namespace: &str, pod: &leader::LeaderPod) -> String {
+    let told = with_causes(error);
+    let is_refused = matches!(error, kube::Error::Api(status) if [401, 403].contains(&status.code));
+    let port = pod.port;
+    let instead = format!(
+        "run `kubectl -n {namespace} port-forward pod/{} {port}` and give --url https://localhost:{port} --token-file FILE \
+         --insecure-skip-tls-verify",
+        pod.name
+    );
+    match (is_refused, told.contains("pods/proxy")) {
+        (true, true) => format!("{told}; the right to get pods/proxy is missing, or {instead}"),
+        (true, false) => format!("{told}; the API server's proxy brings no credentials to the pod: {instead}"),
+        (false, _) => format!("pod {namespace}/{} on port {port}: {told}", pod.name),
+    }
+}

@@ -1,0 +1,207 @@
+//! The whole command against canned answers of an API server.
+
+use std::{collections::BTreeMap, convert::Infallible};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::{BoxError, ServiceExt};
+
+use super::*;
+use crate::runtime::client::client_over_service;
+
+const NOW: &str = "2026-01-01T00:01:00Z";
+const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager";
+const PAGE: &str = "/api/v1/namespaces/kube-system/pods/https:ccm-1:10258/proxy/statusz";
+const WEB: &str = "/api/v1/namespaces/default/services/web";
+const NODE: &str = "/api/v1/nodes/a";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+type Answers = BTreeMap<&'static str, (u16, Value)>;
+
+/// A cluster in which nothing waits.
+fn answers() -> Answers {
+    let lease = json!({"metadata": {"name": "cloud-controller-manager"}, "spec":
+        {"holderIdentity": "ccm-1_x", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:55.000000Z"}});
+    let pod = json!({"metadata": {"name": "ccm-1"}, "spec": {"containers": [{"name": "cloud-controller-manager"}]}});
+    let web = json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer"}, "status":
+        {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
+    let node = json!({"metadata": {"name": "a"}, "spec": {"providerID": "azure:///a"}});
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {}, "type": "Warning", "reason": "SyncFailed",
+        "message": "no\u{1b}[31m quota", "count": 3, "lastTimestamp": "2026-01-01T00:00:00Z"});
+    let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
+    let page = json!({"leading": true, "cloudProvider": {"name": "azure", "state": "initialised", "problem": null},
+        "informers": {"nodes": {"synced": true, "objects": 1, "error": null}, "namespaces": null},
+        "controllers": [{"name": "service-lb-controller", "problem": null, "unsettled": []}], "notRunning": {"route": "off"}});
+    [
+        (LEASE, lease),
+        (PODS, list("PodList", json!([pod]))),
+        (PAGE, page),
+        (WEB, web),
+        (NODE, node),
+        (EVENTS, list("EventList", json!([event]))),
+    ]
+    .into_iter()
+    .map(|(path, value)| (path, (200, value)))
+    .collect()
+}
+
+fn refused(code: u16, message: &str) -> (u16, Value) {
+    let reason = if code == 403 { "Forbidden" } else { "NotFound" };
+    (code, json!({"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}))
+}
+
+fn client(answers: Answers) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, value) = answers.get(request.uri().path()).cloned().unwrap_or_else(|| refused(404, "not found"));
+        let answer = Response::builder().status(code).header("content-type", "application/json");
+        let answer = answer.body(Body::from(value.to_string().into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    client_over_service(service.map_err(BoxError::from))
+}
+
+fn options(subject: StatusSubject) -> StatusOptions {
+    let lease = ("kube-system".to_owned(), "cloud-controller-manager".to_owned());
+    StatusOptions { kube_api: Default::default(), lease, port: 10258, subject, url: None, json: false }
+}
+
+fn web() -> StatusSubject {
+    StatusSubject::Service { namespace: "default".to_owned(), name: "web".to_owned() }
+}
+
+async fn look_at(answers: Answers, subject: StatusSubject) -> (u8, String, Value) {
+    let view = gather(Ok(client(answers)), &options(subject), NOW.parse().unwrap()).await;
+    (view.code(), print::text(&view), view.json())
+}
+
+/// What has to change for an exit code, and what the text says then.
+type StatusCase = (&'static str, fn(&mut Answers), StatusSubject, u8, &'static [&'static str]);
+
+fn row(answers: &mut Answers, key: &str) {
+    let row = json!({"key": key, "runningForSeconds": null, "dueInSeconds": 30.2, "failures": 4, "reason": "no quota"});
+    answers.get_mut(PAGE).unwrap().1["controllers"][0]["unsettled"] = json!([row]);
+}
+
+#[tokio::test]
+async fn codes_and_texts() {
+    let manager = || StatusSubject::Manager;
+    let node = || StatusSubject::Node("a".to_owned());
+    let cases: Vec<StatusCase> = vec![
+        ("quiet", |_| {}, manager(), 0, &["Leader: ccm-1_x (renewed 5 s ago)", "pod kube-system/ccm-1", "Waiting: none"]),
+        ("waiting", |all| row(all, "default/db"), manager(), 2, &["default/db", "due in 30 s", "4", "no quota"]),
+        ("another waits", |all| row(all, "default/db"), web(), 0, &["addresses: 192.0.2.1", "Waiting: none", "SyncFailed"]),
+        ("it waits", |all| row(all, "default/web"), web(), 2, &["default/web", "no quota", "no [31m quota"]),
+        (
+            "its condition says no",
+            |all| {
+                all.get_mut(WEB).unwrap().1["status"]["conditions"] = json!([{"type": "cloud-controller-manager.io/LoadBalancer",
+                    "status": "False", "reason": "Failed", "message": "look", "lastTransitionTime": NOW}]);
+            },
+            web(),
+            2,
+            &["load balancer: Failed: look"],
+        ),
+        ("node", |_| {}, node(), 0, &["provider id: azure:///a"]),
+        ("node without id", |all| all.get_mut(NODE).unwrap().1["spec"] = json!({}), node(), 2, &["provider id: none"]),
+        ("no events", |all| *all.get_mut(EVENTS).unwrap() = refused(403, "no right"), web(), 1, &["INCOMPLETE", "no right"]),
+        (
+            "no Service",
+            |all| {
+                all.remove(WEB);
+            },
+            web(),
+            1,
+            &["INCOMPLETE", "Service web: "],
+        ),
+        (
+            "no lease",
+            |all| {
+                all.remove(LEASE);
+            },
+            manager(),
+            1,
+            &["lease kube-system/cloud-controller-manager: ", "nobody"],
+        ),
+        (
+            "expired",
+            |all| all.get_mut(LEASE).unwrap().1["spec"]["leaseDurationSeconds"] = json!(4),
+            manager(),
+            2,
+            &["EXPIRED"],
+        ),
+        (
+            "another program holds it",
+            |all| all.get_mut(LEASE).unwrap().1["spec"]["holderIdentity"] = json!("elsewhere_1"),
+            manager(),
+            1,
+            &["no pod in kube-system is \"elsewhere_1\""],
+        ),
+        (
+            "the pod knows nobody",
+            |all| {
+                *all.get_mut(PAGE).unwrap() =
+                    refused(403, "forbidden: User \"system:anonymous\" cannot get path \"/statusz\"")
+            },
+            manager(),
+            1,
+            &[
+                "brings no credentials",
+                "kubectl -n kube-system port-forward pod/ccm-1 10258",
+                "--url https://localhost:10258",
+            ],
+        ),
+        (
+            "no right to the proxy",
+            |all| *all.get_mut(PAGE).unwrap() = refused(403, "User \"me\" cannot get resource \"pods/proxy\""),
+            manager(),
+            1,
+            &["the right to get pods/proxy is missing"],
+        ),
+        (
+            "a standby answers",
+            |all| all.get_mut(PAGE).unwrap().1["leading"] = json!(false),
+            manager(),
+            1,
+            &["this replica does not lead", "does not lead"],
+        ),
+        ("another program answers", |all| all.get_mut(PAGE).unwrap().1 = json!({}), manager(), 1, &["not the status page"]),
+        (
+            "the cloud is not reached",
+            |all| all.get_mut(PAGE).unwrap().1["cloudProvider"]["problem"] = json!("HTTP 403"),
+            manager(),
+            2,
+            &["Problem: cloud provider: HTTP 403"],
+        ),
+    ];
+    for (name, change, subject, code, told) in cases {
+        let mut all = answers();
+        change(&mut all);
+        let (found, text, json) = look_at(all, subject).await;
+        assert_eq!(found, code, "{name}: {text}");
+        assert_eq!(json["complete"], code != 1, "{name}: {json}");
+        for words in told {
+            assert!(text.contains(words), "{name}: {words:?} is not in {text}");
+        }
+        assert!(!text.contains('\u{1b}'), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn long_lists_and_texts_have_an_end() {
+    let mut all = answers();
+    let long = "x".repeat(5000);
+    let rows: Vec<Value> = (0..300).map(|number| json!({"key": format!("n/{number}"), "reason": long})).collect();
+    all.get_mut(PAGE).unwrap().1["controllers"][0]["unsettled"] = json!(rows);
+    let (code, text, json) = look_at(all, StatusSubject::Manager).await;
+    assert_eq!((code, json["waiting"].as_array().unwrap().len()), (2, 300));
+    assert!(text.contains("and 100 more; -o json has all") && text.lines().all(|line| line.len() < 1200));
+}
+
+#[tokio::test]
+async fn without_a_cluster_nothing_looks_complete() {
+    let view = gather(Err("no route".to_owned()), &options(StatusSubject::Manager), NOW.parse().unwrap()).await;
+    assert_eq!(view.code(), 1);
+    assert!(print::text(&view).contains("the cluster: no route"));
+}

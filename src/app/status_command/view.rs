@@ -1,0 +1,196 @@
+//! What `status` has found. Pure.
+//!
+//! In: the JSON of a status page, and objects. Out: rows of bounded length without control characters, JSON, and the exit code.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cli::StatusSubject;
+
+/// Longest text of a cell.
+const LONGEST: usize = 1000;
+
+/// The lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeaseView {
+    pub(super) holder: Option<String>,
+    pub(super) renewed_seconds_ago: Option<i64>,
+    /// Whether it has a holder that renewed it in time.
+    pub(super) is_held: bool,
+}
+
+/// A controller of the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct ControllerView {
+    pub(super) name: String,
+    /// `running`, or why not.
+    pub(super) state: String,
+    pub(super) waiting: usize,
+}
+
+/// A key that waits, runs or fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct WaitingView {
+    pub(super) controller: String,
+    pub(super) key: String,
+    pub(super) state: String,
+    pub(super) failures: u64,
+    pub(super) reason: String,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct EventView {
+    pub(super) at: Option<String>,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) reason: String,
+    pub(super) count: i32,
+    pub(super) message: String,
+}
+
+/// A Service or Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ObjectView {
+    pub(super) facts: Vec<(&'static str, String)>,
+    /// Whether the manager has nothing left to do for it.
+    pub(super) is_ready: bool,
+    pub(super) events: Vec<EventView>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct StatusView {
+    pub(super) lease: Option<LeaseView>,
+    /// Where the page came from.
+    pub(super) source: Option<String>,
+    pub(super) leading: Option<bool>,
+    pub(super) controllers: Vec<ControllerView>,
+    pub(super) waiting: Vec<WaitingView>,
+    pub(super) problems: Vec<String>,
+    pub(super) object: Option<ObjectView>,
+    pub(super) unseen: Vec<String>,
+}
+
+impl EventView {
+    pub(super) fn new(at: Option<Timestamp>, kind: String, reason: String, count: i32, message: &str) -> Self {
+        Self { at: at.map(|at| at.to_string()), kind: clean(&kind), reason: clean(&reason), count, message: clean(message) }
+    }
+}
+
+impl ObjectView {
+    pub(super) fn new(facts: Vec<(&'static str, String)>, is_ready: bool) -> Self {
+        let facts = facts.into_iter().map(|(name, value)| (name, clean(&value))).collect();
+        Self { facts, is_ready, events: Vec::new() }
+    }
+}
+
+impl StatusView {
+    /// Notes that something could not be read.
+    pub(super) fn unseen(&mut self, what: &str, reason: &str) {
+        self.unseen.push(clean(&format!("{what}: {reason}")));
+    }
+
+    /// Takes what a page says.
+    pub(super) fn take_page(&mut self, source: String, page: &Value) {
+        let Some(leading) = page["leading"].as_bool() else {
+            return self.unseen(&source, "the answer is not the status page of this program");
+        };
+        (self.source, self.leading) = (Some(source.clone()), Some(leading));
+        if !leading {
+            self.unseen(&source, "this replica does not lead; what waits is known to the leader");
+        }
+        for one in page["controllers"].as_array().into_iter().flatten() {
+            self.take_controller(one);
+        }
+        for (name, why) in page["notRunning"].as_object().into_iter().flatten() {
+            self.controllers.push(ControllerView {
+                name: clean(name),
+                state: format!("not run: {}", text(why)),
+                waiting: 0,
+            });
+        }
+        let cloud = &page["cloudProvider"];
+        if cloud["state"].as_str().is_some_and(|state| state != "initialised") {
+            self.problems.push(format!("cloud provider: {}", text(&cloud["state"])));
+        }
+        if !cloud["problem"].is_null() {
+            self.problems.push(format!("cloud provider: {}", text(&cloud["problem"])));
+        }
+        for (name, watch) in page["informers"].as_object().into_iter().flatten() {
+            if !watch["error"].is_null() {
+                self.problems.push(format!("watch of {}: {}", clean(name), text(&watch["error"])));
+            }
+        }
+    }
+
+    fn take_controller(&mut self, one: &Value) {
+        let name = text(&one["name"]);
+        let rows = one["unsettled"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.waiting.extend(rows.iter().map(|row| waiting(&name, row)));
+        let state = if one["problem"].is_null() { "running".to_owned() } else { text(&one["problem"]) };
+        if !one["problem"].is_null() {
+            self.problems.push(format!("{name}: {state}"));
+        }
+        self.controllers.push(ControllerView { name, state, waiting: rows.len() });
+    }
+
+    /// Drops rows about anything else.
+    pub(super) fn keep_only(&mut self, subject: &StatusSubject) {
+        let key = match subject {
+            StatusSubject::Manager => return,
+            StatusSubject::Service { namespace, name } => format!("{namespace}/{name}"),
+            StatusSubject::Node(name) => name.clone(),
+        };
+        self.waiting.retain(|row| row.key == key);
+    }
+
+    /// 1 when not everything was seen, 2 when something waits or is wrong, else 0.
+    pub(super) fn code(&self) -> u8 {
+        let is_led = self.lease.as_ref().is_none_or(|lease| lease.is_held);
+        let is_ready = self.object.as_ref().is_none_or(|object| object.is_ready);
+        let is_quiet = self.waiting.is_empty() && self.problems.is_empty();
+        match (self.unseen.is_empty(), is_led && is_ready && is_quiet) {
+            (false, _) => 1,
+            (true, false) => 2,
+            (true, true) => 0,
+        }
+    }
+
+    /// For machines.
+    pub(super) fn json(&self) -> Value {
+        let mut value = json!(self);
+        value["complete"] = json!(self.unseen.is_empty());
+        value
+    }
+}
+
+fn waiting(controller: &str, row: &Value) -> WaitingView {
+    let failures = row["failures"].as_u64().unwrap_or_default();
+    let state = match (row["runningForSeconds"].as_f64(), row["dueInSeconds"].as_f64()) {
+        (Some(age), _) => format!("runs for {age:.0} s"),
+        (None, Some(delay)) => format!("due in {delay:.0} s"),
+        (None, None) => "waits".to_owned(),
+    };
+    let reason = if row["reason"].is_null() { String::new() } else { text(&row["reason"]) };
+    WaitingView { controller: controller.to_owned(), key: text(&row["key"]), state, failures, reason }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => clean(text),
+        other => clean(&other.to_string()),
+    }
+}
+
+/// Without what a terminal would obey, and not too long.
+fn clean(text: &str) -> String {
+    let mut clean: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).take(LONGEST).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        clean.push('…');
+    }
+    clean
+}

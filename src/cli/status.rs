@@ -1,0 +1,172 @@
+//! `status`: what to look at, and how to reach the manager that knows.
+//!
+//! In: the words after `status`. Out: a [`StatusOptions`].
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::{
+    arguments::{self, FlagArguments},
+    config,
+    flags::{FlagSpec, generic, leader_election, serving::secure},
+    plan::{is_key, output, wants_json},
+    usage_errors::{UsageError, UsageErrors},
+};
+use crate::runtime::client::KubeClientConfig;
+
+/// Name of the subcommand.
+pub(super) const NAME: &str = "status";
+
+const SUBJECT: &str = "subject";
+const URL: &str = "url";
+const TOKEN_FILE: &str = "token-file";
+const AUTHORITY: &str = "certificate-authority";
+const INSECURE: &str = "insecure-skip-tls-verify";
+
+/// What to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatusSubject {
+    /// The manager and everything that waits.
+    Manager,
+    /// One Service.
+    Service { namespace: String, name: String },
+    /// One Node.
+    Node(String),
+}
+
+/// A manager's secure port, and how to log in there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusUrl {
+    /// `https://HOST:PORT`.
+    pub url: http::Uri,
+    /// A file with a bearer token.
+    pub token_file: Option<PathBuf>,
+    /// Who signed the manager's certificate.
+    pub authority: Option<PathBuf>,
+    /// Whether any certificate will do.
+    pub insecure: bool,
+}
+
+/// What to look at, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusOptions {
+    pub kube_api: KubeClientConfig,
+    /// Namespace and name of the lease that says who leads.
+    pub lease: (String, String),
+    /// Port of a leader whose pod does not tell its port.
+    pub port: u16,
+    pub subject: StatusSubject,
+    /// `None`: the leader's pod, through the API server.
+    pub url: Option<StatusUrl>,
+    /// `-o json`.
+    pub json: bool,
+}
+
+/// The flags of the program that mean something here.
+const FLAGS: [&FlagSpec; 5] = [
+    &generic::KUBECONFIG.spec,
+    &generic::MASTER.spec,
+    &leader_election::RESOURCE_NAME.spec,
+    &leader_election::RESOURCE_NAMESPACE.spec,
+    &secure::SECURE_PORT.spec,
+];
+
+pub(super) fn command() -> Command {
+    let value =
+        |name: &'static str, what: &'static str, help: &'static str| Arg::new(name).long(name).value_name(what).help(help);
+    Command::new(NAME)
+        .about(
+            "Shows who leads, what waits and why; or one Service or Node: 0 nothing waits, 2 something, 1 not all was seen",
+        )
+        .args_override_self(true)
+        .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
+        .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|node/NAME").help("Only this Service, or this Node"))
+        .arg(value(URL, "URL", "Secure port of a manager, instead of the leader's pod through the API server"))
+        .arg(value(TOKEN_FILE, "FILE", "Bearer token for --url"))
+        .arg(value(AUTHORITY, "FILE", "Certificate authority for --url"))
+        .arg(Arg::new(INSECURE).long(INSECURE).action(ArgAction::SetTrue).help("Accept any certificate from --url"))
+        .arg(output())
+}
+
+/// Reads the subcommand's words.
+pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<StatusOptions, UsageError> {
+    let arguments = FlagArguments::new(matches, FLAGS);
+    mistakes.add_invalid_values(&arguments);
+    let lease = (arguments.read(&leader_election::RESOURCE_NAMESPACE), arguments.read(&leader_election::RESOURCE_NAME));
+    let port = u16::try_from(arguments.read(&secure::SECURE_PORT)).unwrap_or_default();
+    let word = |name: &str| matches.get_one::<String>(name).cloned();
+    let subject = subject(word(SUBJECT).as_deref()).unwrap_or_else(|line| {
+        mistakes.add(line);
+        StatusSubject::Manager
+    });
+    let file = |name: &str| word(name).map(PathBuf::from);
+    let (token_file, authority, insecure) = (file(TOKEN_FILE), file(AUTHORITY), matches.get_flag(INSECURE));
+    let url = url(word(URL).as_deref()).unwrap_or_else(|line| {
+        mistakes.add(line);
+        None
+    });
+    if url.is_none() && (token_file.is_some() || authority.is_some() || insecure) {
+        mistakes.add(format!("--{TOKEN_FILE}, --{AUTHORITY} and --{INSECURE} mean something only with --{URL}"));
+    }
+    let url = url.map(|url| StatusUrl { url, token_file, authority, insecure });
+    let json = wants_json(matches);
+    let built = config::build_for_status(arguments);
+    mistakes.finish(built.map(|kube_api| StatusOptions { kube_api, lease, port, subject, url, json }))
+}
+
+fn subject(word: Option<&str>) -> Result<StatusSubject, String> {
+    let Some(word) = word else { return Ok(StatusSubject::Manager) };
+    match word.split_once('/') {
+        Some(("node", name)) if is_key(word) => Ok(StatusSubject::Node(name.to_owned())),
+        Some((namespace, name)) if is_key(word) => {
+            Ok(StatusSubject::Service { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err(format!("invalid subject {word:?}: want NAMESPACE/NAME of a Service, or node/NAME")),
+    }
+}
+
+fn url(word: Option<&str>) -> Result<Option<http::Uri>, String> {
+    let Some(word) = word else { return Ok(None) };
+    let wanted = || format!("invalid value {word:?} for --{URL}: want https://HOST:PORT");
+    let url: http::Uri = word.parse().map_err(|_| wanted())?;
+    if url.scheme_str() == Some("https") && url.host().is_some() { Ok(Some(url)) } else { Err(wanted()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{CliCommand, parse as parse_words};
+
+    fn read(line: &str) -> Result<StatusOptions, String> {
+        match parse_words(line.split(' ').map(OsString::from), &["azure"], &[]) {
+            Ok(CliCommand::Status(options)) => Ok(*options),
+            Ok(other) => panic!("{line}: {other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn subjects_and_the_way_to_the_page_are_read() {
+        let usual = read("ccm status").unwrap();
+        assert_eq!((usual.subject, usual.url, usual.json, usual.port), (StatusSubject::Manager, None, false, 10258));
+        assert_eq!(usual.lease, ("kube-system".to_owned(), "cloud-controller-manager".to_owned()));
+        assert_eq!(read("ccm status node/a -o json").unwrap().subject, StatusSubject::Node("a".to_owned()));
+        let web = StatusSubject::Service { namespace: "default".to_owned(), name: "web".to_owned() };
+        let options = read("ccm status default/web --url https://h:1 --token-file t --insecure-skip-tls-verify").unwrap();
+        let url = options.url.unwrap();
+        assert_eq!((options.subject, url.token_file, url.insecure), (web, Some("t".into()), true));
+        for (line, told) in [
+            ("ccm status web", "want NAMESPACE/NAME of a Service, or node/NAME"),
+            ("ccm status a/b/c", "want NAMESPACE/NAME of a Service, or node/NAME"),
+            ("ccm status --url http://h", "want https://HOST:PORT"),
+            ("ccm status --token-file t", "only with --url"),
+            ("ccm status --nonsense", "unknown flag --nonsense"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+}
