@@ -43,7 +43,7 @@ const AZURE: &[(&str, &[&str])] = &[
         ],
     ),
     ("gauges", &["auth", "metrics", "session"]),
-    ("admission", &["arm", "arm::documents", "planner", "session", "session_proxy"]),
+    ("admission", &["arm", "arm::documents", "config", "planner", "session", "session_proxy"]),
     ("topics", &["load_balancer", "planner"]),
     ("session_proxy", &["load_balancer", "session"]),
     (

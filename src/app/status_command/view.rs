@@ -76,6 +76,7 @@ pub(super) struct StatusView {
 }
 
 impl EventView {
+    #[expect(clippy::needless_pass_by_value, reason = "callers have no further use for the texts")]
     pub(super) fn new(at: Option<Timestamp>, kind: String, reason: String, count: i32, message: &str) -> Self {
         Self { at: at.map(|at| at.to_string()), kind: clean(&kind), reason: clean(&reason), count, message: clean(message) }
     }
@@ -95,6 +96,7 @@ impl StatusView {
     }
 
     /// Takes what a page says.
+    #[expect(clippy::needless_pass_by_value, reason = "callers have no further use for the texts")]
     pub(super) fn take_page(&mut self, source: String, page: &Value) {
         let Some(leading) = page["leading"].as_bool() else {
             return self.unseen(&source, "the answer is not the status page of this program");

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde::Deserialize;
 
 use super::super::{
-    arm::{ArmError, ResourceId, Urgency, api},
+    arm::{ArmError, ResourceId, Urgency, api, spelling},
     session::Session,
     session_proxy::current_session,
 };
@@ -78,7 +78,7 @@ fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
 
 fn is_configured(id: &ResourceId, config: &AzureConfig) -> bool {
     let configured = [&config.subscription_id, &config.network_resource_subscription_id];
-    configured.iter().any(|subscription| subscription.eq_ignore_ascii_case(id.subscription()))
+    configured.iter().any(|subscription| spelling::same_word(subscription, id.subscription()))
 }
 
 fn labels(disk: &ManagedDisk) -> BTreeMap<String, String> {
