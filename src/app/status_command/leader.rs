@@ -67,6 +67,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "a value written in place")]
     fn pod(name: &str, node: &str, container: Value) -> Pod {
         let value = json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": "Running"}});
         serde_json::from_value(value).unwrap()
