@@ -2,12 +2,12 @@
 //!
 //! In: Nodes, from a list of its own at the start and from the watch. Out: `spec.podCIDR` and `spec.podCIDRs`, events. What is taken is
 //! rebuilt from that list, so that nothing has to be remembered; which block is next is a pure function of what is taken
-//! ([`allocations`], [`cidr_set`]). Where a node controller runs in the same process, the patch that initialises a Node brings its pod
+//! (`allocations`, `cidr_set`). Where a node controller runs in the same process, the patch that initialises a Node brings its pod
 //! CIDRs along ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
 //!
 //! No CIDR is given twice:
 //! - Nothing is given out before every Node has been read, and after another leader not before its last patches can do no more
-//!   ([`PodCidrPool::quarantine`]).
+//!   (`PodCidrPool::quarantine`).
 //! - A patch carries the version of the Node that it was decided on, so that one that comes late, or rests on an old view, is a conflict.
 //! - A block is the Node's until the API server says that it did not take the patch. Silence keeps it.
 //! - A Node is known by its UID. Its blocks come back when the watch shows that it is gone, or a read if the watch shows only some Nodes.

@@ -1,7 +1,7 @@
 //! How large the pod CIDRs of a Node are: tags of what its machine belongs to.
 //!
 //! In: a Node, the inventory, ARM. Out: prefix lengths, from the tags `kubernetesNodeCIDRMaskIPV4` and `kubernetesNodeCIDRMaskIPV6` of
-//! the scale set (uniform or flexible) or availability set. A set is read once for all Nodes that ask within [`MAX_AGE`]. Upstream:
+//! the scale set (uniform or flexible) or availability set. A set is read once for all Nodes that ask within `MAX_AGE`. Upstream:
 //! `GetNodeCIDRMasksByProviderID`, which takes any error for sets without tags; here the Node waits.
 
 use std::{
