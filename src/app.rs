@@ -22,6 +22,7 @@ mod node_manager;
 pub mod plan_command;
 pub mod preview;
 mod process;
+mod second_lease;
 mod start_error;
 mod status;
 mod status_command;

@@ -23,7 +23,7 @@ use std::{
 
 pub use listener::ListenError;
 
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{listen_socket::reset_when_dropped, shutdown::Shutdown};
 use listener::ProbeListener;
 use places::ProbePlaces;
 use reverse_proxy::ProbeTarget;
@@ -62,7 +62,7 @@ pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), Li
             Ok((stream, client)) => {
                 let Some(place) = places.take(client) else {
                     tracing::debug!(%client, "too many connections");
-                    listener::reset(&stream);
+                    reset_when_dropped(&stream);
                     continue;
                 };
                 let (target, until) = (target.clone(), connections.clone());

@@ -19,6 +19,7 @@ pub mod clock;
 pub mod events;
 pub mod informer;
 pub mod leader_election;
+pub(crate) mod listen_socket;
 pub mod patch;
 pub mod service_account;
 pub mod shutdown;

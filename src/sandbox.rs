@@ -18,6 +18,7 @@ pub mod fault_handle;
 pub mod faults;
 pub mod handler;
 pub mod http;
+pub mod in_process;
 pub mod kinds;
 mod manners;
 pub mod objects;

@@ -6,12 +6,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps},
+    app::manager::{self, ManagerDeps},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
     providers::azure::AzureCloud,
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -19,6 +19,7 @@ use cloud_controller_manager::{
             topology::{Pool, PoolKind, Topology},
             world::World,
         },
+        in_process::InProcess,
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
@@ -33,21 +34,6 @@ struct Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop.begin();
-    }
-}
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
     }
 }
 

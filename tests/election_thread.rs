@@ -14,31 +14,17 @@ use std::{
 use cloud_controller_manager::{
     app::{
         election::ElectionHost,
-        manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
+        manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
     },
     cli,
     metrics::Metrics,
     providers::fake::{FakeCloud, FakeConfig},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
-    sandbox::api_server::ApiServer,
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{api_server::ApiServer, in_process::InProcess},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::{runtime::Runtime, task::JoinHandle};
-
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
-}
 
 /// Long, because the machine that tests run on may be busy.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);

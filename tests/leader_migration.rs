@@ -6,14 +6,15 @@
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
+    app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     metrics::Metrics,
     node::taints,
     providers::fake::{FakeCloud, FakeConfig},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
+        in_process::InProcess,
         objects::{ObjectExt, load_balancer_service},
     },
 };
@@ -25,21 +26,6 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
 const SECOND: &str = "migration";
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
-}
 
 struct Cluster {
     server: ApiServer,

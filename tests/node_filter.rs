@@ -6,31 +6,16 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps},
+    app::manager::{self, ManagerDeps},
     cli,
     metrics::Metrics,
     node::taints,
     providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
-    sandbox::api_server::ApiServer,
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{api_server::ApiServer, in_process::InProcess},
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
-}
 
 struct Cluster {
     server: ApiServer,

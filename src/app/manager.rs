@@ -16,9 +16,9 @@ use super::{
     health, informer_watchdog,
     manager_state::{COMPONENT, ManagerState, MigrationState},
     preview::shadow::{self, ShadowReports},
-    status,
+    second_lease, status,
     webhooks::{self, RunningWebhooks},
-    wiring::{self, ControllerLeases},
+    wiring,
 };
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use crate::{
@@ -29,8 +29,7 @@ use crate::{
     },
     controllers::{
         Informers,
-        leader_migration::{ControllerLease, LeaderMigration},
-        names::{self, ControllerNames, SERVICE},
+        names::SERVICE,
         service::{prune_endpoint_slice, prune_service},
     },
     metrics::Metrics,
@@ -158,9 +157,9 @@ impl ControllerManager {
         } else {
             election::prepare(&elections, &config.leader_election.resource_name)?
         };
-        let second = prepare_second(&elections, &config)?;
+        let second = second_lease::prepare(&elections, &config)?;
         let leadership = main.leadership.clone();
-        let leases = controller_leases(&config, &main, second.as_ref());
+        let leases = second_lease::leases(&config, &main, second.as_ref());
         let for_provider = leases.of_provider();
         let metered::WriteLeadership { load_balancers, routes } = for_provider.clone();
         let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
@@ -360,30 +359,6 @@ async fn serve(
     };
     serving::serve(config.serving.clone(), parts, background.clone()).await?;
     Ok(())
-}
-
-/// The second election, when controllers of this process run under the second lease.
-fn prepare_second(
-    elections: &ElectionContext<'_>,
-    config: &ManagerConfig,
-) -> Result<Option<(LeaderMigration, PreparedElection)>, ManagerStartError> {
-    let enabled = config.leader_migration.as_ref().filter(|_| config.leader_election.enabled && !config.dry_run);
-    let Some(migration) = enabled else { return Ok(None) };
-    let is_under_it = |names: &&ControllerNames| migration.lease_of(names) == ControllerLease::Migration;
-    if !names::TABLE.iter().filter(is_under_it).any(|names| config.controllers.contains(names.canonical)) {
-        return Ok(None);
-    }
-    Ok(Some((migration.clone(), election::prepare(elections, &migration.lease_name)?)))
-}
-
-fn controller_leases(
-    config: &ManagerConfig,
-    main: &PreparedElection,
-    second: Option<&(LeaderMigration, PreparedElection)>,
-) -> ControllerLeases {
-    let enabled = config.leader_migration.clone().filter(|_| config.leader_election.enabled);
-    let second = second.map_or(&main.leadership, |(_, second)| &second.leadership).clone();
-    ControllerLeases { main: main.leadership.clone(), migration: enabled.map(|migration| (migration, second)) }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub async fn cluster_plan(
     let made = match tokio::time::timeout(PATIENCE, watched.ready_or_failed()).await {
         Ok(Ok(())) => watched.plan_for(service).await,
         Ok(Err(problem)) => Err(problem),
-        Err(_) => Err(watched.missing()),
+        Err(_) => Err(format!("the cluster's objects and the cloud's machines were not there within {PATIENCE:?}")),
     };
     background.begin();
     background.drain(DRAIN).await;
@@ -106,35 +106,25 @@ impl ManagerState {
                 _ => Ok(()),
             }
         };
-        let refused = async {
-            loop {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                if let Some(problem) = self.watch_problem() {
-                    return problem;
-                }
-            }
-        };
         tokio::select! {
-            problem = refused => Err(problem),
+            problem = self.first_list_failed() => Err(problem),
             ready = async { provider.await?; self.ready_to_plan().await; Ok(()) } => ready,
         }
     }
 
-    /// Why the cluster's objects cannot be listed.
-    fn watch_problem(&self) -> Option<String> {
-        let services = self.services.as_ref().map(|services| ("Services", services.status()));
-        let all = [Some(("Nodes", self.nodes.status())), services];
-        let failed =
-            all.into_iter().flatten().find_map(|(what, status)| Some((what, status.error.filter(|_| !status.synced)?)));
-        failed.map(|(what, error)| format!("cannot list the {what} of the cluster: {error}"))
-    }
-
-    /// What did not come in time.
-    fn missing(&self) -> String {
-        match self.watch_problem() {
-            Some(problem) => problem,
-            None => format!("the cluster's objects and the cloud's machines were not there within {PATIENCE:?}"),
-        }
+    /// Resolves when the cluster's objects cannot be listed, and says why.
+    async fn first_list_failed(&self) -> String {
+        let services = async {
+            match &self.services {
+                Some(services) => services.first_list_failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let (what, error) = tokio::select! {
+            error = self.nodes.first_list_failed() => ("Nodes", error),
+            error = services => ("Services", error),
+        };
+        format!("cannot list the {what} of the cluster: {error}")
     }
 
     fn has_service(&self, key: &str) -> bool {

@@ -21,6 +21,8 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 pub use objects::plain_service;
+#[cfg(test)]
+pub(crate) use process::context;
 pub use report::{CheckOutcome, ConformanceReport};
 
 use super::{CloudError, CloudProvider, CloudResult, ProviderContext};

@@ -5,11 +5,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::Duration,
 };
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::runtime::listen_socket::{self, ListenOptions};
 
 const BACKLOG: i32 = 128;
 /// Bytes that the kernel holds of one connection in each direction: a probe has a few hundred.
@@ -50,18 +50,8 @@ impl ProbeListener {
 }
 
 fn listen(address: SocketAddr) -> io::Result<ProbeListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    // A restart need not wait for old connections to time out.
-    socket.set_reuse_address(true)?;
-    socket.set_send_buffer_size(SOCKET_BUFFER)?;
-    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    let listener = TcpListener::from_std(socket.into())?;
+    let options = ListenOptions { only_v6: false, share_port: false, buffer: SOCKET_BUFFER, backlog: BACKLOG };
+    let listener = listen_socket::listen(address, options)?;
     Ok(ProbeListener { local: listener.local_addr()?, listener })
 }
 
@@ -69,12 +59,6 @@ fn listen(address: SocketAddr) -> io::Result<ProbeListener> {
 fn has_no_ipv6(error: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable) || error.raw_os_error() == Some(EAFNOSUPPORT)
-}
-
-/// Lets a connection end with a reset, of which the kernel keeps nothing.
-pub(super) fn reset(stream: &TcpStream) {
-    // A connection that is gone already cannot be configured, and need not be.
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
 #[cfg(test)]

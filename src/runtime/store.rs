@@ -156,6 +156,14 @@ impl<K> InformerStore<K> {
         let _ = self.status.subscribe().wait_for(|status| status.synced).await;
     }
 
+    /// Resolves with the error when a try to take in the first list has failed.
+    pub async fn first_list_failed(&self) -> String {
+        let mut status = self.status.subscribe();
+        let failed = status.wait_for(|status| !status.synced && status.error.is_some()).await;
+        // The sender lives in `self`, so waiting cannot fail.
+        failed.ok().and_then(|status| status.error.clone()).unwrap_or_default()
+    }
+
     pub(super) fn set_status(&self, change: impl FnOnce(&mut WatchStatus)) {
         self.status.send_if_modified(|status| {
             let before = status.clone();

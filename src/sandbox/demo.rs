@@ -19,13 +19,13 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use tokio::time::Instant;
 
 use self::clouds::{Cloud, CloudName};
-use super::{api_server::ApiServer, objects};
+use super::{api_server::ApiServer, in_process::InProcess, objects};
 use crate::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome},
+    app::manager::{self, ManagerDeps, ManagerOutcome},
     cli,
     metrics::Metrics,
     node::well_known::TAINT_UNINITIALIZED,
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown},
 };
 
 /// A Service for the user to try; `kubectl create service` speaks protobuf, which the in-memory API server does not.
@@ -59,21 +59,6 @@ struct Arguments {
     /// Seconds that everything may take to converge.
     #[arg(long, default_value_t = 60)]
     timeout: u64,
-}
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(&format!("cloud-controller-manager/{component}")))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
 }
 
 /// Runs the demo with the arguments after `demo`.

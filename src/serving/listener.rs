@@ -18,7 +18,6 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use rustls::{ServerConfig, pki_types::CertificateDer};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
@@ -35,7 +34,10 @@ use super::{
     connections::{ConnectionSlot, ConnectionTracker},
     peer_network::{NetworkPermit, PeerNetwork},
 };
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{
+    listen_socket::{self, ListenOptions},
+    shutdown::Shutdown,
+};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_HEADER: Duration = Duration::from_secs(32);
@@ -102,25 +104,16 @@ pub(super) struct BoundListener {
 /// Listens on the configured address.
 pub(super) fn bind(config: &SecureServingConfig) -> Result<BoundListener, ServingError> {
     let address = SocketAddr::new(config.bind_address, config.port);
-    let bound = || -> std::io::Result<BoundListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            // As Go: the unspecified IPv6 address serves IPv4 as well.
-            socket.set_only_v6(!address.ip().is_unspecified())?;
-        }
-        // On Linux Go sets this always, so that a restart need not wait for old connections to time out; a second listener
-        // on the same port stays impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(config.permit_port_sharing)?;
-        socket.set_send_buffer_size(SOCKET_BUFFER)?;
-        socket.set_recv_buffer_size(SOCKET_BUFFER)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        let listener = TcpListener::from_std(socket.into())?;
-        Ok(BoundListener { local: listener.local_addr()?, listener })
+    let options = ListenOptions {
+        // As Go: the unspecified IPv6 address serves IPv4 as well.
+        only_v6: !address.ip().is_unspecified(),
+        share_port: config.permit_port_sharing,
+        buffer: SOCKET_BUFFER,
+        backlog: BACKLOG,
     };
-    bound().map_err(|source| ServingError::Bind { address, source })
+    let bound = listen_socket::listen(address, options)
+        .and_then(|listener| Ok(BoundListener { local: listener.local_addr()?, listener }));
+    bound.map_err(|source| ServingError::Bind { address, source })
 }
 
 /// Accepts connections until the shutdown begins. A handshake never holds up the next one.
@@ -160,8 +153,7 @@ pub(super) async fn run(
 fn admit(connections: &ConnectionTracker, stream: &TcpStream, remote: IpAddr) -> Option<ConnectionSlot> {
     let place = stream.local_addr().ok().and_then(|local| connections.admit(PeerNetwork::of(remote, local.ip())));
     if place.is_none() {
-        // A connection that is gone already cannot be configured, and need not be.
-        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        listen_socket::reset_when_dropped(stream);
     }
     place
 }

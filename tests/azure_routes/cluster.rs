@@ -7,7 +7,7 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
+    app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
@@ -21,6 +21,7 @@ use cloud_controller_manager::{
     sandbox::{
         api_server::ApiServer,
         azure::{AzureOptions, Class, RequestRecord, topology::Topology, world::World},
+        in_process::InProcess,
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -215,19 +216,4 @@ pub(crate) fn route_left_by_go(node: &str, cidr: &str, hop: &str) -> Value {
 /// Lets everything happen that happens within this (virtual) time.
 pub(crate) async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
 }

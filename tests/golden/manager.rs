@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
+    app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
     providers::azure::AzureCloud,
-    runtime::{leader_election::Leadership, shutdown::Shutdown},
-    sandbox::api_server::ApiServer,
+    runtime::shutdown::Shutdown,
+    sandbox::in_process::InProcess,
 };
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -92,21 +92,6 @@ fn with_further(recorded: &[String], more: &str) -> Vec<String> {
     let further = FURTHER_FLAGS.iter().filter(|flag| !known.contains(&name(flag)));
     let start = ["cloud-controller-manager", more].into_iter().map(str::to_owned);
     start.chain(recorded.iter().cloned()).chain(further.map(|flag| (*flag).to_owned())).collect()
-}
-
-/// Clients that reach the API server in-process.
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
 }
 
 #[tokio::test(start_paused = true)]

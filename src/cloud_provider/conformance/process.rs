@@ -78,7 +78,8 @@ impl Process {
     }
 }
 
-fn context(
+/// What a provider is given: no API server, and a cluster that stays as it is.
+pub(crate) fn context(
     leadership: Leadership,
     shutdown: Shutdown,
     nodes: &[Node],

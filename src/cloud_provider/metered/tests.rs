@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{super::*, *};
-use crate::runtime::{
-    clock::Clock, events::EventRecorder, leader_election::LeadershipState, shutdown::Shutdown, store::InformerStore,
+use crate::{
+    cloud_provider::conformance,
+    runtime::{leader_election::LeadershipState, shutdown::Shutdown},
 };
 
 /// Overrides every method, notes its name, and answers after `latency` or with `error`.
@@ -304,23 +305,7 @@ fn methods_of_the_contract() -> BTreeSet<&'static str> {
 }
 
 fn context(leadership: Leadership) -> ProviderContext {
-    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server here"))
-    });
-    let client = kube::Client::new(nobody, "default");
-    ProviderContext {
-        client,
-        leadership: leadership.clone(),
-        route_leadership: leadership,
-        shutdown: Shutdown::new(),
-        clock: Clock::default(),
-        metrics: Arc::new(Metrics::new().unwrap()),
-        nodes: InformerStore::default(),
-        services: InformerStore::default(),
-        namespaces: Default::default(),
-        endpoint_slices: Default::default(),
-        events: EventRecorder::channel("test").0,
-    }
+    conformance::context(leadership, Shutdown::new(), &[], &[]).unwrap()
 }
 
 fn changes() -> RouteChanges {

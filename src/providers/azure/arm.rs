@@ -22,6 +22,8 @@ mod retry;
 mod retry_after;
 mod send;
 mod settings;
+#[cfg(test)]
+pub(in crate::providers::azure) mod test_doubles;
 mod token;
 mod url;
 mod write;

@@ -12,9 +12,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    cloud_provider::CloudError,
-    metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
+    cloud_provider::{CloudError, conformance},
+    runtime::{leader_election::Leadership, shutdown::Shutdown},
 };
 
 fn node(name: &str) -> Node {
@@ -39,21 +38,5 @@ fn cloud(yaml: &str) -> FakeCloud {
 }
 
 fn context(leadership: Leadership) -> ProviderContext {
-    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server here"))
-    });
-    let client = kube::Client::new(nobody, "default");
-    ProviderContext {
-        client,
-        leadership: leadership.clone(),
-        route_leadership: leadership,
-        shutdown: Shutdown::new(),
-        clock: Clock::default(),
-        metrics: Arc::new(Metrics::new().unwrap()),
-        nodes: InformerStore::default(),
-        services: InformerStore::default(),
-        namespaces: Default::default(),
-        endpoint_slices: Default::default(),
-        events: EventRecorder::channel("test").0,
-    }
+    conformance::context(leadership, Shutdown::new(), &[], &[]).unwrap()
 }

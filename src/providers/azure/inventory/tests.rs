@@ -1,16 +1,14 @@
 //! The inventory with the real client on the simulated cloud.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
-use async_trait::async_trait;
 use futures::future::join_all;
-use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClientDeps, ArmSettings, RequestGate, TokenError, TokenProvider, budget::RequestCharge},
+        arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
         config::{AzureConfig, VmType},
     },
     runtime::leader_election::Leadership,
@@ -20,22 +18,6 @@ use crate::{
         world::World,
     },
 };
-
-struct Open;
-
-#[async_trait]
-impl RequestGate for Open {
-    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
-}
-
-#[async_trait]
-impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
-        Ok("token".to_owned())
-    }
-    fn rejected(&self, _: &str) {}
-}
 
 /// A simulated cloud with pages of 20, and an inventory that looks at it.
 struct Cloud {

@@ -3,39 +3,21 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::join_all;
-use http::HeaderMap;
 use serde_json::json;
 
 use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::arm::{
-        ArmClient, ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, RequestGate, ResourceId, TokenError,
-        TokenProvider, budget::RequestCharge, write::LIST_TIMEOUT,
+        ArmClient, ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, ResourceId, test_doubles::Open,
+        write::LIST_TIMEOUT,
     },
     runtime::{clock::Clock, leader_election::Leadership},
     sandbox::azure::{
         Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, Omission, topology::Topology, world::World,
     },
 };
-
-struct Open;
-
-#[async_trait]
-impl RequestGate for Open {
-    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
-}
-
-#[async_trait]
-impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
-        Ok("token".to_owned())
-    }
-    fn rejected(&self, _: &str) {}
-}
 
 struct Cloud {
     world: World,

@@ -7,7 +7,7 @@ use crate::{
     cloud_provider::{Existence, InstanceMetadata, InstancesV2},
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClient, ArmClientDeps, ArmSettings, RequestCharge, RequestGate, TokenError, TokenProvider, Urgency},
+        arm::{ArmClient, ArmClientDeps, ArmSettings, test_doubles::Open},
         inventory::InventorySettings,
     },
     runtime::leader_election::Leadership,
@@ -20,22 +20,6 @@ use crate::{
 
 /// The pause between two looks of the node-lifecycle controller.
 const PERIOD: Duration = Duration::from_secs(5);
-
-struct Open;
-
-#[async_trait]
-impl RequestGate for Open {
-    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-    fn observe(&self, _: &RequestCharge, _: u16, _: &http::HeaderMap, _: &str) {}
-}
-
-#[async_trait]
-impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
-        Ok("token".to_owned())
-    }
-    fn rejected(&self, _: &str) {}
-}
 
 struct Setup {
     cloud: World,

@@ -3,16 +3,14 @@
 
 mod accepted;
 
-use async_trait::async_trait;
 use futures::future::join_all;
-use http::HeaderMap;
 use serde_json::Value;
 
 use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClientDeps, ArmSettings, RequestGate, TokenError, TokenProvider, budget::RequestCharge},
+        arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
         config::AzureConfig,
         load_balancer::observe::{CacheLifetimes, NetworkQuery},
         planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings},
@@ -20,22 +18,6 @@ use crate::{
     runtime::{clock::Clock, leader_election::Leadership},
     sandbox::azure::{AzureOptions, Effect, Fault, topology::Topology, world::World},
 };
-
-struct Open;
-
-#[async_trait]
-impl RequestGate for Open {
-    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
-}
-
-#[async_trait]
-impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
-        Ok("token".to_owned())
-    }
-    fn rejected(&self, _: &str) {}
-}
 
 pub(super) struct Cloud {
     pub(super) world: World,

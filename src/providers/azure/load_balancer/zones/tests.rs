@@ -32,28 +32,12 @@ mod simulator {
     use crate::{
         metrics::Metrics,
         providers::azure::{
-            arm::{ArmClientDeps, ArmSettings, RequestCharge, RequestGate, TokenError, TokenProvider},
+            arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
             config::AzureConfig,
         },
         runtime::leader_election::Leadership,
         sandbox::azure::{Azure, AzureOptions},
     };
-
-    struct Open;
-
-    #[async_trait::async_trait]
-    impl RequestGate for Open {
-        async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-        fn observe(&self, _: &RequestCharge, _: u16, _: &http::HeaderMap, _: &str) {}
-    }
-
-    #[async_trait::async_trait]
-    impl TokenProvider for Open {
-        async fn bearer(&self) -> Result<String, TokenError> {
-            Ok("token".to_owned())
-        }
-        fn rejected(&self, _: &str) {}
-    }
 
     struct Setup {
         azure: Azure,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use futures::future::BoxFuture;
-use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,10 +10,7 @@ use super::super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{
-            ArmClientDeps, ArmSettings, Precondition, RequestGate, TokenError, TokenProvider, api, budget::RequestCharge,
-            document::SubResource,
-        },
+        arm::{ArmClientDeps, ArmSettings, Precondition, api, document::SubResource, test_doubles::Open},
         config::{AzureConfig, LoadBalancerSku},
         inventory::InventorySettings,
     },
@@ -28,22 +24,6 @@ use crate::{
         objects::ObjectExt,
     },
 };
-
-struct Open;
-
-#[async_trait]
-impl RequestGate for Open {
-    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
-    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
-}
-
-#[async_trait]
-impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
-        Ok("token".to_owned())
-    }
-    fn rejected(&self, _: &str) {}
-}
 
 /// External and internal.
 pub(super) const LOAD_BALANCERS: [&str; 2] = ["kubernetes", "kubernetes-internal"];

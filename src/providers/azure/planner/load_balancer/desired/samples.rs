@@ -13,8 +13,8 @@ use crate::providers::azure::{
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{
-            AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec,
-            ServiceIdentity, ServiceSpec,
+            AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, PrivateLinkSpec, ProbeProtocol, ProbeSpec, Protocol,
+            PublicIpSpec, ServiceIdentity, ServiceSpec,
         },
     },
 };
@@ -33,6 +33,23 @@ pub(crate) fn settings() -> LoadBalancerSettings {
 
 pub(crate) fn network(rest: &str) -> String {
     format!("/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/{rest}")
+}
+
+/// A private link service of which no annotation says more than that it be made.
+pub(crate) fn plain_private_link(group: ResourceId) -> PrivateLinkSpec {
+    PrivateLinkSpec {
+        group,
+        names_group: false,
+        name: None,
+        subnet: None,
+        address_count: 1,
+        addresses: Vec::new(),
+        fqdns: Vec::new(),
+        proxy_protocol: false,
+        visibility: Vec::new(),
+        auto_approval: Vec::new(),
+        owners_only: None,
+    }
 }
 
 pub(crate) fn observed(load_balancers: Vec<ArmLoadBalancer>) -> ObservedNetwork {

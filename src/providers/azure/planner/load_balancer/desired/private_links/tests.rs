@@ -31,19 +31,7 @@ struct Scene {
 
 /// An internal Service that asks for a private link service, as `change` says.
 fn linked(name: &str, change: impl FnOnce(&mut PrivateLinkSpec)) -> ServiceSpec {
-    let mut link = PrivateLinkSpec {
-        group: settings().private_link_group,
-        names_group: false,
-        name: None,
-        subnet: None,
-        address_count: 1,
-        addresses: Vec::new(),
-        fqdns: Vec::new(),
-        proxy_protocol: false,
-        visibility: Vec::new(),
-        auto_approval: Vec::new(),
-        owners_only: None,
-    };
+    let mut link = plain_private_link(settings().private_link_group);
     change(&mut link);
     ServiceSpec { private_link: Some(link), ..internal(name) }
 }

@@ -5,7 +5,7 @@ use super::super::{
     tests::{accepted, refused, service, settings, warned},
 };
 use super::*;
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::{arm::ResourceId, planner::load_balancer::desired::samples::plain_private_link};
 
 const CREATE: (&str, &str) = ("azure-pls-create", "true");
 const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");
@@ -29,19 +29,7 @@ fn only_true_asks_for_one() {
 
 #[test]
 fn without_other_annotations_it_has_the_defaults() {
-    let plain = PrivateLinkSpec {
-        group: ResourceId::group_of("sub", "rg"),
-        names_group: false,
-        name: None,
-        subnet: None,
-        address_count: 1,
-        addresses: Vec::new(),
-        fqdns: Vec::new(),
-        proxy_protocol: false,
-        visibility: Vec::new(),
-        auto_approval: Vec::new(),
-        owners_only: None,
-    };
+    let plain = plain_private_link(ResourceId::group_of("sub", "rg"));
     assert_eq!(of(&[]), plain);
     let blank = [("azure-pls-resource-group", "  "), ("azure-pls-ip-configuration-subnet", " "), ("azure-pls-fqdns", " ")];
     let key = PLS_SUBNET.key;

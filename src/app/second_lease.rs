@@ -1,0 +1,45 @@
+//! The second lease of leader migration. In: the configuration, and what an election needs. Out: the second election, when controllers of this
+//! process run under its lease, and the leadership of each controller.
+
+use super::{
+    election::{self, ElectionContext, PreparedElection},
+    start_error::ManagerStartError,
+    wiring::ControllerLeases,
+};
+use crate::{
+    cli::config::ManagerConfig,
+    controllers::{
+        leader_migration::{ControllerLease, LeaderMigration},
+        names::{self, ControllerNames},
+    },
+};
+
+/// A migration, and the election for its lease.
+pub(super) type SecondLease = (LeaderMigration, PreparedElection);
+
+/// The second election, when controllers of this process run under the second lease.
+pub(super) fn prepare(
+    elections: &ElectionContext<'_>,
+    config: &ManagerConfig,
+) -> Result<Option<SecondLease>, ManagerStartError> {
+    let Some(migration) = enabled(config).filter(|_| !config.dry_run) else { return Ok(None) };
+    let is_under_it = |names: &&ControllerNames| migration.lease_of(names) == ControllerLease::Migration;
+    if !names::TABLE.iter().filter(is_under_it).any(|names| config.controllers.contains(names.canonical)) {
+        return Ok(None);
+    }
+    Ok(Some((migration.clone(), election::prepare(elections, &migration.lease_name)?)))
+}
+
+/// The leadership that each controller writes under.
+pub(super) fn leases(config: &ManagerConfig, main: &PreparedElection, second: Option<&SecondLease>) -> ControllerLeases {
+    let second = second.map_or(&main.leadership, |(_, second)| &second.leadership).clone();
+    ControllerLeases {
+        main: main.leadership.clone(),
+        migration: enabled(config).map(|migration| (migration.clone(), second)),
+    }
+}
+
+/// There are no two leases without leader election.
+fn enabled(config: &ManagerConfig) -> Option<&LeaderMigration> {
+    config.leader_migration.as_ref().filter(|_| config.leader_election.enabled)
+}

@@ -1,0 +1,43 @@
+//! Sockets that listen. In: an address and what the kernel may hold for it. Out: a listener that a restart can bind again at once.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How a socket listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListenOptions {
+    /// Whether an IPv6 address serves IPv6 alone.
+    pub(crate) only_v6: bool,
+    /// Whether other processes may listen on the same port (`SO_REUSEPORT`).
+    pub(crate) share_port: bool,
+    /// Bytes that the kernel holds of one connection in each direction.
+    pub(crate) buffer: usize,
+    /// Connections that wait to be accepted.
+    pub(crate) backlog: i32,
+}
+
+/// Listens on `address`.
+pub(crate) fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(options.only_v6)?;
+    }
+    // On Linux Go sets this always, so that a restart need not wait for old connections to time out; a second listener
+    // on the same port stays impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(options.share_port)?;
+    socket.set_send_buffer_size(options.buffer)?;
+    socket.set_recv_buffer_size(options.buffer)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(options.backlog)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Lets a connection end with a reset, of which the kernel keeps nothing.
+pub(crate) fn reset_when_dropped(stream: &TcpStream) {
+    // A connection that is gone already cannot be configured, and need not be.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
