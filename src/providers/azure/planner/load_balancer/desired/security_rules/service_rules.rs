@@ -111,10 +111,11 @@ impl ServiceRules {
     }
 
     /// And `public`: addresses of public IPs that were made for it. Those that are no front ends any more lose its rules before
-    /// they are released, also when nobody remembers that it had them.
+    /// they are released, also when nobody remembers that it had them. The tag proves more than a status that lists them, too.
     pub fn with_former_addresses(mut self, spec: &ServiceSpec, frontends: &[IpAddr], public: &[IpAddr]) -> Self {
         let left = public.iter().filter(|address| is_former_address(spec, frontends, **address));
         self.former.extend(left.filter(|address| !frontends.contains(address) && !self.destinations.contains(address)));
+        self.claimed.retain(|address| !self.former.contains(address));
         self
     }
 

@@ -176,6 +176,18 @@ fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
     assert_eq!(lines(&after(&claimed, &[dropped], &[])).len(), lines(&before).len() + lines(&alone).len());
 }
 
+/// The status lists its public address still, and who knew its port was killed before the next life saw another kind and other ports.
+#[test]
+fn an_address_that_a_tag_proves_loses_rules_whose_ports_nobody_remembers() {
+    let before = after(&group(json!([])), &[service("web", &[80], "20.0.0.1")], &[]);
+    let (ports, frontends) = (vec![port(Protocol::Tcp, 81)], [ip("10.0.0.7")]);
+    let inside = ServiceSpec { internal: true, ports, status_addresses: vec![ip("20.0.0.1")], ..spec("web") };
+    let told = ServiceRules::wanted(&inside, &frontends, &[]).unwrap();
+    assert_eq!(run(&before, std::slice::from_ref(&told), &[]).document, None, "it may be another cluster's");
+    let proven = told.with_former_addresses(&inside, &frontends, &[ip("20.0.0.1")]);
+    assert_eq!(lines(&after(&before, &[proven], &[])), [""; 0]);
+}
+
 #[test]
 fn denial_lasts_on_a_shared_address_as_long_as_one_service_asks_for_it() {
     let access = AccessControl { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..AccessControl::default() };
