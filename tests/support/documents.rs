@@ -111,6 +111,10 @@ fn compare(at: &str, expected: &Value, found: &Value, told: &mut Vec<String>) {
                 compare(&format!("{at}/{index}"), one, other, told);
             }
         }
+        (Value::Array(one), Value::Array(other)) => {
+            told.extend(one.iter().filter(|item| !other.contains(item)).map(|item| format!("{at} lacks {item}")));
+            told.extend(other.iter().filter(|item| !one.contains(item)).map(|item| format!("{at} has {item}")));
+        }
         _ if expected != found => told.push(format!("{at} is {found}, expected {expected}")),
         _ => {}
     }
