@@ -111,8 +111,12 @@ pub fn instance(
 ) -> Result<VirtualMachineScaleSetVm, MembershipSkipReason> {
     let properties = vm.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Unknown"])?;
+    let state = properties.provisioning_state.as_deref();
     let interfaces = properties.network_profile_configuration.and_then(|profile| profile.network_interface_configurations);
-    let interfaces = updated_interfaces(interfaces, patch, patch.must_rewrite(properties.provisioning_state.as_deref()))?;
+    let interfaces = match updated_interfaces(interfaces.clone(), patch, patch.must_rewrite(state)) {
+        Err(MembershipSkipReason::Unchanged) if is_unapplied(patch, state) => updated_interfaces(interfaces, patch, true),
+        updated => updated,
+    }?;
     let network = NetworkProfileConfiguration {
         network_interface_configurations: Some(interfaces),
         ..NetworkProfileConfiguration::default()
@@ -127,6 +131,12 @@ pub fn instance(
         }),
         ..VirtualMachineScaleSetVm::default()
     })
+}
+
+/// Whether an instance that lists the pools has failed, so that the write may not have come into effect: it is asked to join what has
+/// not got it. The process that wrote may have been killed. Failed alone says nothing of pools: an extension of the machine fails, too.
+fn is_unapplied(patch: &PoolMembershipPatch, state: Option<&str>) -> bool {
+    spelling::is_word(state, FAILED) && !patch.join.is_empty()
 }
 
 /// The interface of a machine outside uniform scale sets, brought to the wish. The whole document.

@@ -126,6 +126,24 @@ fn an_instance_is_written_with_its_size_and_interfaces() {
     assert_eq!((&body["etag"], &body["properties"]["hardwareProfile"]["vmSize"]), (&json!("e"), &json!("D2")));
 }
 
+/// Who wrote it was killed. Only the pool that lacks it shows that it is not in effect: machines fail for reasons of their own.
+#[test]
+fn an_instance_that_has_failed_is_written_again_only_where_a_pool_lacks_it() {
+    let (own, other) = (pool_id("lb", "k"), pool_id("lb2", "k"));
+    let vm = |state: &str| -> VirtualMachineScaleSetVm {
+        let profile = json!({"networkInterfaceConfigurations": interfaces(&[&own])});
+        let properties = json!({"provisioningState": state, "networkProfileConfiguration": profile});
+        serde_json::from_value(json!({"id": "/x", "properties": properties})).unwrap()
+    };
+    let left = |state: &str, patch: &PoolMembershipPatch| instance(&vm(state), patch).err();
+    assert_eq!(left("failed", &joins(&[&own])), None);
+    for state in ["Succeeded", "Updating"] {
+        assert_eq!(left(state, &joins(&[&own])), Some(MembershipSkipReason::Unchanged), "{state}");
+    }
+    assert_eq!(left("Failed", &joins(&[])), Some(MembershipSkipReason::Unchanged));
+    assert!(matches!(left("Failed", &joins(&[&other])), Some(MembershipSkipReason::OtherLoadBalancer(_))));
+}
+
 #[test]
 fn machines_that_are_off_do_not_join_and_unknown_ones_do() {
     let machine = |power: Option<&str>, provisioning: &str| Machine {
