@@ -16,6 +16,7 @@ mod error;
 pub mod helpers;
 mod instances;
 mod load_balancer;
+pub mod load_balancer_class;
 pub mod metered;
 mod pod_cidr_masks;
 mod pv_labeler;

@@ -18,10 +18,7 @@ use crate::{
     controllers::{
         Controller,
         names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE},
-        service::{
-            needs_update::{has_finalizer, is_being_deleted, wants_load_balancer},
-            predicates::LoadBalancerHosts,
-        },
+        service::{needs_update::is_being_deleted, predicates::LoadBalancerHosts},
     },
     runtime::store::ObjectKey,
     serving::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, truncate},
@@ -102,7 +99,7 @@ async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunScope) -> Resu
 
 /// The Services that have or want a load balancer, in the order of their keys. `None`: nobody cares for Services here.
 fn service_keys(watched: &ManagerState) -> Option<Vec<String>> {
-    let concerned = |service: &Arc<Service>| wants_load_balancer(service) || has_finalizer(service);
+    let concerned = |service: &Arc<Service>| watched.classes.is_managed(service);
     let listed = watched.services.as_ref()?.list().into_iter().filter(concerned);
     let mut keys: Vec<String> = listed.map(|service| ObjectKey::of(service.as_ref()).to_string()).collect();
     keys.sort_unstable();
@@ -220,7 +217,10 @@ async fn plan_service(watched: &ManagerState, cluster: &str, key: &str) -> Resul
     let Some(service) = services.get(&ObjectKey::namespaced(namespace, service)) else {
         return Err(dry_run_error(404, format!("there is no Service {key}")));
     };
-    if !wants_load_balancer(&service) || is_being_deleted(&service) {
+    if let Some(finalizer) = watched.classes.other_finalizer(&service).filter(|_| !watched.classes.is_managed(&service)) {
+        return Ok(format!("{key} is another manager's: nothing is done before {finalizer} is taken off"));
+    }
+    if !watched.classes.wants(&service) || is_being_deleted(&service) {
         return Ok(format!("{key} asks for no load balancer of this program: what it has is taken away"));
     }
     let hosts = LoadBalancerHosts::among(watched.nodes.list(), None);

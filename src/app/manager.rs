@@ -220,6 +220,7 @@ impl ControllerManager {
             election: main.health,
             nodes: nodes.store(),
             services: watches_services.then(|| services.store()),
+            classes: config.service.classes.clone(),
             namespaces,
             endpoint_slices,
             provider,

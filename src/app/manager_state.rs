@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use tokio::sync::watch;
 
 use crate::{
-    cloud_provider::{CloudProvider, start::ProviderReadiness},
+    cloud_provider::{CloudProvider, load_balancer_class::LoadBalancerClasses, start::ProviderReadiness},
     controllers::{
         Controller,
         leader_migration::{ControllerLease, LeaderMigration},
@@ -48,6 +48,8 @@ pub(crate) struct ManagerState {
     pub(super) nodes: InformerStore<Node>,
     /// `None`: no controller that runs needs them.
     pub(super) services: Option<InformerStore<Service>>,
+    /// Which Services are this manager's.
+    pub(super) classes: LoadBalancerClasses,
     pub(super) namespaces: OnDemandInformer<Namespace>,
     pub(super) endpoint_slices: OnDemandInformer<EndpointSlice>,
     pub(super) provider: Arc<dyn CloudProvider>,

@@ -138,7 +138,7 @@ fn build(
         NODE_LIFECYCLE => {
             into_dyn(node_lifecycle::NodeLifecycleController::new(&own, informers, provider, config.node_lifecycle))
         }
-        SERVICE => into_dyn(service::new(&own, informers, provider, config.service)),
+        SERVICE => into_dyn(service::new(&own, informers, provider, config.service.clone())),
         _ if !config.cloud.configure_cloud_routes => Err("switched off by --configure-cloud-routes=false".to_owned()),
         _ => routes(&own, informers, provider, config)?,
     })

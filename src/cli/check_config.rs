@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::{
     arguments::{self, FlagArguments},
     config::{self, KubeCloudSharedOptions},
-    flags::{FlagSpec, cloud, generic, provider_config},
+    flags::{FlagSpec, cloud, controllers, generic, provider_config},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::runtime::client::KubeClientConfig;
@@ -29,11 +29,13 @@ pub struct CheckConfigOptions {
 }
 
 /// The flags of the program that mean something here.
-const FLAGS: [&FlagSpec; 9] = [
+const FLAGS: [&FlagSpec; 11] = [
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
     &cloud::CLUSTER_NAME.spec,
     &cloud::CONFIGURE_CLOUD_ROUTES.spec,
+    &controllers::LOAD_BALANCER_CLASS.spec,
+    &controllers::SERVE_SERVICES_WITHOUT_CLASS.spec,
     &provider_config::CLOUD_CONFIG_SECRET_NAME.spec,
     &provider_config::CLOUD_CONFIG_SECRET_NAMESPACE.spec,
     &provider_config::CLOUD_CONFIG_KEY.spec,

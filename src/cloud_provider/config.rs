@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use super::load_balancer_class::LoadBalancerClasses;
 use crate::flags::FlagTexts;
 
 /// What a provider is built from.
@@ -15,6 +16,8 @@ pub struct ProviderConfig {
     pub reload: bool,
     /// `--cluster-name`.
     pub cluster_name: String,
+    /// `--load-balancer-class`, `--serve-services-without-class`: which Services get their load balancers from this manager.
+    pub load_balancer_classes: LoadBalancerClasses,
     /// `--dry-run`, `plan`: the provider must refuse, where its requests leave the process, each one that would change something.
     pub read_only: bool,
     /// The flags that providers have registered; each has its default for `check-config`.

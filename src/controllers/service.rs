@@ -46,6 +46,7 @@ pub use config::ServiceControllerConfig;
 pub use prune::{prune_endpoint_slice, prune_service};
 
 use self::{
+    cache::ServiceCache,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     reconcile::ServiceReconciler,
 };
@@ -92,10 +93,11 @@ pub fn new(
         nodes: informers.nodes.store(),
         namespaces: informers.namespaces.store(),
         balancer,
+        classes: config.classes.clone(),
         queue: ReconcileQueue::new("service", plan::BACKOFF, context.clock, metrics()),
         node_queue: ReconcileQueue::new("node", plan::BACKOFF, context.clock, metrics()),
         host_queue: ReconcileQueue::new("hosts", plan::BACKOFF, context.clock, metrics()),
-        cache: Mutex::default(),
+        cache: Mutex::new(ServiceCache::new(config.classes)),
         node_changes: 0.into(),
         host_changes: 0.into(),
         conditions_are_dropped: false.into(),
@@ -123,8 +125,10 @@ impl ServiceReconciler {
     fn observe_service(&self, change: &ObjectChange<Service>) {
         let vanished = self.cache().observe(change, self.context.writer.leadership().is_leading());
         let priority = match change {
-            ObjectChange::Added(new) => plan::on_added(new, !self.services.status().synced),
-            ObjectChange::Updated { old, new } => plan::on_updated(old, new).or_else(|| self.on_relabeled(old, new)),
+            ObjectChange::Added(new) => plan::on_added(&self.classes, new, !self.services.status().synced),
+            ObjectChange::Updated { old, new } => {
+                plan::on_updated(&self.classes, old, new).or_else(|| self.on_relabeled(old, new))
+            }
             ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
         };
         let key = ObjectKey::of(change.object().as_ref());
@@ -138,7 +142,7 @@ impl ServiceReconciler {
     /// A Service whose load balancer may have to be elsewhere.
     fn on_relabeled(&self, old: &Service, new: &Service) -> Option<ReconcilePriority> {
         let differs = || labels::differ(&self.balancer.labels_read().service, &old.metadata, &new.metadata);
-        (needs_update::wants_load_balancer(new) && differs()).then_some(ReconcilePriority::UserChange)
+        (self.classes.wants(new) && differs()).then_some(ReconcilePriority::UserChange)
     }
 
     /// Has the Services of a Namespace looked at whose labels say something else now. Those of the first list are new to this process, not to

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use cloud_controller_manager::{
     app::manager::{self, ManagerDeps},
     cli,
-    cloud_provider::{CloudProvider, registry::ProviderConfig},
+    cloud_provider::{CloudProvider, load_balancer_class::LoadBalancerClasses, registry::ProviderConfig},
     controllers::service::conditions,
     metrics::Metrics,
     providers::azure::{
@@ -91,9 +91,9 @@ impl Cluster {
         self.start_on(wire)
     }
 
-    /// Starts a manager with one more flag.
-    pub(crate) fn start_with(&self, flag: &str) -> Life {
-        self.start_under(&[flag], Wire::new(self.azure(), &self.server, &self.objections))
+    /// Starts a manager with more flags.
+    pub(crate) fn start_with(&self, flags: &[&str]) -> Life {
+        self.start_under(flags, Wire::new(self.azure(), &self.server, &self.objections))
     }
 
     fn start_on(&self, wire: Wire) -> Life {
@@ -101,9 +101,11 @@ impl Cluster {
     }
 
     fn start_under(&self, more: &[&str], wire: Wire) -> Life {
-        let (provider, metrics) = (Arc::new(self.provider(&wire)), Arc::new(Metrics::new().unwrap()));
+        let config = flags(more);
+        let classes = config.service.classes.clone();
+        let (provider, metrics) = (Arc::new(self.provider(&wire, classes)), Arc::new(Metrics::new().unwrap()));
         let parts = ManagerDeps {
-            config: flags(more),
+            config,
             clients: Arc::new(wire.clone()),
             provider: Arc::clone(&provider) as _,
             metrics: Arc::clone(&metrics),
@@ -116,12 +118,16 @@ impl Cluster {
         Life { wire, provider, metrics, stop, task }
     }
 
-    fn provider(&self, wire: &Wire) -> AzureCloud {
+    fn provider(&self, wire: &Wire, load_balancer_classes: LoadBalancerClasses) -> AzureCloud {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("azure.json");
         std::fs::write(&file, self.config.to_string()).unwrap();
-        let config =
-            ProviderConfig { cloud_config: Some(file), cluster_name: "kubernetes".into(), ..ProviderConfig::default() };
+        let config = ProviderConfig {
+            cloud_config: Some(file),
+            cluster_name: "kubernetes".into(),
+            load_balancer_classes,
+            ..ProviderConfig::default()
+        };
         AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
     }
 

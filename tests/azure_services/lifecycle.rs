@@ -215,7 +215,7 @@ fn without_the_right_to_read_zones_what_is_there_stays_in_order() {
 async fn writes_of_load_balancers(flag: &str) -> usize {
     let cluster = cluster();
     (0..10).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let life = cluster.start_with(flag);
+    let life = cluster.start_with(&[flag]);
     cluster.until_ready(60 * MINUTE).await;
     life.stop().await;
     cluster.writes().iter().filter(|write| write.contains("/loadBalancers/")).count()

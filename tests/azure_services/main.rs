@@ -26,6 +26,7 @@ mod wire;
 mod absence;
 mod alerts;
 mod bodies;
+mod classes;
 mod crash;
 mod forbidden;
 mod frontends;

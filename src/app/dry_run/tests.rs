@@ -21,6 +21,7 @@ fn standby(services: impl IntoIterator<Item = String>, cloud: FakeCloud) -> Arc<
         election: None,
         migration: None,
         nodes: InformerStore::<Node>::of(Vec::new()),
+        classes: crate::cloud_provider::load_balancer_class::LoadBalancerClasses::default(),
         services: Some(InformerStore::of(services.into_iter().map(service))),
         namespaces: Default::default(),
         endpoint_slices: Default::default(),

@@ -2,6 +2,7 @@
 //! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
 
 mod node_ipam;
+mod services;
 mod serving;
 mod webhooks;
 
@@ -25,7 +26,6 @@ use crate::cloud_provider::config::{ProviderConfig, SecretRef};
 use crate::controllers::node::config::NodeControllerConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::RouteControllerConfig;
-use crate::controllers::service::config::ServiceControllerConfig;
 use crate::flags::FlagTexts;
 use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
@@ -49,8 +49,10 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
     let provider_flags = arguments.texts_of(table.registered());
     let mut builder = OptionsBuilder { notices: notices(&arguments, table.all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
+    let cloud = builder.cloud(providers, provider_flags);
     let config = ManagerConfig {
-        cloud: builder.cloud(providers, provider_flags),
+        service: builder.service(cloud.config.load_balancer_classes.clone()),
+        cloud,
         kube_api: builder.kube_api(NAME),
         // A token for another account is asked for with a POST.
         use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS)
@@ -66,7 +68,6 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         node: builder.node(),
         node_lifecycle: builder.node_lifecycle(),
         route: builder.route(&feature_gates),
-        service: builder.service(),
         start_interval: builder.read(&generic::CONTROLLER_START_INTERVAL),
         shutdown_grace_period: builder.read(&generic::SHUTDOWN_GRACE_PERIOD),
         logging: builder.logging(),
@@ -202,6 +203,7 @@ impl OptionsBuilder {
                 cloud_config_secret: self.config_secret(),
                 reload: self.read(&provider_config::ENABLE_DYNAMIC_RELOADING),
                 cluster_name: self.read(&cloud::CLUSTER_NAME),
+                load_balancer_classes: self.load_balancer_classes(),
                 read_only: self.read(&generic::DRY_RUN),
                 flags: provider_flags,
             },
@@ -350,13 +352,6 @@ impl OptionsBuilder {
             nodes_are_filtered: !self.read(&provider_config::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
-        }
-    }
-
-    fn service(&mut self) -> ServiceControllerConfig {
-        ServiceControllerConfig {
-            concurrent_syncs: self.number(&pace::CONCURRENT_SERVICE_SYNCS, 0, i32::MAX),
-            resync_period: self.positive(&generic::MIN_RESYNC_PERIOD),
         }
     }
 

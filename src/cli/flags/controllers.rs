@@ -35,4 +35,9 @@ declare_flags! {
     CONCURRENT_SERVICE_SYNCS: i32 = "concurrent-service-syncs" "0"
         "Services that are synchronised at a time; 0: as many as the provider can take. Upstream's default is 1. With \
          --cloud-provider=azure 1 means 0: Azure's build of the Go program accepts no other value, so that it says nothing.";
+    LOAD_BALANCER_CLASS: String = "load-balancer-class" ""
+        "Class in spec.loadBalancerClass of Services that get their load balancers here, such as example.com/azure; empty: none, as \
+         upstream. Several programs in one cluster need different ones.";
+    SERVE_SERVICES_WITHOUT_CLASS: bool = "serve-services-without-class" "true"
+        "Whether Services without spec.loadBalancerClass get their load balancers here. Only one program of a cluster may.";
 }

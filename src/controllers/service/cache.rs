@@ -15,11 +15,12 @@ use super::{
     conditions::LoadBalancerPhase,
     gauges::{self, STAGES, UnsettledServices},
     labels::SelectedLabels,
-    needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, wants_load_balancer},
+    needs_update::{is_being_deleted, needs_cleanup},
     plan::{AppliedService, ServiceStatusUpdate},
     predicates::{LoadBalancerHosts, NodeSet},
 };
 use crate::{
+    cloud_provider::load_balancer_class::{LoadBalancerClasses, is_load_balancer},
     metrics::Metrics,
     runtime::{informer::ObjectChange, store::ObjectKey},
 };
@@ -27,6 +28,8 @@ use crate::{
 /// All that is remembered.
 #[derive(Debug, Default)]
 pub(super) struct ServiceCache {
+    /// Which Services are this manager's.
+    classes: LoadBalancerClasses,
     /// Every Service that has, or may have, a load balancer of ours.
     applied: HashMap<ObjectKey, AppliedService>,
     unsettled: UnsettledServices,
@@ -41,6 +44,10 @@ pub(super) struct ServiceCache {
 }
 
 impl ServiceCache {
+    pub(super) fn new(classes: LoadBalancerClasses) -> Self {
+        Self { classes, ..Self::default() }
+    }
+
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&AppliedService> {
         self.applied.get(key)
     }
@@ -56,7 +63,7 @@ impl ServiceCache {
         match change {
             ObjectChange::Deleted(_) if leading => return self.applied.contains_key(&key),
             ObjectChange::Deleted(_) => self.forget(&key),
-            ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(new) => {
+            ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(&self.classes, new) => {
                 let fresh = || AppliedService::unknown(Arc::clone(new));
                 if leading {
                     self.applied.entry(key).or_insert_with(fresh);
@@ -194,9 +201,10 @@ impl ServiceCache {
     }
 }
 
-fn may_have_load_balancer(service: &Service) -> bool {
-    let cleanup = needs_cleanup(service) && !is_of_another_class(service);
-    cleanup || (wants_load_balancer(service) && !is_being_deleted(service))
+/// A Service of another class is looked at once; while another manager holds one, nothing is remembered of it.
+fn may_have_load_balancer(classes: &LoadBalancerClasses, service: &Service) -> bool {
+    let goes = needs_cleanup(classes, service) && (classes.wants(service) || !is_load_balancer(service));
+    classes.is_managed(service) && (goes || (classes.wants(service) && !is_being_deleted(service)))
 }
 
 #[cfg(test)]

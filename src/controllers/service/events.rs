@@ -28,6 +28,10 @@ pub const EVENTS: &[EventDescription] = &[
     normal(reason::DELETED, "The load balancer is deleted."),
     warning(reason::DELETE_FAILED, "The load balancer of a deleted Service could not be deleted; retries with back-off."),
     warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; retries with back-off."),
+    normal(
+        reason::WAITING_FOR_OTHER_MANAGER,
+        "The finalizer of another manager is on the Service: its load balancer is made when that one has gone. Beyond upstream.",
+    ),
     normal(reason::TYPE, "The type of the Service changed to or from LoadBalancer."),
     normal(reason::SOURCE_RANGES, "`spec.loadBalancerSourceRanges` changed."),
     normal(reason::LOAD_BALANCER_IP, "`spec.loadBalancerIP` changed."),
@@ -71,6 +75,14 @@ pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Di
     let limited = format!("[node names limited, total number of nodes: {total}]");
     let message = format!("Error updating load balancer with new hosts [{names}] {limited}, error: {error}");
     event(service, EventType::Warning, reason::UPDATE_FAILED, message)
+}
+
+/// Another manager has not cleaned up yet.
+pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
+    let message = format!(
+        "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone"
+    );
+    event(service, EventType::Normal, reason::WAITING_FOR_OTHER_MANAGER, message)
 }
 
 /// The load balancer is about to be deleted.

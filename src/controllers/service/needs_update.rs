@@ -1,4 +1,4 @@
-//! What of a Service makes its load balancer: who wants one, who needs its removal, and which changes matter. Pure.
+//! What of a Service makes its load balancer: who needs its removal, and which changes matter. Pure.
 //!
 //! Upstream: `service/controller.go` (`wantsLoadBalancer`, `needsCleanup`, `needsUpdate`) and `service/helpers`. Not compared, as
 //! upstream: labels, selector, internalTrafficPolicy, allocateLoadBalancerNodePorts.
@@ -12,26 +12,10 @@ use k8s_openapi::{
 
 pub use crate::cloud_provider::helpers::FINALIZER;
 
-const LOAD_BALANCER: &str = "LoadBalancer";
+use crate::cloud_provider::load_balancer_class::{LoadBalancerClasses, is_load_balancer};
 
 fn type_of(service: &Service) -> &str {
     service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP")
-}
-
-/// Whether `service` is of type LoadBalancer and left to the cloud's own implementation.
-pub fn wants_load_balancer(service: &Service) -> bool {
-    type_of(service) == LOAD_BALANCER && !is_of_another_class(service)
-}
-
-/// Whether `service` asks for a load balancer that somebody else implements.
-pub fn is_of_another_class(service: &Service) -> bool {
-    let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_ref());
-    type_of(service) == LOAD_BALANCER && class.is_some()
-}
-
-/// Whether `service` carries [`FINALIZER`].
-pub fn has_finalizer(service: &Service) -> bool {
-    service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Whether somebody has asked for the deletion of `service`.
@@ -41,20 +25,21 @@ pub fn is_being_deleted(service: &Service) -> bool {
 
 /// Whether the finalizer says that there is a load balancer to remove. The class does not matter once the type is another: then
 /// it is gone from the spec.
-pub fn needs_cleanup(service: &Service) -> bool {
-    has_finalizer(service) && (is_being_deleted(service) || type_of(service) != LOAD_BALANCER)
+pub fn needs_cleanup(classes: &LoadBalancerClasses, service: &Service) -> bool {
+    classes.has_finalizer(service) && (is_being_deleted(service) || !is_load_balancer(service))
 }
 
 /// Whether `service` carries our finalizer although somebody else implements its load balancer by now: its type was another meanwhile,
-/// since the class of one of type LoadBalancer cannot change. Whatever is left of ours has to go; who implements it may have put the
-/// same finalizer on it.
-pub fn is_handed_over(service: &Service) -> bool {
-    is_of_another_class(service) && has_finalizer(service)
+/// since the class of one of type LoadBalancer cannot change. Whatever is left of ours has to go; who implements it may have put
+/// upstream's finalizer on it, too.
+pub fn is_handed_over(classes: &LoadBalancerClasses, service: &Service) -> bool {
+    classes.is_elsewhere(service) && classes.has_finalizer(service)
 }
 
 /// Whether a change from `old` to `new` needs work on the load balancer.
-pub fn needs_update(old: &Service, new: &Service) -> bool {
-    (wants_load_balancer(old) || wants_load_balancer(new)) && ServiceFingerprint::of(old) != ServiceFingerprint::of(new)
+pub fn needs_update(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> bool {
+    let fingerprint = |service| ServiceFingerprint::of(classes, service);
+    (classes.wants(old) || classes.wants(new)) && fingerprint(old) != fingerprint(new)
 }
 
 /// All of a Service that its load balancer is made from, borrowed from it.
@@ -86,11 +71,11 @@ struct PortFingerprint<'a> {
 
 impl<'a> ServiceFingerprint<'a> {
     /// The fingerprint of `service`. Absent and empty are the same.
-    pub fn of(service: &'a Service) -> Self {
+    pub fn of(classes: &LoadBalancerClasses, service: &'a Service) -> Self {
         static NOTHING: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
         let spec = service.spec.as_ref().unwrap_or_else(|| &NOTHING);
         Self {
-            wants: wants_load_balancer(service),
+            wants: classes.wants(service),
             uid: service.metadata.uid.as_deref().unwrap_or_default(),
             source_ranges: spec.load_balancer_source_ranges.as_deref().unwrap_or_default(),
             ports: spec.ports.iter().flatten().map(PortFingerprint::of).collect(),
@@ -135,9 +120,9 @@ impl ServiceChangeEvent {
 }
 
 /// What to announce of a change from `old` to `new`: the first difference in upstream's order, if upstream has an event for it.
-pub fn change_event(old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
+pub fn change_event(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
     use super::reason;
-    let (a, b) = (ServiceFingerprint::of(old), ServiceFingerprint::of(new));
+    let (a, b) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));
     if a.wants != b.wants {
         return ServiceChangeEvent::change(reason::TYPE, type_of(old), type_of(new));
     }

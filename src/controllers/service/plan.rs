@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use super::{
     conditions::LoadBalancerPhase,
     labels::SelectedLabels,
-    needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update, wants_load_balancer},
+    needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update},
     predicates::NodeSet,
 };
 use crate::{
-    cloud_provider::CloudError,
+    cloud_provider::{CloudError, load_balancer_class::LoadBalancerClasses},
     runtime::{
         patch::ApiError,
         work_queue::{KeyBackoff, ReconcilePriority, ReconcileResult},
@@ -84,6 +84,10 @@ pub enum ServiceAction {
     Ignore,
     /// Delete the load balancer of this Service, which is gone without our having cleaned up; then decide again.
     DeleteOrphan(Arc<Service>),
+    /// Another manager still has, or may have, a load balancer of it, as this finalizer says: its removal is waited for.
+    Wait(String),
+    /// Another manager is at work on it: take the own finalizer away and touch nothing in the cloud.
+    HandOver,
     /// Delete the load balancer, then take finalizer and status away.
     Cleanup,
     /// Create or update the load balancer.
@@ -94,8 +98,9 @@ pub enum ServiceAction {
     Publish(ServiceStatusUpdate),
 }
 
-/// The next step. `labels`: those of the Service and its Namespace that count now.
+/// The next step. `classes`: which Services are this manager's; `labels`: those of the Service and its Namespace that count now.
 pub fn decide(
+    classes: &LoadBalancerClasses,
     service: Option<&Service>,
     applied: Option<&AppliedService>,
     hosts: &NodeSet,
@@ -107,15 +112,36 @@ pub fn decide(
         (Some(service), Some(applied)) if service.metadata.uid != applied.service.metadata.uid => {
             ServiceAction::DeleteOrphan(Arc::clone(&applied.service))
         }
-        (Some(service), None) => decide_unknown(service),
-        (Some(service), Some(applied)) => decide_known(service, applied, hosts, labels),
+        (Some(service), applied) => decide_shared(classes, service, applied).unwrap_or_else(|| match applied {
+            None => decide_unknown(classes, service),
+            Some(applied) => decide_known(classes, service, applied, (hosts, labels)),
+        }),
     }
 }
 
-fn decide_unknown(service: &Service) -> ServiceAction {
-    if needs_cleanup(service) || is_handed_over(service) {
+/// The next step for a Service that another manager holds, unless that is of no consequence. Both managers may use the same names in the cloud,
+/// so that what is found there may be the other's by now.
+fn decide_shared(
+    classes: &LoadBalancerClasses,
+    service: &Service,
+    applied: Option<&AppliedService>,
+) -> Option<ServiceAction> {
+    let other = classes.other_finalizer(service)?;
+    let (is_ours, is_known) = (classes.has_finalizer(service), applied.is_some());
+    if classes.is_elsewhere(service) {
+        return Some(if is_ours || is_known { ServiceAction::HandOver } else { ServiceAction::Ignore });
+    }
+    let has_begun = is_ours || applied.is_some_and(|applied| applied.synced);
+    (classes.wants(service) && !has_begun).then(|| match is_being_deleted(service) {
+        true => ServiceAction::HandOver,
+        false => ServiceAction::Wait(other.to_owned()),
+    })
+}
+
+fn decide_unknown(classes: &LoadBalancerClasses, service: &Service) -> ServiceAction {
+    if needs_cleanup(classes, service) || is_handed_over(classes, service) {
         ServiceAction::Cleanup
-    } else if wants_load_balancer(service) && !is_being_deleted(service) {
+    } else if classes.wants(service) && !is_being_deleted(service) {
         ServiceAction::Ensure(EnsureReason::NotSynced)
     } else {
         // Being deleted without our finalizer: cleaned up already, something else holds it.
@@ -123,10 +149,15 @@ fn decide_unknown(service: &Service) -> ServiceAction {
     }
 }
 
-fn decide_known(service: &Service, applied: &AppliedService, hosts: &NodeSet, labels: &SelectedLabels) -> ServiceAction {
-    if needs_cleanup(service) || !wants_load_balancer(service) || is_being_deleted(service) {
+fn decide_known(
+    classes: &LoadBalancerClasses,
+    service: &Service,
+    applied: &AppliedService,
+    (hosts, labels): (&NodeSet, &SelectedLabels),
+) -> ServiceAction {
+    if needs_cleanup(classes, service) || !classes.wants(service) || is_being_deleted(service) {
         ServiceAction::Cleanup
-    } else if needs_update(&applied.service, service) {
+    } else if needs_update(classes, &applied.service, service) {
         ServiceAction::Ensure(EnsureReason::Changed)
     } else if !applied.synced {
         ServiceAction::Ensure(EnsureReason::NotSynced)
@@ -145,11 +176,11 @@ fn decide_known(service: &Service, applied: &AppliedService, hosts: &NodeSet, la
 
 /// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),
 /// Services that have their address already give way to whatever users do meanwhile.
-pub fn on_added(service: &Service, initial: bool) -> Option<ReconcilePriority> {
-    if needs_cleanup(service) {
+pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool) -> Option<ReconcilePriority> {
+    if needs_cleanup(classes, service) {
         return Some(ReconcilePriority::Deletion);
     }
-    if is_handed_over(service) {
+    if is_handed_over(classes, service) {
         return Some(ReconcilePriority::Resync);
     }
     let has_address = service
@@ -158,20 +189,22 @@ pub fn on_added(service: &Service, initial: bool) -> Option<ReconcilePriority> {
         .and_then(|status| status.load_balancer.as_ref())
         .is_some_and(|status| status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty()));
     let urgency = if initial && has_address { ReconcilePriority::Resync } else { ReconcilePriority::UserChange };
-    wants_load_balancer(service).then_some(urgency)
+    classes.wants(service).then_some(urgency)
 }
 
 /// Whether an update of a Service is enqueued, and how urgent it is. An update that changes nothing we compare (such as our own
 /// write of the status) must not cut a back-off short.
-pub fn on_updated(old: &Service, new: &Service) -> Option<ReconcilePriority> {
+pub fn on_updated(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ReconcilePriority> {
     let is_another = old.metadata.uid != new.metadata.uid;
-    if needs_cleanup(new) {
-        return (!needs_cleanup(old) || is_another).then_some(ReconcilePriority::Deletion);
+    if needs_cleanup(classes, new) {
+        return (!needs_cleanup(classes, old) || is_another).then_some(ReconcilePriority::Deletion);
     }
-    if is_handed_over(new) && (!is_handed_over(old) || is_another) {
+    if is_handed_over(classes, new) && (!is_handed_over(classes, old) || is_another) {
         return Some(ReconcilePriority::Deletion);
     }
-    needs_update(old, new).then_some(ReconcilePriority::UserChange)
+    let holder = |service| classes.other_finalizer(service).is_some();
+    let is_let_go = classes.wants(new) && holder(old) && !holder(new);
+    (is_let_go || needs_update(classes, old, new)).then_some(ReconcilePriority::UserChange)
 }
 
 /// Which load balancers have other hosts than `hosts`, of those that are settled; the others get them anyway.

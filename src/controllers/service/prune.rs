@@ -7,22 +7,22 @@ use k8s_openapi::api::{
     discovery::v1::{Endpoint, EndpointSlice},
 };
 
-use super::needs_update::{has_finalizer, wants_load_balancer};
+use crate::cloud_provider::load_balancer_class::{has_cleanup_finalizer, is_load_balancer};
 
-/// Takes out of `service` what nobody reads. One with a load balancer stays whole, since providers see it and its annotations are
-/// compared; of the others, the vast majority in most clusters, only metadata, type and status matter.
+/// Takes out of `service` what nobody reads. One with a load balancer, of whatever class, stays whole, since providers see it and its
+/// annotations are compared; of the others, the vast majority in most clusters, only metadata, type and status matter.
 pub fn prune_service(service: &mut Service) {
     service.metadata.managed_fields = None;
-    if wants_load_balancer(service) || has_finalizer(service) {
+    if is_load_balancer(service) || has_cleanup_finalizer(service) {
         return;
     }
     service.metadata.annotations = None;
     service.metadata.labels = None;
     service.metadata.owner_references = None;
     if let Some(spec) = service.spec.as_mut() {
-        let (type_, load_balancer_class) = (spec.type_.take(), spec.load_balancer_class.take());
+        let type_ = spec.type_.take();
         *spec = Default::default();
-        (spec.type_, spec.load_balancer_class) = (type_, load_balancer_class);
+        spec.type_ = type_;
     }
 }
 
@@ -46,7 +46,8 @@ pub fn prune_endpoint_slice(slice: &mut EndpointSlice) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::needs_update::FINALIZER, *};
+    use super::*;
+    use crate::cloud_provider::helpers::FINALIZER;
 
     fn service(type_: &str, finalizers: &[&str]) -> Service {
         let mut service = Service::default();

@@ -23,14 +23,14 @@ use super::{
     events,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     labels::SelectedLabels,
-    needs_update::{change_event, has_finalizer, is_being_deleted, is_handed_over},
+    needs_update::{change_event, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
     prune::prune_service,
     status_patch,
 };
 use crate::{
-    cloud_provider::{CloudError, LoadBalancer},
+    cloud_provider::{CloudError, LoadBalancer, load_balancer_class::LoadBalancerClasses},
     controllers::ControllerContext,
     runtime::{
         events::RecordedEvent,
@@ -67,6 +67,8 @@ pub(super) struct ServiceReconciler {
     /// Empty unless the provider needs them.
     pub(super) namespaces: InformerStore<Namespace>,
     pub(super) balancer: Arc<dyn LoadBalancer>,
+    /// Which Services are this manager's.
+    pub(super) classes: LoadBalancerClasses,
     pub(super) queue: ReconcileQueue<ObjectKey>,
     pub(super) node_queue: ReconcileQueue<NodeSync>,
     pub(super) host_queue: ReconcileQueue<HostSync>,
@@ -168,19 +170,24 @@ impl ServiceReconciler {
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         let hosts = self.hosts();
         let labels = self.labels(current.as_deref());
-        let decision = plan::decide(current.as_deref(), self.cache().get(key), &hosts.set, &labels);
+        let decision = plan::decide(&self.classes, current.as_deref(), self.cache().get(key), &hosts.set, &labels);
         let service = match (&decision, current) {
             (ServiceAction::DeleteOrphan(old), _) => return self.delete_orphan(key, old).await,
             (ServiceAction::Ignore, _) | (_, None) => return Ok(ServiceRoundResult::Done),
+            (ServiceAction::Wait(finalizer), Some(service)) => {
+                self.record(events::waiting(service, finalizer));
+                return Ok(ServiceRoundResult::Done);
+            }
             (ServiceAction::UpdateHosts, _) if applied => return Ok(ServiceRoundResult::Done),
             (_, Some(service)) => service,
         };
         let result = match decision {
+            ServiceAction::HandOver => self.hand_over(key, service).await,
             ServiceAction::Cleanup => self.cleanup(key, service).await,
             ServiceAction::Ensure(cause) => self.ensure(key, service, (&hosts, labels), cause).await,
             ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
             ServiceAction::Publish(answer) => self.publish(key, service, &answer).await,
-            ServiceAction::Ignore | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
+            ServiceAction::Ignore | ServiceAction::Wait(_) | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
         };
         result.inspect_err(|failure| self.record_failure(failure, |error| events::sync_failed(service, error)))
     }
@@ -200,14 +207,14 @@ impl ServiceReconciler {
         cause: EnsureReason,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
-        before.and_then(|old| change_event(&old, service)).into_iter().for_each(|change| {
+        before.and_then(|old| change_event(&self.classes, &old, service)).into_iter().for_each(|change| {
             self.record(events::changed(service, change));
         });
         self.cache().mark_pending(key, service, LoadBalancerPhase::Ensuring);
         if cause != EnsureReason::Resync {
             self.record(events::ensuring(service));
         }
-        if let Some(body) = status_patch::add_finalizer(service, self.context.clock.wall()) {
+        if let Some(body) = status_patch::add_finalizer(&self.classes, service, self.context.clock.wall()) {
             *service = self.patch(key, body, "failed to add load balancer cleanup finalizer").await?;
         }
         if hosts.nodes.is_empty() {
@@ -308,9 +315,9 @@ impl ServiceReconciler {
 
     async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> Result<ServiceRoundResult, ServiceSyncError> {
         let known = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
-        let (handed_over, is_known) = (is_handed_over(service), known.is_some());
+        let (handed_over, is_known) = (is_handed_over(&self.classes, service), known.is_some());
         // Without the finalizer the store may hold but a stub of a Service that is none of ours any more.
-        let known = known.filter(|_| !has_finalizer(service) || handed_over);
+        let known = known.filter(|_| !self.classes.has_finalizer(service) || handed_over);
         let subject = known.unwrap_or_else(|| if handed_over { without_status(service) } else { Arc::clone(service) });
         self.cache().set_phase(key, LoadBalancerPhase::Deleting);
         let cluster = &self.context.cluster_name;
@@ -328,17 +335,29 @@ impl ServiceReconciler {
             // Nothing shows that the finalizer is ours rather than that of whoever implements the class.
             return Ok(ServiceRoundResult::Done);
         }
-        let announced = exists || (has_finalizer(service) && !handed_over);
-        let body = if handed_over { status_patch::hand_over(service) } else { status_patch::clean(service) };
-        if let Some(body) = body {
-            match self.patch(key, body, "failed to remove load balancer cleanup finalizer").await {
-                Ok(_) | Err(ServiceSyncError::Api { error: ApiError::NotFound(_), .. }) => {}
-                Err(failure) => return Err(failure),
-            }
-        }
+        let announced = exists || (self.classes.has_finalizer(service) && !handed_over);
+        let is_elsewhere = self.classes.is_elsewhere(service);
+        let release = if is_elsewhere { status_patch::hand_over } else { status_patch::clean };
+        self.release(key, release(&self.classes, service)).await?;
         if announced {
             self.record(events::deleted(service));
         }
+        self.cache().forget(key);
+        Ok(ServiceRoundResult::Done)
+    }
+
+    /// Takes the Service's marks off, unless it is gone.
+    async fn release(&self, key: &ObjectKey, body: Option<Value>) -> Result<(), ServiceSyncError> {
+        let Some(body) = body else { return Ok(()) };
+        match self.patch(key, body, "failed to remove load balancer cleanup finalizer").await {
+            Ok(_) | Err(ServiceSyncError::Api { error: ApiError::NotFound(_), .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Leaves the Service to another manager, with all that there is of it.
+    async fn hand_over(&self, key: &ObjectKey, service: &Service) -> Result<ServiceRoundResult, ServiceSyncError> {
+        self.release(key, status_patch::let_go(&self.classes, service)).await?;
         self.cache().forget(key);
         Ok(ServiceRoundResult::Done)
     }

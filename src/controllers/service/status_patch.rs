@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
 use serde_json::{Value, json};
 
-use super::{
-    conditions::{self, LoadBalancerPhase},
-    needs_update::{FINALIZER, has_finalizer},
-};
+use super::conditions::{self, LoadBalancerPhase};
+use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 
-/// The patch that adds the finalizer; `None` when it is there.
-pub fn add_finalizer(service: &Service, now: Timestamp) -> Option<Value> {
-    if has_finalizer(service) {
+/// The patch that adds the finalizer, in place of those of other classes that this manager serves; `None` when it is there alone.
+pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Timestamp) -> Option<Value> {
+    let listed = || service.metadata.finalizers.iter().flatten().map(String::as_str);
+    let (own, others): (Vec<_>, Vec<_>) = listed().partition(|finalizer| classes.is_own_finalizer(finalizer));
+    let wanted = classes.finalizer_of(service);
+    if own == [wanted] {
         return None;
     }
-    let finalizers: Vec<_> = service.metadata.finalizers.iter().flatten().map(String::as_str).chain([FINALIZER]).collect();
+    let finalizers: Vec<_> = others.into_iter().chain([wanted]).collect();
     let mut body = body(service);
     body["metadata"]["finalizers"] = json!(finalizers);
     set_condition(&mut body, service, &LoadBalancerPhase::Ensuring, now);
@@ -44,8 +45,8 @@ pub fn publish(
 }
 
 /// The patch that takes away every trace of a load balancer that is gone; `None` when there is none.
-pub fn clean(service: &Service) -> Option<Value> {
-    let marks = hand_over(service);
+pub fn clean(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
+    let marks = hand_over(classes, service);
     if ingress(service).is_empty() {
         return marks;
     }
@@ -55,19 +56,25 @@ pub fn clean(service: &Service) -> Option<Value> {
 }
 
 /// The same for a Service whose addresses are somebody else's by now.
-pub fn hand_over(service: &Service) -> Option<Value> {
-    let (finalizer, condition) = (has_finalizer(service), conditions::current(service).is_some());
-    if !finalizer && !condition {
+pub fn hand_over(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
+    let finalizer = let_go(classes, service);
+    if conditions::current(service).is_none() {
+        return finalizer;
+    }
+    let mut body = finalizer.unwrap_or_else(|| body(service));
+    body["status"]["conditions"] = json!(conditions::all_with(service, None));
+    Some(body)
+}
+
+/// The same for a Service whose condition is another manager's by now, too.
+pub fn let_go(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
+    if !classes.has_finalizer(service) {
         return None;
     }
+    let listed = service.metadata.finalizers.iter().flatten();
+    let others: Vec<_> = listed.filter(|other| !classes.is_own_finalizer(other)).collect();
     let mut body = body(service);
-    if finalizer {
-        let others: Vec<_> = service.metadata.finalizers.iter().flatten().filter(|other| *other != FINALIZER).collect();
-        body["metadata"]["finalizers"] = json!(others);
-    }
-    if condition {
-        body["status"]["conditions"] = json!(conditions::all_with(service, None));
-    }
+    body["metadata"]["finalizers"] = json!(others);
     Some(body)
 }
 
@@ -104,6 +111,11 @@ mod tests {
     use k8s_openapi::api::core::v1::ServiceStatus;
 
     use super::*;
+    use crate::cloud_provider::helpers::FINALIZER;
+
+    fn upstream() -> LoadBalancerClasses {
+        LoadBalancerClasses::default()
+    }
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -122,29 +134,48 @@ mod tests {
 
     #[test]
     fn the_finalizer_is_added_once_beside_others() {
-        let body = add_finalizer(&service(&["other"], &[]), NOW).unwrap();
+        let body = add_finalizer(&upstream(), &service(&["other"], &[]), NOW).unwrap();
         assert_eq!(body["metadata"], json!({ "resourceVersion": "7", "finalizers": ["other", FINALIZER] }));
         assert_eq!(body["status"]["conditions"][0]["reason"], "Ensuring");
-        assert_eq!(add_finalizer(&service(&[FINALIZER], &[]), NOW), None);
+        assert_eq!(add_finalizer(&upstream(), &service(&[FINALIZER], &[]), NOW), None);
     }
 
     #[test]
     fn everything_is_taken_out_in_one_patch() {
-        let body = clean(&service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
+        let body = clean(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
         assert_eq!(body["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(body["status"], json!({ "loadBalancer": { "ingress": null } }));
-        assert_eq!(clean(&service(&["other"], &[])), None);
+        assert_eq!(clean(&upstream(), &service(&["other"], &[])), None);
         assert_eq!(
-            clean(&service(&["other"], &["1.2.3.4"])).unwrap()["status"],
+            clean(&upstream(), &service(&["other"], &["1.2.3.4"])).unwrap()["status"],
             json!({ "loadBalancer": { "ingress": null } })
         );
     }
 
     #[test]
     fn addresses_of_somebody_else_stay() {
-        let body = hand_over(&service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
+        let body = hand_over(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
         assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&json!(["other"]), &Value::Null));
-        assert_eq!(hand_over(&service(&["other"], &["1.2.3.4"])), None);
+        assert_eq!(hand_over(&upstream(), &service(&["other"], &["1.2.3.4"])), None);
+    }
+
+    #[test]
+    fn only_the_own_finalizer_is_put_on_and_taken_off() {
+        const OURS: &str = "load-balancer-cleanup.example.com/azure";
+        let both = LoadBalancerClasses::new(Some("example.com/azure"), true).unwrap();
+        let mut of_class = service(&["other", FINALIZER], &[]);
+        of_class.spec.get_or_insert_default().load_balancer_class = Some("example.com/azure".to_owned());
+        let body = add_finalizer(&both, &of_class, NOW).unwrap();
+        assert_eq!(body["metadata"]["finalizers"], json!(["other", OURS]), "upstream's says that it has no class");
+        of_class.metadata.finalizers = Some(vec![OURS.to_owned()]);
+        assert_eq!(add_finalizer(&both, &of_class, NOW), None);
+        let own = LoadBalancerClasses::new(Some("example.com/azure"), false).unwrap();
+        let held = service(&[FINALIZER, OURS], &["1.2.3.4"]);
+        for (classes, rest) in [(&own, json!([FINALIZER])), (&upstream(), json!([OURS])), (&both, json!([]))] {
+            let body = let_go(classes, &held).unwrap();
+            assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&rest, &Value::Null));
+        }
+        assert_eq!(let_go(&own, &service(&[FINALIZER], &["1.2.3.4"])), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 pub(super) use disk::DiskLabeler;
 
 use super::{planner::load_balancer::settings::LoadBalancerSettings, session::Session, session_proxy::current_session};
-use crate::cloud_provider::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook};
+use crate::cloud_provider::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook, load_balancer_class::LoadBalancerClasses};
 
 /// Name for `--webhooks`.
 pub const SERVICE_VALIDATOR: &str = "service-validator";
@@ -26,6 +26,7 @@ pub const SERVICE_VALIDATOR_PATH: &str = "/validate-v1-service";
 pub(super) struct ServiceValidator {
     pub(super) session: Arc<ArcSwapOption<Session>>,
     pub(super) cluster: String,
+    pub(super) classes: LoadBalancerClasses,
 }
 
 #[async_trait]
@@ -40,6 +41,7 @@ impl AdmissionWebhook for ServiceValidator {
 
     async fn review(&self, request: &AdmissionRequest) -> Result<AdmissionAnswer, String> {
         let session = current_session(&self.session).map_err(|error| error.to_string())?;
-        Ok(decide::decide(request, &LoadBalancerSettings::new(&session.config, &self.cluster)))
+        let settings = LoadBalancerSettings::new(&session.config, &self.cluster).serving(&self.classes);
+        Ok(decide::decide(request, &settings))
     }
 }

@@ -223,6 +223,7 @@ impl AzureCloud {
         AzureLoadBalancers::new(engine::LoadBalancerDeps {
             config: &session.config,
             cluster: &self.inner.settings.cluster_name,
+            classes: &self.inner.settings.load_balancer_classes,
             azure_stack: session.cloud.azure_stack,
             compute: session.compute.clone(),
             network: session.network.clone(),
@@ -388,9 +389,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
-        let (session, cluster) = (Arc::clone(&self.inner.session), self.inner.settings.cluster_name.clone());
+        let ProviderConfig { cluster_name: cluster, load_balancer_classes: classes, .. } = self.inner.settings.clone();
+        let session = Arc::clone(&self.inner.session);
         let labeler = Arc::new(DiskLabeler::new(Arc::clone(&session)));
-        vec![Arc::new(ServiceValidator { session, cluster }), Arc::new(PvLabelWebhook::new(labeler))]
+        vec![Arc::new(ServiceValidator { session, cluster, classes }), Arc::new(PvLabelWebhook::new(labeler))]
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {

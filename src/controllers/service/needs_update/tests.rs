@@ -66,8 +66,13 @@ fn what_the_load_balancer_is_made_from_needs_an_update() {
     ];
     for (name, change, event) in cases {
         let (old, new) = (service(), with(change));
-        assert!(needs_update(&old, &new) && needs_update(&new, &old), "{name}");
-        let announced = change_event(&old, &new).map(|event| format!("{}: {}", event.reason, event.message));
+        assert!(
+            needs_update(&LoadBalancerClasses::default(), &old, &new)
+                && needs_update(&LoadBalancerClasses::default(), &new, &old),
+            "{name}"
+        );
+        let announced = change_event(&LoadBalancerClasses::default(), &old, &new)
+            .map(|event| format!("{}: {}", event.reason, event.message));
         assert_eq!(announced.as_deref(), event, "{name}");
     }
 }
@@ -80,9 +85,12 @@ fn the_number_of_families_matters_not_their_order() {
         service
     };
     let (one, both) = (families(&["IPv4"]), families(&["IPv4", "IPv6"]));
-    assert!(needs_update(&one, &both) && needs_update(&both, &one));
-    assert_eq!(change_event(&one, &both).unwrap().message, "Count: 1 -> 2");
-    assert!(!needs_update(&both, &families(&["IPv6", "IPv4"])));
+    assert!(
+        needs_update(&LoadBalancerClasses::default(), &one, &both)
+            && needs_update(&LoadBalancerClasses::default(), &both, &one)
+    );
+    assert_eq!(change_event(&LoadBalancerClasses::default(), &one, &both).unwrap().message, "Count: 1 -> 2");
+    assert!(!needs_update(&LoadBalancerClasses::default(), &both, &families(&["IPv6", "IPv4"])));
 }
 
 #[test]
@@ -100,11 +108,11 @@ fn other_changes_need_none() {
         }),
     ];
     for (name, change) in cases {
-        assert!(!needs_update(&service(), &with(change)), "{name}");
+        assert!(!needs_update(&LoadBalancerClasses::default(), &service(), &with(change)), "{name}");
     }
     let cluster_ip = with(|s| spec(s).type_ = Some("ClusterIP".into()));
     let node_port = with(|s| spec(s).type_ = Some("NodePort".into()));
-    assert!(!needs_update(&cluster_ip, &node_port), "neither wants a load balancer");
+    assert!(!needs_update(&LoadBalancerClasses::default(), &cluster_ip, &node_port), "neither wants a load balancer");
 }
 
 #[test]
@@ -123,6 +131,6 @@ fn the_finalizer_says_who_needs_cleanup() {
     for (index, (changes, expected)) in cases.into_iter().enumerate() {
         let mut service = service();
         changes.iter().for_each(|change| change(&mut service));
-        assert_eq!(needs_cleanup(&service), expected, "case {index}");
+        assert_eq!(needs_cleanup(&LoadBalancerClasses::default(), &service), expected, "case {index}");
     }
 }

@@ -5,7 +5,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::{super::needs_update::FINALIZER, *};
+use super::*;
+use crate::cloud_provider::helpers::FINALIZER;
 
 fn service(type_: &str, finalizer: bool) -> Service {
     let mut service = Service::default();
@@ -58,7 +59,11 @@ fn a_service_that_is_not_known() {
         ("deleted, cleaned, held by others", Some(deleted(service("LoadBalancer", false))), ServiceAction::Ignore),
     ];
     for (name, service, expected) in cases {
-        assert_eq!(decide(service.as_ref(), None, &hosts(&["a"]), &SelectedLabels::default()), expected, "{name}");
+        assert_eq!(
+            decide(&LoadBalancerClasses::default(), service.as_ref(), None, &hosts(&["a"]), &SelectedLabels::default()),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -96,7 +101,11 @@ fn a_service_that_is_known() {
         ("other type, no finalizer", Some(&service("ClusterIP", false)), &known, &a, ServiceAction::Cleanup),
     ];
     for (name, service, applied, hosts, expected) in cases {
-        assert_eq!(decide(service, Some(applied), hosts, &SelectedLabels::default()), expected, "{name}");
+        assert_eq!(
+            decide(&LoadBalancerClasses::default(), service, Some(applied), hosts, &SelectedLabels::default()),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -115,6 +124,9 @@ fn only_settled_load_balancers_with_other_hosts_are_affected() {
 
 #[test]
 fn changes_are_as_urgent_as_who_waits_for_them() {
+    let classes = LoadBalancerClasses::default();
+    let on_added = |service: &Service, initial| super::on_added(&classes, service, initial);
+    let on_updated = |old: &Service, new: &Service| super::on_updated(&classes, old, new);
     let (wants, cleanup) = (service("LoadBalancer", true), deleted(service("LoadBalancer", true)));
     let mut served = wants.clone();
     let ingress = Some(vec![Default::default()]);
@@ -154,4 +166,44 @@ fn failures_are_classed_by_the_next_move() {
     let api = |error| ServiceSyncError::Api { doing: "doing", error };
     assert_eq!(api(ApiError::NotFound("x".into())).response().outcome, ReconcileResult::Done);
     assert!(!api(ApiError::Conflict("x".into())).is_reportable() && api(ApiError::Failed("x".into())).is_reportable());
+}
+
+#[test]
+fn a_service_that_another_manager_holds_is_left_to_it() {
+    const OURS: &str = "load-balancer-cleanup.example.com/azure";
+    let own = LoadBalancerClasses::new(Some("example.com/azure"), false).unwrap();
+    let with = |type_: &str, class: Option<&str>, finalizers: &[&str]| {
+        let mut service = service(type_, false);
+        service.metadata.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
+        service.spec.as_mut().unwrap().load_balancer_class = class.map(str::to_owned);
+        service
+    };
+    let (class, upstream) = (Some("example.com/azure"), LoadBalancerClasses::default());
+    let (new, wait) = (ServiceAction::Ensure(EnsureReason::NotSynced), |held: &str| ServiceAction::Wait(held.to_owned()));
+    let (ignore, cleanup, hand_over) = (ServiceAction::Ignore, ServiceAction::Cleanup, ServiceAction::HandOver);
+    // By Service: what upstream's default does, and what a manager of a class alone.
+    for (name, service, expected) in [
+        ("new", with("LoadBalancer", None, &[]), [new.clone(), ignore.clone()]),
+        ("new, of the class", with("LoadBalancer", class, &[]), [ignore.clone(), new.clone()]),
+        ("held", with("LoadBalancer", None, &[FINALIZER]), [new.clone(), ignore.clone()]),
+        ("held, of the class", with("LoadBalancer", class, &[OURS]), [ignore.clone(), new.clone()]),
+        ("given up", with("ClusterIP", None, &[FINALIZER]), [cleanup.clone(), ignore.clone()]),
+        ("given up, of the class", with("ClusterIP", None, &[OURS]), [ignore.clone(), cleanup.clone()]),
+        ("deleted", deleted(with("LoadBalancer", None, &[FINALIZER])), [cleanup.clone(), ignore.clone()]),
+        ("deleted, of the class", deleted(with("LoadBalancer", class, &[OURS])), [ignore.clone(), cleanup.clone()]),
+        ("changes to the class", with("LoadBalancer", class, &[FINALIZER]), [cleanup.clone(), wait(FINALIZER)]),
+        ("changes to none", with("LoadBalancer", None, &[OURS]), [wait(OURS), cleanup.clone()]),
+        ("changed, deleted", deleted(with("LoadBalancer", class, &[FINALIZER])), [cleanup.clone(), hand_over.clone()]),
+        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [hand_over.clone(), new.clone()]),
+        ("both at work, deleted", deleted(with("LoadBalancer", None, &[FINALIZER, OURS])), [cleanup.clone(), hand_over]),
+        ("both gave up", with("ClusterIP", None, &[FINALIZER, OURS]), [cleanup.clone(), cleanup]),
+        ("of a third", with("LoadBalancer", Some("x"), &["load-balancer-cleanup/x"]), [ignore.clone(), ignore]),
+    ] {
+        let decided = |classes| decide(classes, Some(&service), None, &hosts(&["a"]), &SelectedLabels::default());
+        assert_eq!([&upstream, &own].map(decided), expected, "{name}");
+    }
+    let (held, free) = (with("LoadBalancer", class, &[FINALIZER]), with("LoadBalancer", class, &[]));
+    assert_eq!(on_updated(&own, &held, &free), Some(ReconcilePriority::UserChange), "it is let go");
+    assert_eq!(on_updated(&upstream, &held, &free), None);
+    assert_eq!(on_updated(&own, &free, &with("LoadBalancer", class, &[OURS])), None);
 }

@@ -15,15 +15,18 @@ use crate::{
     },
 };
 
-/// Judges the change of a Service of type `LoadBalancer` that no other controller's class claims.
+/// Judges the change of a Service of type `LoadBalancer` that gets its load balancer from this manager.
 pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> AdmissionAnswer {
     let is_services = request.resource.group.is_empty() && request.resource.kind == "services";
     if !is_services || !request.sub_resource.is_empty() || !["CREATE", "UPDATE"].contains(&request.operation.as_str()) {
         return AdmissionAnswer::allowed();
     }
     // Documents that are no Service are the API server's to refuse.
-    let Some(service) = request.object.read().filter(is_judged) else { return AdmissionAnswer::allowed() };
-    let known: BTreeSet<String> = service_before(request).map(|before| refusals(&before, settings)).unwrap_or_default();
+    let Some(service) = request.object.read().filter(|service| is_judged(service, settings)) else {
+        return AdmissionAnswer::allowed();
+    };
+    let known: BTreeSet<String> =
+        service_before(request, settings).map(|before| refusals(&before, settings)).unwrap_or_default();
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
         refusals(&service, settings).into_iter().partition(|refusal| known.contains(refusal));
     let told = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
@@ -35,16 +38,12 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
     answer.with_warnings(warned.chain(told))
 }
 
-fn service_before(request: &AdmissionRequest) -> Option<Service> {
-    request.old_object.read().filter(is_judged)
+fn service_before(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> Option<Service> {
+    request.old_object.read().filter(|service| is_judged(service, settings))
 }
 
-fn is_judged(service: &Service) -> bool {
-    let is_ours = service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
-    is_ours && service.metadata.deletion_timestamp.is_none()
+fn is_judged(service: &Service, settings: &LoadBalancerSettings) -> bool {
+    settings.classes.wants(service) && service.metadata.deletion_timestamp.is_none()
 }
 
 fn refusals(service: &Service, settings: &LoadBalancerSettings) -> BTreeSet<String> {
@@ -57,7 +56,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        cloud_provider::registry::ProviderConfig, providers::azure::config::AzureConfig, runtime::admission::AdmissionType,
+        cloud_provider::{load_balancer_class::LoadBalancerClasses, registry::ProviderConfig},
+        providers::azure::config::AzureConfig,
+        runtime::admission::AdmissionType,
     };
 
     const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
@@ -120,6 +121,11 @@ mod tests {
         let bad = json!({TIMEOUT: "1"});
         for fields in [json!({"type": "ClusterIP"}), json!({"loadBalancerClass": "example.com/other"})] {
             assert_eq!(created(&bad, &fields), AdmissionAnswer::allowed(), "{fields}");
+        }
+        let own = LoadBalancerClasses::new(Some("example.com/other"), false).unwrap();
+        for (fields, is_refused) in [(json!({"loadBalancerClass": "example.com/other"}), true), (json!({}), false)] {
+            let answer = decide(&request("CREATE", document(&bad, &fields), Value::Null), &settings().serving(&own));
+            assert_eq!(answer.refusal.is_some(), is_refused, "{fields}");
         }
         let mut going = document(&bad, &json!({}));
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

@@ -61,6 +61,7 @@ use crate::providers::azure::planner::load_balancer::{
 use crate::{
     cloud_provider::{
         CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, ServiceDemand,
+        load_balancer_class::LoadBalancerClasses,
     },
     metrics::Metrics,
     providers::azure::{
@@ -78,6 +79,8 @@ pub struct LoadBalancerDeps<'a> {
     pub config: &'a AzureConfig,
     /// `--cluster-name`.
     pub cluster: &'a str,
+    /// Which Services are this manager's.
+    pub classes: &'a LoadBalancerClasses,
     /// Whether the cloud is an Azure Stack.
     pub azure_stack: bool,
     /// For the subscription of the machines.
@@ -122,6 +125,7 @@ impl AzureLoadBalancers {
         let LoadBalancerDeps {
             config,
             cluster,
+            classes,
             azure_stack,
             compute,
             network,
@@ -136,7 +140,7 @@ impl AzureLoadBalancers {
             clock,
         } = parts;
         let events = events.for_component(COMPONENT);
-        let settings = Arc::new(LoadBalancerSettings::new(config, cluster));
+        let settings = Arc::new(LoadBalancerSettings::new(config, cluster).serving(classes));
         watches.demand(&settings, namespaces, endpoint_slices);
         let observer = NetworkObserver::new(
             (network.clone(), compute.clone()),

@@ -1,5 +1,5 @@
-//! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, what they ask for, and
-//! what is remembered of them.
+//! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, those of other managers, what
+//! they ask for, and what is remembered of them.
 //!
 //! In: the stores of Services and Nodes, and what has been written. Out: specs (read once per version of an object), the other Services
 //! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `record_…` and `note_…` change that. It is lost with the process;
@@ -12,7 +12,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use crate::cloud_provider::helpers::FINALIZER;
 use crate::providers::azure::arm::ResourceId;
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, security_rules::ServiceRules},
@@ -77,16 +76,23 @@ impl ServiceIndex {
         }
     }
 
-    /// The other Services that have or may have something, in no order.
+    /// The other Services that have or may have something, in no order, with those of other managers ([`ServiceSpec::is_others`]).
     pub fn others(&self, asking: &BTreeSet<ServiceIdentity>) -> Vec<ParsedService> {
-        let current: Vec<_> = self.services.list().into_iter().filter(|service| is_managed(service)).collect();
+        let classes = &self.settings.classes;
+        let takes_part = |service: &Arc<Service>| classes.is_managed(service) || classes.is_others(service);
+        let current: Vec<_> = self.services.list().into_iter().filter(takes_part).collect();
         let claims = self.versions(current).into_iter().map(|version| self.parse_version(&version));
         claims.filter(|claim| !asking.contains(&claim.spec().identity)).collect()
     }
 
-    /// Whether some Service has or may have something.
+    /// The Services of this manager that have or may have something, in no order.
+    pub fn managed(&self) -> Vec<ParsedService> {
+        self.others(&BTreeSet::new()).into_iter().filter(|service| !service.spec().is_others).collect()
+    }
+
+    /// Whether some Service of this manager has or may have something.
     pub fn has_any_service(&self) -> bool {
-        self.services.list().iter().any(|service| is_managed(service))
+        self.services.list().iter().any(|service| self.settings.classes.is_managed(service))
     }
 
     /// Those that are known stay known; nothing is read.
@@ -131,7 +137,7 @@ impl ServiceIndex {
                 continue;
             }
             let mut own: BTreeSet<IpAddr> = status_addresses(&service).into_iter().collect();
-            if is_managed(&service) {
+            if self.settings.classes.is_managed(&service) {
                 let remembered = self.history_of(&identity).map(|memory| memory.claimed).unwrap_or_default();
                 let claimed: BTreeSet<_> = annotated_additional_ips(&service).chain(remembered).collect();
                 own.retain(|address| !claimed.contains(address));
@@ -227,14 +233,6 @@ impl fmt::Debug for ServiceIndex {
             state.versions.iter().map(|(key, version)| (key.to_string(), version.parsed.get())).collect();
         f.debug_struct("ServiceIndex").field("versions", &versions).field("memory", &state.memory).finish_non_exhaustive()
     }
-}
-
-/// Whether a load balancer of ours is or was made for the Service. Those of another class are somebody else's.
-fn is_managed(service: &Service) -> bool {
-    let spec = service.spec.as_ref();
-    let is_asked =
-        spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
-    is_asked || service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Every address of a Node, of whatever type.

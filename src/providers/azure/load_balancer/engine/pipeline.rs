@@ -7,7 +7,7 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::{join, join_all};
 
@@ -256,7 +256,7 @@ impl ServicePipeline {
     /// Opens the machines that are in the pools now to Services whose rules lead to machines. What fails is tried again in a minute.
     pub(super) async fn refresh_machine_rules(&self, urgency: Urgency) {
         let leads_to_machines = |spec: &Arc<ServiceSpec>| !spec.floating_ip && !spec.status_addresses.is_empty();
-        let services = self.context.service_index.others(&BTreeSet::new()).into_iter();
+        let services = self.context.service_index.managed().into_iter();
         let specs = services.filter_map(|claim| match claim {
             ParsedService::Valid(spec) => Some(spec).filter(leads_to_machines),
             ParsedService::Refused(..) => None,

@@ -294,7 +294,9 @@ impl StageContext {
     fn query(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> NetworkQuery {
         let mut query = NetworkQuery::default();
         let asking = requests.iter().filter_map(ServiceRequest::spec).map(|spec| (spec, true));
-        for (spec, requests) in asking.chain(others.iter().map(|claim| (claim.spec(), false))) {
+        // Where other managers put theirs is nothing to look for.
+        let own = || others.iter().filter(|claim| !claim.spec().is_others);
+        for (spec, requests) in asking.chain(own().map(|claim| (claim.spec(), false))) {
             let group = &spec.public_ip.group;
             if !query.public_ip_groups.contains(group)
                 && (requests || !self.observer.is_denied(&NetworkCacheKey::PublicIps(group.clone())))
@@ -310,7 +312,7 @@ impl StageContext {
         query.private_link_groups.extend(self.private_link_groups(requests, others));
         let links = reads::expected_links(requests, &self.settings);
         query.expected.extend(links.into_iter().map(ExpectedDocument::PrivateLink));
-        let load_balancers = expected::load_balancers(requests, others.iter().map(ParsedService::spec), &self.settings);
+        let load_balancers = expected::load_balancers(requests, own().map(ParsedService::spec), &self.settings);
         query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
         query.expected.extend(expected::public_ips(requests, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
         query
@@ -325,7 +327,7 @@ impl StageContext {
 
     /// The pools that Services have for themselves, and the count of changes of who is in them.
     pub(super) fn local_pools(&self) -> (LocalPools, u64) {
-        let services = self.service_index.others(&BTreeSet::new());
+        let services = self.service_index.managed();
         self.watches.local_pools(services.iter().map(|service| service.spec().as_ref()))
     }
 

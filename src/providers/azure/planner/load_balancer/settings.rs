@@ -7,6 +7,7 @@ use super::{
     spec::AdditionalIpPolicy,
     tag_list::{parse_tags, tag_value},
 };
+use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 use crate::providers::azure::{
     arm::{ResourceId, spelling},
     config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
@@ -17,6 +18,8 @@ use crate::providers::azure::{
 pub struct LoadBalancerSettings {
     /// `--cluster-name`.
     pub cluster: String,
+    /// Which Services are this manager's.
+    pub classes: LoadBalancerClasses,
     /// Resource group of the cluster, in the network subscription.
     pub group: ResourceId,
     /// Resource group of load balancers.
@@ -88,6 +91,7 @@ impl LoadBalancerSettings {
         let security_group = Some(config.security_group_name.as_str()).filter(|name| !name.is_empty());
         Self {
             cluster: cluster.to_owned(),
+            classes: LoadBalancerClasses::default(),
             group: in_group(""),
             load_balancer_group: in_group(&config.load_balancer_resource_group),
             private_link_group: ResourceId::group_of(
@@ -134,6 +138,11 @@ impl LoadBalancerSettings {
                 VmType::Vmss | VmType::VmssFlex => config.primary_scale_set_name.clone(),
             },
         }
+    }
+
+    /// The same for a manager that serves these classes.
+    pub fn serving(self, classes: &LoadBalancerClasses) -> Self {
+        Self { classes: classes.clone(), ..self }
     }
 
     /// Whether Services are placed on load balancers of several entries; a list of one counts.

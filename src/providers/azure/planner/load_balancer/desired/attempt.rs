@@ -25,10 +25,7 @@ use crate::providers::azure::{
         spelling,
     },
     planner::{
-        load_balancer::{
-            naming,
-            spec::{ServiceRefusal, ServiceSpec},
-        },
+        load_balancer::{naming, spec::ServiceRefusal},
         tags,
     },
 };
@@ -88,7 +85,7 @@ pub(super) fn attempt<'a>(
     let mut work = DraftEditor {
         context,
         owners: &owners,
-        all_owners: &known.owners,
+        known,
         assignment: &seating,
         refused: Vec::new(),
         placements: placements(requests, &drafts, &targets, &seating),
@@ -187,7 +184,7 @@ fn put_back<T>(
 struct DraftEditor<'w, 'a> {
     context: &'w PlanContext<'a>,
     owners: &'w NameOwners,
-    all_owners: &'w NameOwners<Option<&'w ServiceSpec>>,
+    known: &'w KnownServices<'w>,
     assignment: &'w FrontendAssignment,
     placements: Vec<ServicePlacement>,
     refused: Vec<(RequestIdx, ServiceRefusal)>,
@@ -217,8 +214,7 @@ impl DraftEditor<'_, '_> {
                 Some(mark) => self.can_remove(*mark, &id, users),
                 None => {
                     let name = frontend.name.as_deref().unwrap_or_default();
-                    let is_orphan =
-                        is_generated_name(name) && self.all_owners.of_frontend(name).is_none() && left.contains(&key);
+                    let is_orphan = is_generated_name(name) && !self.known.has_frontend(name) && left.contains(&key);
                     (is_orphan || handover::is_unowned(frontend)) && users.is_empty() && !self.is_assigned(None, &id)
                 }
             };

@@ -104,18 +104,27 @@ impl<T: Copy> NameOwners<T> {
     }
 }
 
-/// Every Service that there is, whether it asks or not.
+/// Every Service that there is, whether it asks or not. What another manager made counts only where something would be taken away from it.
 pub(super) struct KnownServices<'a> {
     /// Which names say that something belongs to one of them, with what it asks for or asked for last.
     pub(super) owners: NameOwners<Option<&'a ServiceSpec>>,
+    /// The same of Services of other managers, which are left where they are.
+    pub(super) of_others: NameOwners<&'a ServiceSpec>,
 }
 
 impl<'a> KnownServices<'a> {
     /// Those who ask, and the others.
     pub(super) fn new(requests: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
         let asking = requests.iter().map(|request| (request.identity(), request.spec().map(Arc::as_ref)));
-        let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
-        Self { owners: NameOwners::new(asking.chain(others)) }
+        let (of_others, others): (Vec<_>, Vec<_>) = others.iter().map(Arc::as_ref).partition(|spec| spec.is_others);
+        let owners = asking.chain(others.into_iter().map(|spec| (&spec.identity, Some(spec))));
+        let of_others = of_others.into_iter().map(|spec| (&spec.identity, spec));
+        Self { owners: NameOwners::new(owners), of_others: NameOwners::new(of_others) }
+    }
+
+    /// Whether the front end is a Service's that there is.
+    pub(super) fn has_frontend(&self, name: &str) -> bool {
+        self.owners.of_frontend(name).is_some() || self.of_others.of_frontend(name).is_some()
     }
 
     /// What all of them ask for, or asked for last.

@@ -96,6 +96,7 @@ pub(crate) fn service(name: &str) -> ServiceSpec {
 pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec {
     ServiceSpec {
         identity,
+        is_others: false,
         internal: false,
         families: vec![IpFamily::V4],
         ports: Vec::new(),

@@ -86,6 +86,7 @@ fn assemble(
     let private_link = private_link::private_link(reading, fields, settings, &context);
     ServiceSpec {
         identity: identity_of(service),
+        is_others: settings.classes.is_others(service),
         internal,
         ports,
         local_probe,

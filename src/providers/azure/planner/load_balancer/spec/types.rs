@@ -197,6 +197,8 @@ pub struct PrivateLinkSpec {
 pub struct ServiceSpec {
     /// Who.
     pub identity: ServiceIdentity,
+    /// Whether it is another manager's of the cluster: what it has in shared documents stays, and nothing else is done for it.
+    pub is_others: bool,
     /// Whether the load balancer is internal.
     pub internal: bool,
     /// Families of the front ends, in order; IPv4 alone when the Service names none.

@@ -1,0 +1,165 @@
+//! Which Services are this manager's by `spec.loadBalancerClass`, and by which finalizer it holds them. Pure.
+//!
+//! In: the settings, a Service. Out: whether the Service gets its load balancer here, and which managers have something of it. The class
+//! leaves the spec together with the type `LoadBalancer`; then only the finalizer tells who has to clean up. So each class has its own, and
+//! that of upstream is left to Services without a class.
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::helpers::FINALIZER;
+
+/// What the prefix of a class's finalizer begins with.
+const CLASS_FINALIZER: &str = "load-balancer-cleanup";
+/// Longest name and prefix of what is qualified by a domain.
+const LONGEST_NAME: usize = 63;
+const LONGEST_PREFIX: usize = 253;
+
+/// Which classes this manager serves. By default Services without a class, as upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadBalancerClasses {
+    own: Option<OwnClass>,
+    without_class: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OwnClass {
+    name: String,
+    finalizer: String,
+}
+
+impl Default for LoadBalancerClasses {
+    fn default() -> Self {
+        Self { own: None, without_class: true }
+    }
+}
+
+impl LoadBalancerClasses {
+    /// Services of `class`, and those without a class if `without_class`. The error says what is wrong with the class.
+    pub fn new(class: Option<&str>, without_class: bool) -> Result<Self, String> {
+        let own = class.map(|name| Ok::<_, String>(OwnClass { name: name.to_owned(), finalizer: class_finalizer(name)? }));
+        Ok(Self { own: own.transpose()?, without_class })
+    }
+
+    /// Whether a Service of type `LoadBalancer` gets its load balancer here.
+    pub fn wants(&self, service: &Service) -> bool {
+        is_load_balancer(service) && self.serves(service)
+    }
+
+    /// Whether a Service of type `LoadBalancer` gets its load balancer from somebody else.
+    pub fn is_elsewhere(&self, service: &Service) -> bool {
+        is_load_balancer(service) && !self.serves(service)
+    }
+
+    fn serves(&self, service: &Service) -> bool {
+        match class_of(service) {
+            None => self.without_class,
+            Some(class) => self.own.as_ref().is_some_and(|own| own.name == class),
+        }
+    }
+
+    /// The finalizer of a Service that gets its load balancer here.
+    pub fn finalizer_of(&self, service: &Service) -> &str {
+        let own = self.own.as_ref().filter(|own| class_of(service) == Some(&own.name));
+        own.map_or(FINALIZER, |own| &own.finalizer)
+    }
+
+    /// Whether this manager, and no other, takes the finalizer off.
+    pub fn is_own_finalizer(&self, finalizer: &str) -> bool {
+        (self.without_class && finalizer == FINALIZER) || self.own.as_ref().is_some_and(|own| own.finalizer == finalizer)
+    }
+
+    /// Whether the Service carries a finalizer of this manager.
+    pub fn has_finalizer(&self, service: &Service) -> bool {
+        finalizers(service).any(|finalizer| self.is_own_finalizer(finalizer))
+    }
+
+    /// The finalizer that says that another manager has, or may have, a load balancer of the Service.
+    pub fn other_finalizer<'s>(&self, service: &'s Service) -> Option<&'s str> {
+        finalizers(service).find(|finalizer| is_cleanup_finalizer(finalizer) && !self.is_own_finalizer(finalizer))
+    }
+
+    /// Whether this manager has, or may have, a load balancer of the Service, and nobody else. Who comes waits until who goes has cleaned up.
+    pub fn is_managed(&self, service: &Service) -> bool {
+        let (held, held_by_other) = (self.has_finalizer(service), self.other_finalizer(service).is_some());
+        match class_relation(self, service) {
+            ClassRelation::Wanted => held || !held_by_other,
+            ClassRelation::Elsewhere => held && !held_by_other,
+            ClassRelation::NoLoadBalancer => held,
+        }
+    }
+
+    /// Whether another manager has, or may have, a load balancer of the Service.
+    pub fn is_others(&self, service: &Service) -> bool {
+        !self.is_managed(service) && self.other_finalizer(service).is_some()
+    }
+}
+
+/// What a Service asks of a manager.
+enum ClassRelation {
+    Wanted,
+    Elsewhere,
+    NoLoadBalancer,
+}
+
+fn class_relation(classes: &LoadBalancerClasses, service: &Service) -> ClassRelation {
+    match (is_load_balancer(service), classes.serves(service)) {
+        (false, _) => ClassRelation::NoLoadBalancer,
+        (true, true) => ClassRelation::Wanted,
+        (true, false) => ClassRelation::Elsewhere,
+    }
+}
+
+/// Whether the Service is of type `LoadBalancer`, of whatever class.
+pub fn is_load_balancer(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
+}
+
+/// Whether some manager holds the Service until its load balancer is gone.
+pub fn has_cleanup_finalizer(service: &Service) -> bool {
+    finalizers(service).any(is_cleanup_finalizer)
+}
+
+fn class_of(service: &Service) -> Option<&str> {
+    service.spec.as_ref()?.load_balancer_class.as_deref()
+}
+
+fn finalizers(service: &Service) -> impl Iterator<Item = &str> {
+    service.metadata.finalizers.iter().flatten().map(String::as_str)
+}
+
+fn is_cleanup_finalizer(finalizer: &str) -> bool {
+    let of_class = |rest: &str| rest.starts_with('/') || rest.starts_with('.');
+    finalizer == FINALIZER || finalizer.strip_prefix(CLASS_FINALIZER).is_some_and(of_class)
+}
+
+/// The finalizer of a class: `load-balancer-cleanup.example.com/azure` for `example.com/azure`.
+fn class_finalizer(class: &str) -> Result<String, String> {
+    let (domain, name) = class.split_once('/').map_or((None, class), |(domain, name)| (Some(domain), name));
+    let prefix = domain.map_or_else(|| CLASS_FINALIZER.to_owned(), |domain| format!("{CLASS_FINALIZER}.{domain}"));
+    if !is_name(name) || domain.is_some_and(|domain| !is_subdomain(domain)) {
+        return Err("want a name as of a label, such as \"internal-vip\" or \"example.com/azure\"".to_owned());
+    }
+    if prefix.len() > LONGEST_PREFIX {
+        let most = LONGEST_PREFIX - CLASS_FINALIZER.len() - 1;
+        return Err(format!("want at most {most} characters before the slash, since a finalizer is made of it"));
+    }
+    Ok(format!("{prefix}/{name}"))
+}
+
+fn is_name(text: &str) -> bool {
+    let is_end = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    is_end(text.chars().next())
+        && is_end(text.chars().next_back())
+        && text.len() <= LONGEST_NAME
+        && text.chars().all(is_inner)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-');
+    text.split('.').all(|label| is_label(label) && label.chars().all(is_inner))
+}
+
+#[cfg(test)]
+mod tests;

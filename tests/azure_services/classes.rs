@@ -1,0 +1,258 @@
+//! Two managers share a cluster, and the load balancers of one name: one serves Services without a class, the other those of its class.
+
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
+use k8s_openapi::api::core::v1::{Event, Service};
+
+use crate::{
+    cluster::{Cluster, Life, addresses, alone, is_ready, two_nodes},
+    documents::{State, differences, exact, unordered},
+    services::{annotate, dual_stack, external, internal, local, set_port, with},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CLASS: &str = "example.com/azure";
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+const CLASS_FINALIZER: &str = "load-balancer-cleanup.example.com/azure";
+const FLAG: &str = "--load-balancer-class=example.com/azure";
+const OF_CLASS: [&str; 2] = [FLAG, "--serve-services-without-class=false"];
+
+fn cluster() -> Cluster {
+    Cluster::new(two_nodes(), AzureOptions::default())
+}
+
+fn classed(service: Service) -> Service {
+    service.load_balancer_class(CLASS)
+}
+
+/// One Service of each kind. Rules of the last lead to the machines, which all Services share.
+fn kinds(prefix: &str, port: i32) -> Vec<Service> {
+    let name = |kind: &str| format!("{prefix}-{kind}");
+    let to_machines =
+        with(external(&name("direct")), "azure-disable-load-balancer-floating-ip", "true").node_port(31000 + port);
+    let services =
+        [external(&name("web")), internal(&name("in")), dual_stack(&name("dual")), local(&name("local")), to_machines];
+    services.map(|service| service.ports(&[("http", port)])).into()
+}
+
+/// Both kinds of Services, in an order in which both managers get some.
+fn create_all(cluster: &Cluster) {
+    kinds("a", 80).iter().chain(&kinds("b", 80).into_iter().map(classed).collect::<Vec<_>>()).for_each(|service| {
+        cluster.create(service);
+    });
+}
+
+fn start_both(cluster: &Cluster) -> [Life; 2] {
+    [cluster.start(), cluster.start_with(&OF_CLASS)]
+}
+
+async fn stop(lives: [Life; 2]) {
+    for life in lives {
+        life.stop().await;
+    }
+}
+
+fn finalizers(cluster: &Cluster, name: &str) -> Vec<String> {
+    cluster.service(name).and_then(|service| service.metadata.finalizers).unwrap_or_default()
+}
+
+/// The parts of Azure's documents that have to do with these Services: their rules, front ends and addresses are named after them.
+fn assert_same(before: &State, after: &State) {
+    assert_eq!(differences(before, after), Vec::<String>::new());
+}
+
+/// What one manager makes that serves all of these.
+fn made_by_one(services: impl FnOnce(&Cluster)) -> State {
+    alone(async {
+        let cluster = cluster();
+        services(&cluster);
+        let life = cluster.start_with(&[FLAG]);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+        unordered(&cluster)
+    })
+}
+
+#[test]
+fn two_managers_make_what_one_would() {
+    let one = made_by_one(create_all);
+    alone(async {
+        let cluster = cluster();
+        create_all(&cluster);
+        let lives = start_both(&cluster);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        assert_same(&one, &unordered(&cluster));
+        for service in cluster.services() {
+            let name = service.metadata.name.clone().unwrap();
+            let own = if name.starts_with('a') { FINALIZER } else { CLASS_FINALIZER };
+            assert_eq!(finalizers(&cluster, &name), [own], "{name}");
+        }
+        stop(lives).await;
+    });
+}
+
+#[test]
+fn who_goes_leaves_the_other_as_it_is() {
+    for (goes, stays) in [("a", "b"), ("b", "a")] {
+        alone(async {
+            let cluster = cluster();
+            let empty = exact(&cluster);
+            kinds(stays, 80).into_iter().for_each(|service| {
+                cluster.create(&if stays == "b" { classed(service) } else { service });
+            });
+            let lives = start_both(&cluster);
+            cluster.until_ready(30 * MINUTE).await;
+            cluster.settle().await;
+            let (before, served) = (unordered(&cluster), cluster.services());
+            let coming = kinds(goes, 80).into_iter();
+            coming.for_each(|service| drop(cluster.create(&if goes == "b" { classed(service) } else { service })));
+            cluster.until_ready(30 * MINUTE).await;
+            kinds(goes, 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+            cluster.until("they are gone", 30 * MINUTE, |cluster| cluster.services().len() == served.len()).await;
+            cluster.settle().await;
+            assert_same(&before, &unordered(&cluster));
+            assert_eq!(cluster.services(), served, "not even written to");
+            kinds(stays, 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+            cluster.until_gone(30 * MINUTE).await;
+            cluster.settle().await;
+            assert_same(&empty, &exact(&cluster));
+            stop(lives).await;
+        });
+    }
+}
+
+#[test]
+fn a_restart_of_either_changes_nothing() {
+    alone(async {
+        let cluster = cluster();
+        create_all(&cluster);
+        let [first, second] = start_both(&cluster);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        let (before, served, written) = (exact(&cluster), cluster.services(), cluster.writes().len());
+        first.kill();
+        let first = cluster.start();
+        cluster.settle().await;
+        second.kill();
+        let second = cluster.start_with(&OF_CLASS);
+        cluster.settle().await;
+        assert_same(&before, &exact(&cluster));
+        assert_eq!(cluster.services(), served);
+        assert_eq!(cluster.writes()[written..], [] as [String; 0]);
+        stop([first, second]).await;
+    });
+}
+
+#[test]
+fn changes_of_one_managers_services_leave_the_others() {
+    let one = made_by_one(|cluster| {
+        create_all(cluster);
+        cluster.change("a-web", |web| set_port(web, 8080));
+        cluster.change("b-in", |service| annotate(service, "azure-load-balancer-internal", None));
+    });
+    alone(async {
+        let cluster = cluster();
+        create_all(&cluster);
+        let lives = start_both(&cluster);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.change("a-web", |web| set_port(web, 8080));
+        cluster.change("b-in", |service| annotate(service, "azure-load-balancer-internal", None));
+        let before = addresses(&cluster.service("b-in").unwrap());
+        let moved = |cluster: &Cluster| cluster.service("b-in").is_some_and(|it| is_ready(&it) && addresses(&it) != before);
+        cluster.until("it has another address", 30 * MINUTE, moved).await;
+        cluster.settle().await;
+        assert_same(&one, &unordered(&cluster));
+        stop(lives).await;
+    });
+}
+
+/// The finalizer of who is dead keeps its Services; who lives does not touch them.
+#[test]
+fn nobody_cleans_up_for_the_other() {
+    alone(async {
+        let cluster = cluster();
+        let empty = exact(&cluster);
+        create_all(&cluster);
+        let [first, second] = start_both(&cluster);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        second.kill();
+        let before = exact(&cluster);
+        kinds("b", 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+        cluster.settle().await;
+        assert_same(&before, &exact(&cluster));
+        let kept =
+            |name: &str| (finalizers(&cluster, name), cluster.service(name).is_some_and(|service| is_ready(&service)));
+        assert_eq!(kept("b-web"), (vec![CLASS_FINALIZER.to_owned()], true));
+        let second = cluster.start_with(&OF_CLASS);
+        first.kill();
+        kinds("a", 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+        cluster.until("theirs are gone", 30 * MINUTE, |cluster| cluster.services().len() == 5).await;
+        cluster.settle().await;
+        assert_eq!(kept("a-web"), (vec![FINALIZER.to_owned()], true));
+        let first = cluster.start();
+        cluster.until_gone(30 * MINUTE).await;
+        cluster.settle().await;
+        assert_same(&empty, &exact(&cluster));
+        stop([first, second]).await;
+    });
+}
+
+/// Takes a Service from one manager to the other; its class can change only while it is no load balancer.
+fn change_hands(cluster: &Cluster, name: &str, class: Option<&str>) {
+    cluster.change(name, |service| {
+        service.spec.as_mut().unwrap().load_balancer_class = None;
+        *service = service.clone().service_type("ClusterIP");
+    });
+    cluster.change(name, |service| {
+        *service = service.clone().service_type("LoadBalancer");
+        service.spec.as_mut().unwrap().load_balancer_class = class.map(str::to_owned);
+    });
+}
+
+#[test]
+fn who_comes_waits_until_who_goes_has_cleaned_up() {
+    for (from, to, dead) in
+        [(None, Some(CLASS), true), (Some(CLASS), None, true), (None, Some(CLASS), false), (Some(CLASS), None, false)]
+    {
+        alone(async {
+            let cluster = cluster();
+            let empty = exact(&cluster);
+            let web = external("web");
+            cluster.create(&if from.is_some() { classed(web) } else { web });
+            let start = |class: Option<&str>| if class.is_some() { cluster.start_with(&OF_CLASS) } else { cluster.start() };
+            let (mut goes, comes) = (start(from), start(to));
+            cluster.until_ready(5 * MINUTE).await;
+            let held = finalizers(&cluster, "web");
+            if dead {
+                goes.kill();
+                change_hands(&cluster, "web", to);
+                let before = exact(&cluster);
+                cluster.settle().await;
+                assert_same(&before, &exact(&cluster));
+                assert_eq!(finalizers(&cluster, "web"), held);
+                let events = cluster.server.list::<Event>();
+                assert!(events.iter().any(|event| event.reason.as_deref() == Some("WaitingForOtherManager")), "{from:?}");
+                goes = start(from);
+            } else {
+                change_hands(&cluster, "web", to);
+            }
+            let other = |cluster: &Cluster| {
+                cluster.service("web").is_some_and(|web| is_ready(&web)) && finalizers(cluster, "web") != held
+            };
+            cluster.until("the other serves it", 30 * MINUTE, other).await;
+            cluster.settle().await;
+            assert_eq!(finalizers(&cluster, "web").len(), 1);
+            let frontends = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+            assert_eq!(frontends.len(), 1, "{from:?} {dead}");
+            cluster.delete("web");
+            cluster.until_gone(30 * MINUTE).await;
+            cluster.settle().await;
+            assert_same(&empty, &exact(&cluster));
+            stop([goes, comes]).await;
+        });
+    }
+}
