@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use crate::{
     cluster::{Cluster, Life, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact, unordered},
-    services::{annotate, dual_stack, external, internal, local, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -27,20 +27,24 @@ fn classed(service: Service) -> Service {
 }
 
 /// One Service of each kind. Rules of the last lead to the machines, which all Services share.
-fn kinds(prefix: &str, port: i32) -> Vec<Service> {
+fn kinds(prefix: &str) -> Vec<Service> {
     let name = |kind: &str| format!("{prefix}-{kind}");
-    let to_machines =
-        with(external(&name("direct")), "azure-disable-load-balancer-floating-ip", "true").node_port(31000 + port);
-    let services =
-        [external(&name("web")), internal(&name("in")), dual_stack(&name("dual")), local(&name("local")), to_machines];
-    services.map(|service| service.ports(&[("http", port)])).into()
+    let to_machines = with(external(&name("direct")), "azure-disable-load-balancer-floating-ip", "true");
+    [external(&name("web")), internal(&name("in")), dual_stack(&name("dual")), local(&name("local")), to_machines].into()
 }
 
-/// Both kinds of Services, in an order in which both managers get some.
+/// The same as they are created: those of `b` have the class.
+fn kinds_with_class(prefix: &str) -> Vec<Service> {
+    kinds(prefix).into_iter().map(|service| if prefix == "b" { classed(service) } else { service }).collect()
+}
+
+fn delete_all(cluster: &Cluster, prefix: &str) {
+    kinds(prefix).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+}
+
+/// Services of both managers.
 fn create_all(cluster: &Cluster) {
-    kinds("a", 80).iter().chain(&kinds("b", 80).into_iter().map(classed).collect::<Vec<_>>()).for_each(|service| {
-        cluster.create(service);
-    });
+    ["a", "b"].into_iter().flat_map(kinds_with_class).for_each(|service| drop(cluster.create(&service)));
 }
 
 fn start_both(cluster: &Cluster) -> [Life; 2] {
@@ -100,22 +104,19 @@ fn who_goes_leaves_the_other_as_it_is() {
         alone(async {
             let cluster = cluster();
             let empty = exact(&cluster);
-            kinds(stays, 80).into_iter().for_each(|service| {
-                cluster.create(&if stays == "b" { classed(service) } else { service });
-            });
+            kinds_with_class(stays).iter().for_each(|service| drop(cluster.create(service)));
             let lives = start_both(&cluster);
             cluster.until_ready(30 * MINUTE).await;
             cluster.settle().await;
             let (before, served) = (unordered(&cluster), cluster.services());
-            let coming = kinds(goes, 80).into_iter();
-            coming.for_each(|service| drop(cluster.create(&if goes == "b" { classed(service) } else { service })));
+            kinds_with_class(goes).iter().for_each(|service| drop(cluster.create(service)));
             cluster.until_ready(30 * MINUTE).await;
-            kinds(goes, 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+            delete_all(&cluster, goes);
             cluster.until("they are gone", 30 * MINUTE, |cluster| cluster.services().len() == served.len()).await;
             cluster.settle().await;
             assert_same(&before, &unordered(&cluster));
             assert_eq!(cluster.services(), served, "not even written to");
-            kinds(stays, 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+            delete_all(&cluster, stays);
             cluster.until_gone(30 * MINUTE).await;
             cluster.settle().await;
             assert_same(&empty, &exact(&cluster));
@@ -181,7 +182,7 @@ fn nobody_cleans_up_for_the_other() {
         cluster.settle().await;
         second.kill();
         let before = exact(&cluster);
-        kinds("b", 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+        delete_all(&cluster, "b");
         cluster.settle().await;
         assert_same(&before, &exact(&cluster));
         let kept =
@@ -189,7 +190,7 @@ fn nobody_cleans_up_for_the_other() {
         assert_eq!(kept("b-web"), (vec![CLASS_FINALIZER.to_owned()], true));
         let second = cluster.start_with(&OF_CLASS);
         first.kill();
-        kinds("a", 80).iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
+        delete_all(&cluster, "a");
         cluster.until("theirs are gone", 30 * MINUTE, |cluster| cluster.services().len() == 5).await;
         cluster.settle().await;
         assert_eq!(kept("a-web"), (vec![FINALIZER.to_owned()], true));
@@ -255,4 +256,93 @@ fn who_comes_waits_until_who_goes_has_cleaned_up() {
             stop([goes, comes]).await;
         });
     }
+}
+
+/// The public IP that one manager made serves Services of both; who leaves takes away neither it nor what denies the rest.
+#[test]
+fn an_address_that_both_use_stays_until_the_last_one_goes() {
+    for (first, second) in [("a", "b"), ("b", "a")] {
+        alone(async {
+            let cluster = cluster();
+            let empty = exact(&cluster);
+            let of = |service: Service, who: &str| {
+                let guarded = with(service, "azure-deny-all-except-load-balancer-source-ranges", "true");
+                if who == "b" { classed(guarded) } else { guarded }
+            };
+            cluster.create(&of(local(first), first));
+            let lives = start_both(&cluster);
+            cluster.until_ready(5 * MINUTE).await;
+            let address = addresses(&cluster.service(first).unwrap()).remove(0);
+            let guest = pinned(second, &address, 8080).source_ranges(&["203.0.113.0/24", "198.51.100.0/24"]);
+            cluster.create(&of(guest, second));
+            cluster.until_ready(10 * MINUTE).await;
+            cluster.settle().await;
+            cluster.delete(first);
+            cluster.until("it is gone", 10 * MINUTE, |cluster| cluster.service(first).is_none()).await;
+            cluster.settle().await;
+            let alone_there = cluster.service(second).unwrap();
+            assert!(is_ready(&alone_there) && addresses(&alone_there) == [address.clone()], "{alone_there:?}");
+            assert_eq!(denied(&cluster), [address], "the rest of the world is kept out");
+            assert_eq!(rules(&cluster), 1);
+            cluster.delete(second);
+            cluster.until_gone(10 * MINUTE).await;
+            cluster.settle().await;
+            assert_same(&empty, &exact(&cluster));
+            stop(lives).await;
+        });
+    }
+}
+
+/// Addresses that managed rules deny.
+fn denied(cluster: &Cluster) -> Vec<String> {
+    let groups = cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups");
+    let rules = groups.iter().filter_map(|group| group["properties"]["securityRules"].as_array()).flatten();
+    let denying = rules.filter(|rule| rule["properties"]["access"] == "Deny");
+    let lists = denying.flat_map(|rule| {
+        let one = &rule["properties"]["destinationAddressPrefix"];
+        rule["properties"]["destinationAddressPrefixes"].as_array().into_iter().flatten().chain([one])
+    });
+    lists.filter_map(|address| address.as_str().map(str::to_owned)).collect()
+}
+
+fn rules(cluster: &Cluster) -> usize {
+    let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+    balancers.iter().filter_map(|it| it["properties"]["loadBalancingRules"].as_array()).map(Vec::len).sum()
+}
+
+/// Another name makes no former load balancer of the other manager's.
+#[test]
+fn load_balancers_of_two_names_are_left_to_their_managers() {
+    alone(async {
+        let cluster = cluster().configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
+        let empty = exact(&cluster);
+        kinds_with_class("a").iter().for_each(|service| drop(cluster.create(service)));
+        let first = cluster.start();
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        let (before, served) = (unordered(&cluster), cluster.services());
+        let cluster = cluster.configured("loadBalancerName", "second");
+        kinds_with_class("b").iter().for_each(|service| drop(cluster.create(service)));
+        let second = cluster.start_with(&OF_CLASS);
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        let names = |cluster: &Cluster| {
+            let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+            balancers.iter().filter_map(|it| it["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&cluster), ["kubernetes", "kubernetes-internal", "second", "second-internal"]);
+        second.kill();
+        let second = cluster.start_with(&OF_CLASS);
+        cluster.settle().await;
+        delete_all(&cluster, "b");
+        cluster.until("they are gone", 30 * MINUTE, |cluster| cluster.services().len() == served.len()).await;
+        cluster.settle().await;
+        assert_same(&before, &unordered(&cluster));
+        assert_eq!(cluster.services(), served);
+        delete_all(&cluster, "a");
+        cluster.until_gone(30 * MINUTE).await;
+        cluster.settle().await;
+        assert_same(&empty, &exact(&cluster));
+        stop([first, second]).await;
+    });
 }
