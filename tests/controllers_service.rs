@@ -62,7 +62,10 @@ impl World {
     }
 
     fn start_with(&self, concurrent_syncs: usize, resync_period: Duration) -> Life {
-        self.start_under(Leadership::unopposed(), ServiceControllerConfig { concurrent_syncs, resync_period })
+        self.start_under(
+            Leadership::unopposed(),
+            ServiceControllerConfig { concurrent_syncs, resync_period, ..ServiceControllerConfig::default() },
+        )
     }
 
     /// Runs the controller as soon as this replica leads.
@@ -343,7 +346,8 @@ async fn a_server_that_refuses_every_condition_is_not_hammered() {
 async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothing_of_the_past() {
     let world = World::new();
     let (lead, leadership) = Leadership::channel();
-    let config = ServiceControllerConfig { concurrent_syncs: 0, resync_period: Duration::ZERO };
+    let config =
+        ServiceControllerConfig { concurrent_syncs: 0, resync_period: Duration::ZERO, ..ServiceControllerConfig::default() };
     let life = world.start_under(leadership, config);
     let keys = || -> Vec<_> { life.controller.status().unsettled.into_iter().map(|key| key.key).collect() };
     ["gone", "web"].iter().for_each(|name| world.create(name));

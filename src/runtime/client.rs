@@ -254,6 +254,18 @@ where
     ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).build()
 }
 
+/// The same, and requests wait for `qps`, whatever the server says of its own limits.
+pub fn limited_client_over_service<S, B>(service: S, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> Client
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let limit = RateLimitLayer::new(qps, burst, None, "in-process".to_owned(), Arc::clone(metrics));
+    ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).with_layer(&limit).build()
+}
+
 fn parse_master_url(value: &str) -> Result<http::Uri, KubeClientError> {
     let about =
         |reason: &dyn std::fmt::Display| KubeClientError::Master { value: value.to_owned(), reason: reason.to_string() };

@@ -30,7 +30,10 @@ use super::{
     storage::{Storage, Write},
     watch::{Signals, events},
 };
-use crate::runtime::{client, clock::Clock, store::ObjectKey};
+use crate::{
+    metrics::Metrics,
+    runtime::{client, clock::Clock, store::ObjectKey},
+};
 
 /// How a server with priority and fairness answers.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
@@ -133,6 +136,11 @@ impl ApiServer {
     /// The same, and every wait for an answer ends as on the network ([`client::client_over_service`]).
     pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
         client::client_over_service(self.transport(user_agent).map_err(Into::into))
+    }
+
+    /// The same, with a limit on the client's side ([`client::limited_client_over_service`]).
+    pub fn limited_client_as(&self, user_agent: &str, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> kube::Client {
+        client::limited_client_over_service(self.transport(user_agent).map_err(Into::into), qps, burst, metrics)
     }
 
     fn transport(

@@ -2,6 +2,11 @@
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
+mod alerts;
+#[path = "../support/promtool.rs"]
+mod promtool;
+#[path = "../support/scraped.rs"]
+mod scraped;
 mod sweep;
 
 use std::{sync::Arc, time::Duration};
@@ -65,14 +70,16 @@ fn start(server: &ApiServer) -> Replica {
 }
 
 fn start_on(server: &ApiServer, cloud: FakeCloud) -> Replica {
+    start_with(Arc::new(InProcess(server.clone())), cloud, Arc::new(Metrics::new().unwrap()), &[])
+}
+
+fn start_with(clients: Arc<dyn ClientSource>, cloud: FakeCloud, metrics: Arc<Metrics>, more: &[&str]) -> Replica {
     let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-    let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
-        panic!("no help asked for")
-    };
-    let metrics = Arc::new(Metrics::new().unwrap());
+    let flags = flags.iter().chain(more).map(Into::into);
+    let cli::CliCommand::Run(config) = cli::parse(flags, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
     let parts = ManagerDeps {
         config: *config,
-        clients: Arc::new(InProcess(server.clone())),
+        clients,
         provider: Arc::new(cloud),
         metrics: Arc::clone(&metrics),
         clock: clock(),

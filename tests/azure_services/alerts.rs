@@ -1,98 +1,40 @@
 //! Faults of the cloud fire the alerts that are meant for them, and a cloud without faults fires none: the metrics of a manager, read
 //! every minute of simulated time, go through promtool with the alerts that ship.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use cloud_controller_manager::{
-    runtime::yaml,
-    sandbox::azure::{
+use cloud_controller_manager::sandbox::{
+    azure::{
         AzureOptions, Effect, Fault, Omission,
         topology::{Pool, PoolKind, Topology},
     },
+    objects::ServiceExt,
 };
-use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
+use serde_json::json;
 
 use crate::{
     cluster::{Cluster, Life, alone, ten_nodes},
-    promtool::promtool,
+    scraped::{ScrapedSeries, set},
     services::external,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-const RULES: &str = "manifests/chart/files/alerts.yaml";
 /// Alerts about replicas and their port: these lives elect nobody and serve nothing.
 const OF_REPLICAS: [&str; 2] = ["NoLeader", "NotReady"];
 
-/// Values of each series, one a minute; none while it was not there.
-#[derive(Default)]
-struct ScrapedSeries {
-    minutes: usize,
-    values: BTreeMap<String, Vec<Option<f64>>>,
-}
-
-impl ScrapedSeries {
-    /// Reads the metrics every minute for so long.
-    async fn read(&mut self, life: &Life, minutes: usize) {
-        for _ in 0..minutes {
-            tokio::time::sleep(MINUTE).await;
-            life.metrics.observe();
-            let text = life.metrics.render().unwrap();
-            for (series, value) in
-                text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '))
-            {
-                let values = self.values.entry(series.to_owned()).or_default();
-                values.resize(self.minutes, None);
-                values.push(value.parse().ok());
-            }
-            self.minutes += 1;
-        }
-    }
-
-    fn series(&self) -> Vec<Value> {
-        let word = |value: &Option<f64>| value.map_or_else(|| "_".to_owned(), |value| value.to_string());
-        let words = |values: &[Option<f64>]| values.iter().map(word).collect::<Vec<_>>().join(" ");
-        self.values.iter().map(|(name, values)| json!({"series": with_instance(name), "values": words(values)})).collect()
-    }
-
-    /// The alerts that fire at some minute.
-    fn firing(&self) -> BTreeSet<String> {
-        let rules: Value = yaml::parse(&std::fs::read_to_string(RULES).unwrap()).unwrap();
-        let groups = rules["groups"].as_array().unwrap().iter();
-        let alerts: Vec<Value> = groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
-        let asked = (0..self.minutes).flat_map(|minute| {
-            let expect = move |alert: &Value| json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []});
-            alerts.iter().map(expect).collect::<Vec<_>>()
-        });
-        let test = json!({"interval": "1m", "input_series": self.series(), "alert_rule_test": asked.collect::<Vec<_>>()});
-        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join(RULES);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(
-            file.path(),
-            json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": [test]}).to_string(),
-        )
-        .unwrap();
-        let (_, told) = promtool(&["test", "rules", file.path().to_str().unwrap()], Path::new("."), "");
-        assert!(told.contains("SUCCESS") || told.contains("alertname:"), "{told}");
-        let named = told.split("alertname: CloudControllerManager").skip(1).filter_map(|rest| rest.split(',').next());
-        named.map(str::to_owned).filter(|name| !OF_REPLICAS.contains(&name.as_str())).collect()
+/// Reads the metrics every minute for so long.
+async fn read(scraped: &mut ScrapedSeries, life: &Life, minutes: usize) {
+    for _ in 0..minutes {
+        tokio::time::sleep(MINUTE).await;
+        life.metrics.observe();
+        scraped.scrape(&[("a:10258", life.metrics.render().unwrap())]);
     }
 }
 
-/// As Prometheus names whom it has read.
-fn with_instance(series: &str) -> String {
-    match series.split_once('{') {
-        Some((name, labels)) => format!("{name}{{instance=\"a:10258\",{labels}"),
-        None => format!("{series}{{instance=\"a:10258\"}}"),
-    }
-}
-
-fn set(alerts: &[&str]) -> BTreeSet<String> {
-    alerts.iter().map(|alert| (*alert).to_owned()).collect()
+/// The alerts that fire at some minute, but for those that such a life cannot be without.
+fn firing(scraped: &ScrapedSeries) -> BTreeSet<String> {
+    scraped.firing().into_iter().filter(|name| !OF_REPLICAS.contains(&name.as_str())).collect()
 }
 
 fn ready(node: &mut Node, status: &str) {
@@ -106,8 +48,8 @@ async fn served(topology: Topology, services: usize) -> (Cluster, Life, ScrapedS
     (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
     let life = cluster.start();
     cluster.until_ready(10 * MINUTE).await;
-    let mut scraped = ScrapedSeries::default();
-    scraped.read(&life, 5).await;
+    let mut scraped = ScrapedSeries::since(cluster.now());
+    read(&mut scraped, &life, 5).await;
     (cluster, life, scraped)
 }
 
@@ -118,9 +60,9 @@ fn a_cloud_without_faults_fires_none() {
         for index in 0..5 {
             cluster.create(&external(&format!("late-{index}")));
             cluster.delete(&format!("s{index}"));
-            scraped.read(&life, 10).await;
+            read(&mut scraped, &life, 10).await;
         }
-        assert_eq!(scraped.firing(), set(&[]));
+        assert_eq!(firing(&scraped), set(&[]));
         life.stop().await;
     });
 }
@@ -131,8 +73,8 @@ fn a_role_that_is_taken_away_is_told() {
         let (cluster, life, mut scraped) = served(ten_nodes(), 3).await;
         cluster.azure().add_fault(Fault::new(Effect::Forbidden));
         (0..5).for_each(|index| drop(cluster.create(&external(&format!("late-{index}")))));
-        scraped.read(&life, 90).await;
-        let firing = scraped.firing();
+        read(&mut scraped, &life, 90).await;
+        let firing = firing(&scraped);
         for alert in ["ArmForbidden", "ServicesFailing", "ServiceStuck", "InventoryOld"] {
             assert!(firing.contains(alert), "{alert} is not among {firing:?}");
         }
@@ -148,9 +90,9 @@ fn throttling_is_told() {
         cluster.azure().add_fault(Fault::new(refuse).with_probability(0.5).lasting(30 * MINUTE));
         for index in 0..40 {
             cluster.create(&external(&format!("late-{index}")));
-            scraped.read(&life, 1).await;
+            read(&mut scraped, &life, 1).await;
         }
-        let firing = scraped.firing();
+        let firing = firing(&scraped);
         for alert in ["ArmThrottled", "BudgetWait"] {
             assert!(firing.contains(alert), "{alert} is not among {firing:?}");
         }
@@ -172,8 +114,8 @@ fn machines_that_azure_denies_are_told() {
         let (machines, lists) = ("*/virtualMachineScaleSets/pool0/virtualMachines/*", "*/pool0/virtualMachines");
         cluster.azure().add_fault(Fault::refuse(404, "ResourceNotFound").path(machines));
         cluster.azure().add_fault(Fault::new(Effect::PartialList(Omission::EveryOther)).path(lists));
-        scraped.read(&life, 30).await;
-        let (firing, events) = (scraped.firing(), cluster.server.list::<Event>());
+        read(&mut scraped, &life, 30).await;
+        let (firing, events) = (firing(&scraped), cluster.server.list::<Event>());
         let reasons: BTreeSet<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
         assert!(firing.contains("MassDeletionHeld"), "{firing:?} {reasons:?}");
         life.stop().await;
@@ -189,8 +131,8 @@ fn nodes_that_wait_for_their_machine_are_told() {
         for name in &names {
             cluster.server.create::<Node>(&cluster.world.uninitialized_node(name).unwrap());
         }
-        scraped.read(&life, 10).await;
-        assert_eq!(scraped.firing(), set(&[]), "they are initialised");
+        read(&mut scraped, &life, 10).await;
+        assert_eq!(firing(&scraped), set(&[]), "they are initialised");
 
         // Azure does not show their machines for half an hour.
         let names = cluster.world.scale_out(&pool, 3).unwrap();
@@ -198,11 +140,73 @@ fn nodes_that_wait_for_their_machine_are_told() {
         for name in &names {
             cluster.server.create::<Node>(&cluster.world.uninitialized_node(name).unwrap());
         }
-        scraped.read(&life, 45).await;
-        let firing = scraped.firing();
+        read(&mut scraped, &life, 45).await;
+        let firing = firing(&scraped);
         for alert in ["NodesUninitialized", "NodesSlow"] {
             assert!(firing.contains(alert), "{alert} is not among {firing:?}");
         }
+        life.stop().await;
+    });
+}
+
+/// The same cluster with a file of its own, which is followed.
+async fn reloading() -> (Cluster, Life, tempfile::TempDir) {
+    let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+    let folder = tempfile::tempdir().unwrap();
+    let life = cluster.start_following(&folder.path().join("azure.json"));
+    cluster.create(&external("web"));
+    cluster.until_ready(10 * MINUTE).await;
+    (cluster, life, folder)
+}
+
+#[test]
+fn a_changed_file_that_does_not_work_is_told() {
+    alone(async {
+        let (cluster, life, folder) = reloading().await;
+        let mut scraped = ScrapedSeries::since(cluster.now());
+        let write = |location: serde_json::Value| {
+            let mut config = cluster.world.config();
+            config["location"] = location;
+            std::fs::write(folder.path().join("azure.json"), config.to_string()).unwrap();
+        };
+        let right = cluster.world.config()["location"].clone();
+        // Who mends it within minutes hears nothing.
+        write(json!([1]));
+        read(&mut scraped, &life, 5).await;
+        write(right);
+        read(&mut scraped, &life, 10).await;
+        assert_eq!(firing(&scraped), set(&[]));
+        write(json!([1]));
+        read(&mut scraped, &life, 15).await;
+        assert_eq!(firing(&scraped), set(&["ConfigurationRefused"]));
+        life.stop().await;
+    });
+}
+
+/// As many rules as ports.
+fn with_ports(name: &str, count: i32) -> Service {
+    let names: Vec<String> = (0..count).map(|index| format!("p{index}")).collect();
+    let ports: Vec<(&str, i32)> = names.iter().map(String::as_str).zip(8_000..).collect();
+    external(name).ports(&ports)
+}
+
+#[test]
+fn a_load_balancer_with_little_room_is_told() {
+    alone(async {
+        // Of 250 rules that a basic load balancer has.
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default()).configured("loadBalancerSku", "basic");
+        let life = cluster.start();
+        let mut scraped = ScrapedSeries::since(cluster.now());
+        for name in ["one", "two"] {
+            cluster.create(&with_ports(name, 95));
+            cluster.until_ready(10 * MINUTE).await;
+        }
+        read(&mut scraped, &life, 15).await;
+        assert_eq!(firing(&scraped), set(&[]), "three quarters");
+        cluster.create(&with_ports("three", 20));
+        cluster.until_ready(10 * MINUTE).await;
+        read(&mut scraped, &life, 15).await;
+        assert_eq!(firing(&scraped), set(&["LoadBalancerNearlyFull"]));
         life.stop().await;
     });
 }

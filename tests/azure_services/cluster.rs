@@ -1,6 +1,6 @@
 //! A cluster in a simulated Azure, and the lives of the manager in it.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
     app::manager::{self, ManagerDeps},
@@ -96,14 +96,26 @@ impl Cluster {
         self.start_under(flags, Wire::new(self.azure(), &self.server, &self.objections))
     }
 
+    /// Starts a manager that follows its configuration in `file`, which begins with that of all lives.
+    pub(crate) fn start_following(&self, file: &Path) -> Life {
+        std::fs::write(file, self.config.to_string()).unwrap();
+        let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        let provider = provider_of(ProviderConfig { reload: true, ..provider_config(file) }, &wire);
+        self.start_as(flags(&[]), wire, provider)
+    }
+
     fn start_on(&self, wire: Wire) -> Life {
         self.start_under(&[], wire)
     }
 
     fn start_under(&self, more: &[&str], wire: Wire) -> Life {
         let config = flags(more);
-        let classes = config.service.classes.clone();
-        let (provider, metrics) = (Arc::new(self.provider(&wire, classes)), Arc::new(Metrics::new().unwrap()));
+        let provider = self.provider(&wire, config.service.classes.clone());
+        self.start_as(config, wire, provider)
+    }
+
+    fn start_as(&self, config: cli::config::ManagerConfig, wire: Wire, provider: AzureCloud) -> Life {
+        let (provider, metrics) = (Arc::new(provider), Arc::new(Metrics::new().unwrap()));
         let parts = ManagerDeps {
             config,
             clients: Arc::new(wire.clone()),
@@ -122,13 +134,7 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("azure.json");
         std::fs::write(&file, self.config.to_string()).unwrap();
-        let config = ProviderConfig {
-            cloud_config: Some(file),
-            cluster_name: "kubernetes".into(),
-            load_balancer_classes,
-            ..ProviderConfig::default()
-        };
-        AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
+        provider_of(ProviderConfig { load_balancer_classes, ..provider_config(&file) }, wire)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -228,6 +234,14 @@ impl Cluster {
         let last = writes.iter().rev().take(5).cloned();
         waiting.chain(last).collect::<Vec<_>>().join("\n")
     }
+}
+
+fn provider_config(file: &Path) -> ProviderConfig {
+    ProviderConfig { cloud_config: Some(file.to_owned()), cluster_name: "kubernetes".into(), ..ProviderConfig::default() }
+}
+
+fn provider_of(config: ProviderConfig, wire: &Wire) -> AzureCloud {
+    AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
 }
 
 fn flags(more: &[&str]) -> cli::config::ManagerConfig {

@@ -20,6 +20,8 @@ mod cluster;
 mod documents;
 #[path = "../support/promtool.rs"]
 mod promtool;
+#[path = "../support/scraped.rs"]
+mod scraped;
 mod services;
 mod wire;
 
