@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, alone, is_ready},
-    documents::{State, differences, unordered},
+    documents::{State, differences, unordered, without_idle_pools},
     services::{annotate, dual_stack, external, set_port, with},
 };
 
@@ -337,31 +337,6 @@ fn with_shared_frontend_named(state: &State) -> State {
         serde_json::from_str(&text).unwrap()
     };
     state.iter().map(|(id, document)| (id.clone(), rename(document))).collect()
-}
-
-fn without_idle_pools(mut state: State) -> State {
-    let id = |part: &Value| part["id"].as_str().map(str::to_owned);
-    let parts =
-        |list: &'static str| state.values().filter_map(move |document| document["properties"][list].as_array()).flatten();
-    let used: BTreeSet<_> =
-        parts("loadBalancingRules").filter_map(|rule| id(&rule["properties"]["backendAddressPool"])).collect();
-    let idle: BTreeSet<_> = parts("backendAddressPools").filter_map(id).filter(|pool| !used.contains(pool)).collect();
-    state.values_mut().for_each(|document| remove_parts(document, &idle));
-    state
-}
-
-fn remove_parts(value: &mut Value, ids: &BTreeSet<String>) {
-    match value {
-        Value::Array(items) => {
-            items.retain(|item| !item["id"].as_str().is_some_and(|id| ids.contains(id)));
-            items.iter_mut().for_each(|item| remove_parts(item, ids));
-        }
-        Value::Object(fields) => {
-            fields.values_mut().for_each(|field| remove_parts(field, ids));
-            fields.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
-        }
-        _ => {}
-    }
 }
 
 /// New parts are appended, so that their order tells the history.

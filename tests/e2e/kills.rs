@@ -17,7 +17,7 @@ use tokio::time::{Instant, interval, timeout};
 use crate::{
     azure::Azure,
     control_plane::ControlPlane,
-    documents::{State, differences, unordered},
+    documents::{State, differences, unordered, without_idle_pools},
     objects::{Objects, condition_reason},
     services,
     support::{Manager, eventually},
@@ -205,7 +205,7 @@ impl Stage {
         let mut state: State = serde_json::from_str(&text).expect("JSON");
         state.iter_mut().filter(|(id, _)| id.contains(COMPUTE)).for_each(|(_, document)| forget_last_operation(document));
         state.values_mut().for_each(sort);
-        state
+        without_idle_pools(state)
     }
 
     /// Whether every Service is served or gone.

@@ -4,7 +4,7 @@
 //! name in it. In a state without order public addresses are called after their public IP, since which one a document gets depends
 //! on who asked first; so does the priority of a security rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -76,6 +76,32 @@ fn rename(value: &mut Value, names: &BTreeMap<String, String>) {
             }
         }
         Value::Object(fields) => fields.values_mut().for_each(|field| rename(field, names)),
+        _ => {}
+    }
+}
+
+/// The cloud without pools that no rule uses any more: they stay until their load balancer goes, as with Go.
+pub(crate) fn without_idle_pools(mut state: State) -> State {
+    let id = |part: &Value| part["id"].as_str().map(str::to_owned);
+    let parts =
+        |list: &'static str| state.values().filter_map(move |document| document["properties"][list].as_array()).flatten();
+    let rules = parts("loadBalancingRules").chain(parts("outboundRules"));
+    let used: BTreeSet<_> = rules.filter_map(|rule| id(&rule["properties"]["backendAddressPool"])).collect();
+    let idle: BTreeSet<_> = parts("backendAddressPools").filter_map(id).filter(|pool| !used.contains(pool)).collect();
+    state.values_mut().for_each(|document| remove_parts(document, &idle));
+    state
+}
+
+fn remove_parts(value: &mut Value, ids: &BTreeSet<String>) {
+    match value {
+        Value::Array(items) => {
+            items.retain(|item| !item["id"].as_str().is_some_and(|id| ids.contains(id)));
+            items.iter_mut().for_each(|item| remove_parts(item, ids));
+        }
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| remove_parts(field, ids));
+            fields.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
+        }
         _ => {}
     }
 }
