@@ -10,6 +10,7 @@ mod context;
 mod draft;
 mod entry_choice;
 pub mod expected;
+mod former_groups;
 mod former_names;
 mod frontend_assignment;
 mod frontends;

@@ -8,7 +8,7 @@
 //! load balancer, and with it the machines; who would move or be new is refused.
 //! Upstream moves one Service after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use super::{
     handover, own_pools, pools,
     private_link_tags::is_clusters,
     probes, rules,
-    targets::TargetLoadBalancers,
+    targets::{Relocation, TargetLoadBalancers},
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
@@ -51,13 +51,10 @@ pub(super) fn migrate(
         };
         return targets.iter().filter_map(goes_there).collect();
     }
-    let mut moving: BTreeMap<(DraftIdx, DraftIdx), BTreeSet<String>> = BTreeMap::new();
-    for ((from, name), to) in &targets.relocations {
-        moving.entry((*from, *to)).or_default().insert(name.clone());
-    }
-    for ((from, to), names) in moving {
+    for Relocation { from, to, frontends } in &targets.relocations {
         if let Ok([from, to]) = drafts.get_disjoint_mut([from.0, to.0]) {
-            move_parts(context, (from, to), &names, known, requests);
+            let parties = MoveParties { known, requests, targets };
+            move_parts(context, (from, to), frontends, &parties);
         }
     }
     Vec::new()
@@ -126,16 +123,30 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
     frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))
 }
 
+/// Who there is, and who asks for what.
+struct MoveParties<'r, 'a> {
+    known: &'r KnownServices<'a>,
+    requests: &'r NameOwners,
+    targets: &'r TargetLoadBalancers,
+}
+
+impl MoveParties<'_, '_> {
+    /// Whether the rule goes anyway, with its Service.
+    fn goes(&self, rule: &LoadBalancingRule) -> bool {
+        let request = rule.name.as_deref().and_then(|name| self.requests.of_rule(name));
+        request.is_some_and(|request| self.targets.of(request).is_none())
+    }
+}
+
+/// Moves front ends, all of them or, when one is held where it is, none: a Service may have parts on several.
 fn move_parts(
     context: &PlanContext<'_>,
     (from, to): (&mut LoadBalancerDraft<'_>, &mut LoadBalancerDraft<'_>),
-    names: &BTreeSet<String>,
-    known: &KnownServices<'_>,
-    requests: &NameOwners,
+    moving: &BTreeSet<String>,
+    parties: &MoveParties<'_, '_>,
 ) {
-    let mut moving = movable(from, to, names, known);
-    moving.retain(|name| !is_held_by_link(context, from, name, requests));
-    if moving.is_empty() {
+    let is_held = |name: &String| is_held_by_link(context, from, name, parties.requests);
+    if !are_movable(from, to, moving, parties.known) || moving.iter().any(is_held) {
         return;
     }
     let (ids, goal) = ((from.id.clone(), to.id.clone()), to.id.name().to_owned());
@@ -147,7 +158,8 @@ fn move_parts(
         let id = rules::reference_key(frontend);
         moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
     };
-    let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    let mut rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    rules.retain(|rule| !parties.goes(rule));
     take_unused_pools(context, from, &rules);
     let properties = from.properties_mut();
     let needed = probes::probe_references(&rules);
@@ -156,7 +168,7 @@ fn move_parts(
     let probes: Vec<Probe> =
         properties.probes.iter().flatten().filter(|probe| needed.contains(&name(probe))).cloned().collect();
     take(&mut properties.probes, |probe: &Probe| needed.contains(&name(probe)) && !still.contains(&name(probe)));
-    for frontend in &moving {
+    for frontend in moving {
         from.reasons.push(format!("front end {frontend} moves to load balancer {goal}"));
         to.reasons.push(format!("front end {frontend} comes from load balancer {}", from.id.name()));
     }
@@ -195,24 +207,21 @@ fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
     Some(balancer.child("frontendIPConfigurations", name?).as_str().to_owned())
 }
 
-/// Those of the front ends called `names` that are Services' alone, and that the goal has not.
-fn movable(
+/// Whether the front ends called `names` are Services' alone, and the goal has none of them.
+fn are_movable(
     from: &LoadBalancerDraft<'_>,
     to: &LoadBalancerDraft<'_>,
     names: &BTreeSet<String>,
     known: &KnownServices<'_>,
-) -> BTreeSet<String> {
+) -> bool {
     let uses = frontend_uses(&from.after);
     let is_held = |id: &str| {
         let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, id)).map(|(_, user)| user);
-        users.any(|user| !user.is_rule() || known.of_rule(&user.name).is_none())
+        users.any(|user| !user.is_rule() || known.owners.of_rule(&user.name).is_none())
     };
     let is_there = |name: &str| to.frontends().iter().any(|part| part.name_is(name));
-    let is_free = |part: &&FrontendIpConfiguration| {
-        let name = part.name.as_deref().unwrap_or_default();
-        names.contains(name) && !is_there(name) && !is_held(&from.frontend_id(part))
-    };
-    from.frontends().iter().filter(is_free).filter_map(|part| part.name.clone()).collect()
+    let mut parts = from.frontends().iter().filter(|part| part.name.as_ref().is_some_and(|name| names.contains(name)));
+    parts.all(|part| !is_there(part.name.as_deref().unwrap_or_default()) && !is_held(&from.frontend_id(part)))
 }
 
 /// Whether a private link service keeps the front end where it is: one that another made, or whose Services do not ask, so that nobody

@@ -16,6 +16,7 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{FrontendUse, LoadBalancerDraft, frontend_uses},
     entry_choice::{EntryCandidate, RuleLoad},
+    former_groups::{self, AskingServices, FormerGroup},
     frontends::{self, FrontendAddress},
     placement,
     types::{DraftIdx, RequestIdx, RuleCounts},
@@ -35,8 +36,16 @@ pub(super) struct TargetLoadBalancers {
     by_request: Vec<Option<DraftIdx>>,
     /// Asks that cannot be placed.
     pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
-    /// Where front ends go whose load balancer no entry names any more, by draft and the front end's name.
-    pub(super) relocations: BTreeMap<(DraftIdx, String), DraftIdx>,
+    /// Front ends whose load balancer no entry names any more.
+    pub(super) relocations: Vec<Relocation>,
+}
+
+/// Front ends that go to another load balancer, all of them or none.
+pub(super) struct Relocation {
+    pub(super) from: DraftIdx,
+    pub(super) to: DraftIdx,
+    /// Their names.
+    pub(super) frontends: BTreeSet<String>,
 }
 
 impl TargetLoadBalancers {
@@ -60,16 +69,19 @@ pub(super) fn choose_targets<'a>(
     known: &KnownServices<'_>,
 ) -> TargetLoadBalancers {
     let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], ..TargetLoadBalancers::default() };
-    let mut chooser = TargetChooser::new(context, drafts, known);
-    for (place, request) in requests.iter().enumerate() {
-        let Some(spec) = ensured_spec(request) else { continue };
-        let presence = ServicePresence::of(drafts, spec, |name| owners.of_rule(name) == Some(RequestIdx(place)));
-        match chooser.place(spec, &presence) {
+    let presence = |place: usize, spec: &ServiceSpec| {
+        ServicePresence::of(drafts, spec, |name| owners.of_rule(name) == Some(RequestIdx(place)))
+    };
+    let ensured = || requests.iter().enumerate().filter_map(|(place, request)| Some((place, ensured_spec(request)?)));
+    let presences = ensured().map(|(place, spec)| (spec.identity.clone(), presence(place, spec))).collect();
+    let mut chooser = TargetChooser::new(context, drafts, known, (AskingServices::new(requests), presences));
+    for (place, spec) in ensured() {
+        match chooser.place(spec) {
             Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),
             Ok(external) => {
                 let target = find_or_add(context, drafts, &external, spec.internal);
                 targets.by_request[place] = Some(target);
-                if let Some(reason) = chooser.move_reason(spec, &presence, &external) {
+                if let Some(reason) = chooser.move_reason(spec, &external) {
                     drafts[target.0].reasons.push(reason);
                 }
             }
@@ -100,26 +112,23 @@ fn relocations<'a>(
     requests: &[&ServiceRequest],
     drafts: &mut Vec<LoadBalancerDraft<'a>>,
     chooser: &mut TargetChooser<'a, '_>,
-) -> BTreeMap<(DraftIdx, String), DraftIdx> {
+) -> Vec<Relocation> {
     let asked: BTreeSet<bool> =
         requests.iter().filter_map(|request| ensured_spec(request)).map(|spec| spec.internal).collect();
-    let former = |draft: &LoadBalancerDraft<'_>| asked.contains(&draft.internal) && chooser.is_former(draft);
-    let leaving =
-        requests.iter().filter(|request| ensured_spec(request).is_none()).map(|request| request.identity()).collect();
-    let places: Vec<usize> = (0..drafts.len()).filter(|place| former(&drafts[*place])).collect();
-    let mut found = BTreeMap::new();
-    for place in places {
-        for (name, owner) in chooser.tenants(&drafts[place], &leaving) {
-            let Ok(external) = chooser.place(owner, &ServicePresence::default()) else { continue };
-            let target = find_or_add(context, drafts, &external, drafts[place].internal);
-            found.insert((DraftIdx(place), name), target);
-        }
+    let mut found = Vec::new();
+    for (from, group) in std::mem::take(&mut chooser.groups) {
+        let internal = drafts[from.0].internal;
+        let Some(leader) = group.leader.filter(|_| asked.contains(&internal)) else { continue };
+        let Ok(external) = chooser.place(leader) else { continue };
+        group.followers.iter().for_each(|spec| chooser.follow(spec, &external));
+        let to = find_or_add(context, drafts, &external, internal);
+        found.push(Relocation { from, to, frontends: group.frontends });
     }
     found
 }
 
 /// External names of the load balancers that have parts of a Service.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct ServicePresence {
     /// Of its kind, those with a front end first.
     same_kind: Vec<String>,
@@ -149,8 +158,10 @@ impl ServicePresence {
 struct AddressSeat<'k> {
     /// External name of the load balancer.
     external: String,
-    /// Whose front end it is: it decides where the address goes when the load balancer has no entry.
+    /// Whose front end it is.
     owner: Option<&'k ServiceSpec>,
+    /// Who decides where the address goes when the load balancer has no entry.
+    leader: Option<&'k ServiceSpec>,
     /// Whether something that is not the owner's refers to the front end, so that it has to stay.
     is_shared: bool,
 }
@@ -166,10 +177,22 @@ struct TargetChooser<'a, 'k> {
     order: Vec<String>,
     seats: BTreeMap<SeatKey, AddressSeat<'k>>,
     placed: BTreeMap<(ServiceIdentity, bool), String>,
+    asking: AskingServices<'k>,
+    /// Where those who ask are.
+    presences: BTreeMap<ServiceIdentity, ServicePresence>,
+    /// What leaves load balancers that no entry names.
+    groups: Vec<(DraftIdx, FormerGroup<'k>)>,
+    /// Whose place is being looked for: they may name addresses of each other.
+    pending: BTreeSet<ServiceIdentity>,
 }
 
 impl<'a, 'k> TargetChooser<'a, 'k> {
-    fn new(context: &'k PlanContext<'a>, drafts: &[LoadBalancerDraft<'_>], known: &'k KnownServices<'k>) -> Self {
+    fn new(
+        context: &'k PlanContext<'a>,
+        drafts: &[LoadBalancerDraft<'_>],
+        known: &'k KnownServices<'k>,
+        (asking, presences): (AskingServices<'k>, BTreeMap<ServiceIdentity, ServicePresence>),
+    ) -> Self {
         let load =
             drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect();
         let mut chooser = Self {
@@ -180,9 +203,20 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
             order: drafts.iter().map(|draft| draft.external_name.clone()).collect(),
             seats: BTreeMap::new(),
             placed: BTreeMap::new(),
+            asking,
+            presences,
+            groups: Vec::new(),
+            pending: BTreeSet::new(),
         };
-        if context.settings.has_entries() {
-            drafts.iter().for_each(|draft| chooser.note_seats(draft));
+        for (place, draft) in drafts.iter().enumerate() {
+            let groups = match chooser.is_former(draft) {
+                true => former_groups::groups(context, draft, known, &chooser.asking),
+                false => Vec::new(),
+            };
+            if context.settings.has_entries() {
+                chooser.note_seats(draft, &groups);
+            }
+            chooser.groups.extend(groups.into_iter().map(|group| (DraftIdx(place), group)));
         }
         chooser
     }
@@ -192,19 +226,21 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         self.context.is_standard() && !self.context.settings.has_entry(&draft.external_name)
     }
 
-    fn note_seats(&mut self, draft: &LoadBalancerDraft<'_>) {
+    fn note_seats(&mut self, draft: &LoadBalancerDraft<'_>, groups: &[FormerGroup<'k>]) {
         let uses = frontend_uses(&draft.after);
         for frontend in draft.frontends() {
             let Some(address) = frontends::frontend_address(frontend) else { continue };
             let id = draft.frontend_id(frontend);
-            let owner = self.tenant(frontend, &id, &uses, &|_| true);
+            let owner = self.tenant(frontend, &id, &uses);
+            let has = |group: &&FormerGroup<'_>| frontend.name.as_ref().is_some_and(|name| group.frontends.contains(name));
+            let leader = groups.iter().find(has).and_then(|group| group.leader);
             let mut users = uses.iter().filter(|(used, _)| spelling::same_id(used, &id)).map(|(_, user)| user);
             let is_others = |user: &FrontendUse| {
                 let of_rule = self.known.of_rule(&user.name).map(|spec| &spec.identity);
                 !user.is_rule() || of_rule.is_none() || of_rule != owner.map(|spec| &spec.identity)
             };
             let is_shared = users.any(is_others);
-            let seat = AddressSeat { external: draft.external_name.clone(), owner, is_shared };
+            let seat = AddressSeat { external: draft.external_name.clone(), owner, leader, is_shared };
             self.seats.insert((address, draft.internal), seat);
         }
     }
@@ -215,45 +251,44 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         frontend: &FrontendIpConfiguration,
         id: &str,
         uses: &[(String, FrontendUse)],
-        counts: &dyn Fn(&ServiceSpec) -> bool,
     ) -> Option<&'k ServiceSpec> {
-        let users = uses.iter().filter(|(used, user)| user.is_rule() && spelling::same_id(used, id));
-        let guest = || users.filter_map(|(_, user)| self.known.of_rule(&user.name)).find(|spec| counts(spec));
+        let mut users = uses.iter().filter(|(used, user)| user.is_rule() && spelling::same_id(used, id));
         let owner = self.known.owners.of_frontend(frontend.name.as_deref()?).flatten();
-        owner.filter(|spec| counts(spec)).or_else(guest)
-    }
-
-    /// Front ends with whose they are, by name. `leaving`: Services whose front ends go.
-    fn tenants(
-        &self,
-        draft: &LoadBalancerDraft<'_>,
-        leaving: &BTreeSet<&ServiceIdentity>,
-    ) -> Vec<(String, &'k ServiceSpec)> {
-        let uses = frontend_uses(&draft.after);
-        let counts = |spec: &ServiceSpec| spec.internal == draft.internal && !leaving.contains(&spec.identity);
-        let of = |part: &FrontendIpConfiguration| {
-            Some((part.name.clone()?, self.tenant(part, &draft.frontend_id(part), &uses, &counts)?))
-        };
-        draft.frontends().iter().filter_map(of).collect()
+        owner.or_else(|| users.find_map(|(_, user)| self.known.of_rule(&user.name)))
     }
 
     /// The external name of the load balancer on which the Service belongs.
-    fn place(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {
+    fn place(&mut self, spec: &ServiceSpec) -> Result<String, ServiceRefusal> {
         let key = (spec.identity.clone(), spec.internal);
         if let Some(placed) = self.placed.get(&key) {
             return Ok(placed.clone());
         }
+        let presence = self.presences.get(&spec.identity).cloned().unwrap_or_default();
         let current = presence.same_kind.first().map(String::as_str);
-        let external = match self.context.is_standard() {
-            false => placement::basic_name(self.context, spec, current, &self.load)?,
-            true => self.entry_name(spec, presence)?,
+        self.pending.insert(spec.identity.clone());
+        let found = match self.context.is_standard() {
+            false => placement::basic_name(self.context, spec, current, &self.load),
+            true => self.entry_name(spec, &presence),
         };
+        self.pending.remove(&spec.identity);
+        let external = found?;
         if !current.is_some_and(|current| spelling::same_name(current, &external)) {
-            *self.load.entry((external.to_lowercase(), spec.internal)).or_default() += spec.rule_count();
+            self.add_load(spec, &external);
         }
         self.take_seats(spec, &external);
         self.placed.insert(key, external.clone());
         Ok(external)
+    }
+
+    /// A Service that does not ask comes along with others.
+    fn follow(&mut self, spec: &ServiceSpec, external: &str) {
+        if self.placed.insert((spec.identity.clone(), spec.internal), external.to_owned()).is_none() {
+            self.add_load(spec, external);
+        }
+    }
+
+    fn add_load(&mut self, spec: &ServiceSpec, external: &str) {
+        *self.load.entry((external.to_lowercase(), spec.internal)).or_default() += spec.rule_count();
     }
 
     fn candidate<'s>(&'s self, spec: &'s ServiceSpec, present_on: &'s [&'s str]) -> EntryCandidate<'s> {
@@ -261,7 +296,8 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn entry_name(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {
-        let fixed = self.fixed_place(spec)?;
+        // Who does not ask keeps the addresses that it has, whatever others it names.
+        let fixed = if self.asking.ensures(spec) { self.fixed_place(spec)? } else { None };
         let present = presence.all();
         let entries = self.entries.clone();
         // The address is there, and so may be the Service.
@@ -286,10 +322,10 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
             if seat.owner.is_some_and(|owner| owner.identity == spec.identity) && !seat.is_shared {
                 continue;
             }
-            let place = match (self.context.settings.has_entry(&seat.external), seat.owner) {
+            let place = match (self.context.settings.has_entry(&seat.external), seat.leader) {
                 (true, _) | (false, None) => seat.external,
-                (false, Some(owner)) if owner.identity == spec.identity => continue,
-                (false, Some(owner)) => self.place(owner, &ServicePresence::default())?,
+                (false, Some(leader)) if self.pending.contains(&leader.identity) => continue,
+                (false, Some(leader)) => self.place(leader)?,
             };
             if found.as_ref().is_some_and(|other| !spelling::same_name(other, &place)) {
                 return Err(two_places(&place, &found.unwrap_or_default()));
@@ -311,7 +347,8 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
                 |seat: &AddressSeat<'_>| !seat.is_shared && seat.owner.is_none_or(|owner| owner.identity == spec.identity);
             let key = (address, spec.internal);
             if self.seats.get(&key).is_none_or(is_free) {
-                self.seats.insert(key, AddressSeat { external: external.to_owned(), owner, is_shared: false });
+                self.seats
+                    .insert(key, AddressSeat { external: external.to_owned(), owner, leader: owner, is_shared: false });
             }
         }
     }
@@ -335,7 +372,8 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     /// Why the Service leaves the load balancer where it is.
-    fn move_reason(&self, spec: &ServiceSpec, presence: &ServicePresence, external: &str) -> Option<String> {
+    fn move_reason(&self, spec: &ServiceSpec, external: &str) -> Option<String> {
+        let presence = self.presences.get(&spec.identity)?;
         let from = presence.same_kind.first().filter(|_| self.context.settings.has_entries())?;
         let moves = !presence.same_kind.iter().any(|name| spelling::same_name(name, external));
         let why = || self.obstacle(spec, &presence.all(), from);

@@ -1,0 +1,141 @@
+//! Which front ends of a load balancer that no entry names any more have to leave it together, and who decides where they go. Pure.
+//!
+//! In: such a load balancer, every Service, and who asks. Out: [`FormerGroup`]s. Front ends belong together when a Service that does not ask has
+//! parts on both: it has nobody to follow one of them. Who asks is planned anyway, and connects nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    ServiceRequest,
+    context::{KnownServices, PlanContext, ensured_spec},
+    draft::{LoadBalancerDraft, frontend_uses},
+    frontends,
+};
+use crate::providers::azure::{
+    arm::network::FrontendIpConfiguration,
+    planner::load_balancer::spec::{ServiceIdentity, ServiceSpec},
+};
+
+/// Who asks for something.
+#[derive(Default)]
+pub(super) struct AskingServices<'r> {
+    ensured: BTreeSet<&'r ServiceIdentity>,
+    leaving: BTreeSet<&'r ServiceIdentity>,
+}
+
+impl<'r> AskingServices<'r> {
+    pub(super) fn new(requests: &[&'r ServiceRequest]) -> Self {
+        let (ensured, leaving): (Vec<_>, Vec<_>) =
+            requests.iter().copied().partition(|request| ensured_spec(request).is_some());
+        let identities = |requests: Vec<&'r ServiceRequest>| requests.into_iter().map(ServiceRequest::identity).collect();
+        Self { ensured: identities(ensured), leaving: identities(leaving) }
+    }
+
+    /// Whether the Service asks for a load balancer.
+    pub(super) fn ensures(&self, spec: &ServiceSpec) -> bool {
+        self.ensured.contains(&spec.identity)
+    }
+}
+
+/// Front ends that leave together.
+pub(super) struct FormerGroup<'k> {
+    /// Names of the front ends.
+    pub(super) frontends: BTreeSet<String>,
+    /// Who decides where they go; `None`: nobody who does is there.
+    pub(super) leader: Option<&'k ServiceSpec>,
+    /// The others who come along.
+    pub(super) followers: Vec<&'k ServiceSpec>,
+}
+
+/// How much a Service has to say, the least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Say {
+    AskingOwner,
+    Owner,
+    Guest,
+    /// One that asks for another address, and so will be gone.
+    LeavingGuest,
+}
+
+/// A Service with parts at a front end.
+struct Tenant<'k> {
+    spec: &'k ServiceSpec,
+    say: Say,
+    /// Whether its other front ends come along.
+    connects: bool,
+}
+
+/// The groups of a load balancer, in the order of its front ends.
+pub(super) fn groups<'k>(
+    context: &PlanContext<'_>,
+    draft: &LoadBalancerDraft<'_>,
+    known: &KnownServices<'k>,
+    asking: &AskingServices<'_>,
+) -> Vec<FormerGroup<'k>> {
+    let mut rules: BTreeMap<String, Vec<&'k ServiceSpec>> = BTreeMap::new();
+    for (id, user) in frontend_uses(&draft.after).into_iter().filter(|(_, user)| user.is_rule()) {
+        rules.entry(id).or_default().extend(known.of_rule(&user.name));
+    }
+    let reader = TenantReader { context, known, asking };
+    let mut found: Vec<(BTreeSet<String>, Vec<Tenant<'k>>)> = Vec::new();
+    for part in draft.frontends() {
+        let Some(name) = part.name.clone() else { continue };
+        let guests = rules.remove(&draft.frontend_id(part).to_ascii_lowercase()).unwrap_or_default();
+        add(&mut found, name, reader.tenants(part, guests));
+    }
+    found.into_iter().map(|(frontends, tenants)| group(draft, frontends, tenants)).collect()
+}
+
+/// Adds a front end to the groups that it belongs to, which become one.
+fn add<'k>(found: &mut Vec<(BTreeSet<String>, Vec<Tenant<'k>>)>, name: String, tenants: Vec<Tenant<'k>>) {
+    let links: BTreeSet<&ServiceIdentity> =
+        tenants.iter().filter(|tenant| tenant.connects).map(|tenant| &tenant.spec.identity).collect();
+    let is_linked = |(_, others): &mut (BTreeSet<String>, Vec<Tenant<'k>>)| {
+        others.iter().any(|tenant| tenant.connects && links.contains(&tenant.spec.identity))
+    };
+    let mut joined = (BTreeSet::new(), Vec::new());
+    let place = found.iter_mut().position(is_linked).unwrap_or(found.len());
+    for (names, others) in found.extract_if(.., is_linked) {
+        joined.0.extend(names);
+        joined.1.extend(others);
+    }
+    joined.0.insert(name);
+    joined.1.extend(tenants);
+    found.insert(place.min(found.len()), joined);
+}
+
+struct TenantReader<'r, 'a, 'k> {
+    context: &'r PlanContext<'a>,
+    known: &'r KnownServices<'k>,
+    asking: &'r AskingServices<'r>,
+}
+
+impl<'k> TenantReader<'_, '_, 'k> {
+    fn tenants(&self, part: &FrontendIpConfiguration, guests: Vec<&'k ServiceSpec>) -> Vec<Tenant<'k>> {
+        let owner = part.name.as_deref().and_then(|name| self.known.owners.of_frontend(name)).flatten();
+        let is_owner = |spec: &ServiceSpec| owner.is_some_and(|owner| owner.identity == spec.identity);
+        let owned = owner.map(|spec| (spec, if self.asking.ensures(spec) { Say::AskingOwner } else { Say::Owner }));
+        let guests = guests.into_iter().filter(|spec| !is_owner(spec)).map(|spec| (spec, self.say_of_guest(spec, part)));
+        let stays = owned.into_iter().chain(guests).filter(|(spec, _)| !self.asking.leaving.contains(&spec.identity));
+        stays.map(|(spec, say)| Tenant { spec, say, connects: !self.asking.ensures(spec) }).collect()
+    }
+
+    fn say_of_guest(&self, spec: &ServiceSpec, part: &FrontendIpConfiguration) -> Say {
+        let address = frontends::frontend_address(part);
+        let mut wanted = spec.families.iter().map(|family| frontends::wanted_address(self.context, spec, *family));
+        let stays = !self.asking.ensures(spec) || wanted.any(|wanted| wanted.is_some() && wanted == address);
+        if stays { Say::Guest } else { Say::LeavingGuest }
+    }
+}
+
+/// Who was internal and is to be external decides nothing, and comes along.
+fn group<'k>(draft: &LoadBalancerDraft<'_>, frontends: BTreeSet<String>, tenants: Vec<Tenant<'k>>) -> FormerGroup<'k> {
+    let counts = || tenants.iter().filter(|tenant| tenant.spec.internal == draft.internal);
+    let leader = counts().min_by_key(|tenant| tenant.say).map(|tenant| tenant.spec);
+    let is_leader = |spec: &ServiceSpec| leader.is_some_and(|leader| leader.identity == spec.identity);
+    let followers: BTreeMap<&ServiceIdentity, &'k ServiceSpec> = counts()
+        .filter(|tenant| tenant.connects && !is_leader(tenant.spec))
+        .map(|tenant| (&tenant.spec.identity, tenant.spec))
+        .collect();
+    FormerGroup { frontends, leader, followers: followers.into_values().collect() }
+}
