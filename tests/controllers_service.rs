@@ -30,6 +30,8 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
+#[path = "controllers_service/classes.rs"]
+mod classes;
 #[path = "controllers_service/convergence.rs"]
 mod convergence;
 
@@ -64,7 +66,7 @@ impl World {
     fn start_with(&self, concurrent_syncs: usize, resync_period: Duration) -> Life {
         self.start_under(
             Leadership::unopposed(),
-            ServiceControllerConfig { concurrent_syncs, resync_period, ..ServiceControllerConfig::default() },
+            ServiceControllerConfig { concurrent_syncs, resync_period, ..Default::default() },
         )
     }
 
@@ -346,8 +348,7 @@ async fn a_server_that_refuses_every_condition_is_not_hammered() {
 async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothing_of_the_past() {
     let world = World::new();
     let (lead, leadership) = Leadership::channel();
-    let config =
-        ServiceControllerConfig { concurrent_syncs: 0, resync_period: Duration::ZERO, ..ServiceControllerConfig::default() };
+    let config = ServiceControllerConfig::default();
     let life = world.start_under(leadership, config);
     let keys = || -> Vec<_> { life.controller.status().unsettled.into_iter().map(|key| key.key).collect() };
     ["gone", "web"].iter().for_each(|name| world.create(name));

@@ -580,3 +580,25 @@ fn webhooks_are_served_when_the_gate_is_on_and_one_is_named() {
         assert!(complaints.iter().any(|complaint| complaint.contains(told)), "{line}: {complaints:?}");
     }
 }
+
+#[test]
+fn a_class_is_checked_and_reaches_controller_and_provider() {
+    let class = |line: &str| {
+        let config = config(line);
+        assert_eq!(config.service.classes, config.cloud.config.load_balancer_classes);
+        config.service.classes
+    };
+    use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
+    let of = |class, without| LoadBalancerClasses::new(class, without).unwrap();
+    assert_eq!(class(""), LoadBalancerClasses::default());
+    assert_eq!(class("--load-balancer-class=example.com/azure"), of(Some("example.com/azure"), true));
+    let alone = "--load-balancer-class=azure --serve-services-without-class=false";
+    assert_eq!(class(alone), of(Some("azure"), false));
+    for (line, told) in [
+        ("--load-balancer-class=a/b/c", "invalid value \"a/b/c\" for --load-balancer-class: want a name"),
+        ("--serve-services-without-class=false", "--serve-services-without-class: no Service would get a load balancer"),
+    ] {
+        let complaints = complaints(line);
+        assert!(complaints.len() == 1 && complaints[0].contains(told), "{line}: {complaints:?}");
+    }
+}

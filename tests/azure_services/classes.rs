@@ -346,3 +346,24 @@ fn load_balancers_of_two_names_are_left_to_their_managers() {
         stop([first, second]).await;
     });
 }
+
+#[test]
+fn a_plan_has_only_what_its_manager_would_write() {
+    alone(async {
+        let cluster = cluster();
+        create_all(&cluster);
+        for (flags, own) in [(&[][..], "a-"), (&OF_CLASS[..], "b-")] {
+            let plan = cluster.plan(flags).await;
+            let services: Vec<_> = plan.writes().filter(|write| write.target.contains("/services/")).collect();
+            assert!(!services.is_empty());
+            let is_own = |target: &str| target.contains(&format!("/services/{own}"));
+            assert!(services.iter().all(|write| is_own(&write.target)), "{services:?}");
+        }
+        let lives = start_both(&cluster);
+        cluster.until_ready(30 * MINUTE).await;
+        stop(lives).await;
+        for flags in [&[][..], &OF_CLASS[..]] {
+            assert!(!cluster.plan(flags).await.has_changes(), "{flags:?}");
+        }
+    });
+}

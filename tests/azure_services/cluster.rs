@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps},
-    cli,
+    app::{
+        manager::{self, ManagerDeps},
+        plan_command::cluster_plan,
+        preview::ClusterPlan,
+    },
+    cli::{self, config::ManagerConfig},
     cloud_provider::{CloudProvider, load_balancer_class::LoadBalancerClasses, registry::ProviderConfig},
     controllers::service::conditions,
     metrics::Metrics,
@@ -108,26 +112,40 @@ impl Cluster {
         self.start_under(&[], wire)
     }
 
+    /// What a manager with more flags would write.
+    pub(crate) async fn plan(&self, flags: &[&str]) -> ClusterPlan {
+        let flags: Vec<_> = flags.iter().chain(&["--dry-run"]).copied().collect();
+        let (config, wire) = (self::flags(&flags), Wire::new(self.azure(), &self.server, &self.objections));
+        let provider = self.provider(&wire, config.service.classes.clone());
+        let parts = self.parts(config, &wire, Arc::new(provider));
+        Box::pin(cluster_plan(parts, None)).await.unwrap().unwrap()
+    }
+
     fn start_under(&self, more: &[&str], wire: Wire) -> Life {
         let config = flags(more);
         let provider = self.provider(&wire, config.service.classes.clone());
         self.start_as(config, wire, provider)
     }
 
-    fn start_as(&self, config: cli::config::ManagerConfig, wire: Wire, provider: AzureCloud) -> Life {
-        let (provider, metrics) = (Arc::new(provider), Arc::new(Metrics::new().unwrap()));
-        let parts = ManagerDeps {
-            config,
-            clients: Arc::new(wire.clone()),
-            provider: Arc::clone(&provider) as _,
-            metrics: Arc::clone(&metrics),
-            clock: self.clock,
-            set_verbosity: Arc::new(|_| ()),
-        };
+    fn start_as(&self, config: ManagerConfig, wire: Wire, provider: AzureCloud) -> Life {
+        let provider = Arc::new(provider);
+        let parts = self.parts(config, &wire, Arc::clone(&provider));
+        let metrics = Arc::clone(&parts.metrics);
         let stop = Shutdown::new();
         let stopping = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &stopping).await });
         Life { wire, provider, metrics, stop, task }
+    }
+
+    fn parts(&self, config: ManagerConfig, wire: &Wire, provider: Arc<AzureCloud>) -> ManagerDeps {
+        ManagerDeps {
+            config,
+            clients: Arc::new(wire.clone()),
+            provider,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: self.clock,
+            set_verbosity: Arc::new(|_| ()),
+        }
     }
 
     fn provider(&self, wire: &Wire, load_balancer_classes: LoadBalancerClasses) -> AzureCloud {
@@ -244,7 +262,7 @@ fn provider_of(config: ProviderConfig, wire: &Wire) -> AzureCloud {
     AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
 }
 
-fn flags(more: &[&str]) -> cli::config::ManagerConfig {
+fn flags(more: &[&str]) -> ManagerConfig {
     let flags =
         ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", "--configure-cloud-routes=false"];
     match cli::parse(flags.iter().chain(more).map(Into::into), &["azure"], &[]).unwrap() {

@@ -46,6 +46,8 @@ pub fn needs_update(classes: &LoadBalancerClasses, old: &Service, new: &Service)
 #[derive(Debug, PartialEq)]
 pub struct ServiceFingerprint<'a> {
     wants: bool,
+    /// The finalizer depends on it.
+    class: Option<&'a str>,
     uid: &'a str,
     source_ranges: &'a [String],
     ports: Vec<PortFingerprint<'a>>,
@@ -76,6 +78,7 @@ impl<'a> ServiceFingerprint<'a> {
         let spec = service.spec.as_ref().unwrap_or_else(|| &NOTHING);
         Self {
             wants: classes.wants(service),
+            class: spec.load_balancer_class.as_deref(),
             uid: service.metadata.uid.as_deref().unwrap_or_default(),
             source_ranges: spec.load_balancer_source_ranges.as_deref().unwrap_or_default(),
             ports: spec.ports.iter().flatten().map(PortFingerprint::of).collect(),

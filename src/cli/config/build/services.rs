@@ -1,9 +1,8 @@
 //! The service controller's part of the configuration: its pace, and which Services are its. In: the arguments. Out: plain data, or complaints.
 
 use super::{OptionsBuilder, generic, pace};
-use crate::{
-    cloud_provider::load_balancer_class::LoadBalancerClasses, controllers::service::config::ServiceControllerConfig,
-};
+use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
+use crate::controllers::service::config::ServiceControllerConfig;
 
 impl OptionsBuilder {
     pub(super) fn service(&mut self, classes: LoadBalancerClasses) -> ServiceControllerConfig {
