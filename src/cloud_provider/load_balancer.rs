@@ -70,6 +70,17 @@ pub trait LoadBalancer: Send + Sync {
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus>;
 
+    /// Compares the load balancer of `service` with the cloud, although nothing changed since it was ensured; answers its status. A
+    /// provider that can tell what somebody else changed overrides it; the others ensure.
+    async fn compare_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.ensure_load_balancer(cluster, service, nodes).await
+    }
+
     /// Changes the hosts of an existing load balancer to `nodes`.
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()>;
 

@@ -314,6 +314,16 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.meter.write("ensure_load_balancer", self.inner.ensure_load_balancer(cluster, service, nodes)).await
     }
 
+    async fn compare_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        // One series for both: a comparison ends in an ensure.
+        self.meter.write("ensure_load_balancer", self.inner.compare_load_balancer(cluster, service, nodes)).await
+    }
+
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         self.meter.write("update_load_balancer", self.inner.update_load_balancer(cluster, service, nodes)).await
     }

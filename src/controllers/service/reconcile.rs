@@ -220,7 +220,14 @@ impl ServiceReconciler {
         if hosts.nodes.is_empty() {
             self.record(events::unavailable(service));
         }
-        let answer = match self.balancer.ensure_load_balancer(&self.context.cluster_name, service, &hosts.nodes).await {
+        let (cluster, nodes) = (&self.context.cluster_name, &hosts.nodes);
+        let ended = match cause {
+            EnsureReason::Resync => self.balancer.compare_load_balancer(cluster, service, nodes).await,
+            EnsureReason::NotSynced | EnsureReason::Changed => {
+                self.balancer.ensure_load_balancer(cluster, service, nodes).await
+            }
+        };
+        let answer = match ended {
             Ok(status) => ServiceStatusUpdate { status: Some(status), phase: LoadBalancerPhase::Ready },
             Err(CloudError::ImplementedElsewhere) => {
                 ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::ImplementedElsewhere }

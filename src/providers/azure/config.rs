@@ -25,7 +25,7 @@ mod validate;
 mod values;
 
 pub use check::{ConfigReport, offline_report};
-pub use choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType};
+pub use choices::{BackendPoolType, CloudConfigType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType};
 pub use decode::{DecodedConfig, decode, decode_over};
 pub use document::MAX_BYTES;
 pub use environment::{EnvironmentOverrides, EnvironmentVariable, VARIABLES, variables};

@@ -56,6 +56,10 @@ declare_metrics! {
             "[ALPHA] Load balancing and inbound NAT rules of each load balancer of the cluster. Only in this program.";
         load_balancer_rules_limit: gauge "cloud_controller_manager_azure_load_balancer_rules_limit" ["load_balancer"]
             "[ALPHA] Most rules that Azure allows on each load balancer of the cluster. Only in this program.";
+        drift: counter "cloud_controller_manager_azure_drift_total" ["resource", "outcome"]
+            "[ALPHA] Documents of Services that somebody else changed, by kind, and what was done: repaired, reported (driftPolicy), delayed since they change again and again. Only in this program.";
+        drifted_services: gauge "cloud_controller_manager_azure_drifted_services" ["reason"]
+            "[ALPHA] Services with documents that somebody else changed and that are left so: reported, or delayed until the next repair. Only in this program.";
         azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
             "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
         azure_arm_budget_capacity: gauge "azure_arm_budget_capacity" ["subscription_id", "bucket"]

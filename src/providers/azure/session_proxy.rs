@@ -68,6 +68,14 @@ impl LoadBalancer for LoadBalancerProxy {
     ) -> CloudResult<LoadBalancerStatus> {
         self.load_balancers()?.ensure_load_balancer(cluster, service, nodes).await
     }
+    async fn compare_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.load_balancers()?.compare_load_balancer(cluster, service, nodes).await
+    }
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         self.load_balancers()?.update_load_balancer(cluster, service, nodes).await
     }

@@ -106,4 +106,11 @@ choices! {
         /// One probe for all Services.
         Shared = "shared",
     }
+    /// `driftPolicy`.
+    DriftPolicy {
+        /// What somebody else changed is told and put right.
+        Repair = "repair",
+        /// It is told and left as it is.
+        Report = "report",
+    }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde_json::Value as Json;
 
 use super::{
-    choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType},
+    choices::{BackendPoolType, CloudConfigType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
     document::YamlNode,
     objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadBalancer},
     reader::FieldReader,
@@ -224,6 +224,7 @@ fields! {
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
         cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
         cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";
+        drift_policy: DriftPolicy = "driftPolicy" "repair" "What somebody else changed of a Service's load balancer, public IPs, security rules and private link service, found by a comparison (--min-resync-period): repair puts it right, report only tells it.";
         service_gateway_enabled: bool = "serviceGatewayEnabled" "false" "Service gateway; together with podIP and SKU service. Checked, but not built yet: while it is set, no load balancer is touched.";
     }
 }

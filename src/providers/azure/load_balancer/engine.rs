@@ -6,6 +6,8 @@
 mod admission;
 mod backend_pools;
 mod batch_commit;
+mod drift;
+mod drift_search;
 mod dry_run;
 mod forecast;
 mod load_balancers;
@@ -19,6 +21,7 @@ mod private_link_state;
 mod private_links;
 mod progress;
 mod security_group;
+mod service_warnings;
 mod shared_write;
 mod stage_context;
 
@@ -32,9 +35,10 @@ use k8s_openapi::api::{
 use serde_json::{Value, json};
 
 use self::{
+    drift::{DriftWatch, EnsureOrigin},
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
-    pipeline::{RetainedResources, ServicePipeline},
+    pipeline::{PipelineResult, ServicePipeline},
     pool_metrics::PoolMetrics,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
@@ -53,10 +57,10 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, expected::public_ips, status::status, traces},
-    plan::{network::plan_network, print::PlannedChange},
+    plan::network::plan_network,
     rule_memory::ParsedService,
     settings::LoadBalancerSettings,
-    spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
+    spec::{ServiceRefusal, ServiceSpec, identity_of, parse_leniently, status_addresses},
 };
 use crate::{
     cloud_provider::{
@@ -178,6 +182,7 @@ impl AzureLoadBalancers {
             pool_sync: Mutex::default(),
             public_ip_attempts: Mutex::default(),
             progress: PipelineProgress::new(clock),
+            drift: DriftWatch::new(settings.drift_policy, Arc::clone(&metrics), clock),
             events: events.clone(),
         };
         let flow = ServicePipeline::new(context);
@@ -188,7 +193,9 @@ impl AzureLoadBalancers {
     pub fn status(&self) -> Value {
         let waiting: serde_json::Map<_, _> =
             self.pipeline.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
-        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.pipeline.context.progress.status()})
+        let context = &self.pipeline.context;
+        let (unsettled, drift) = (context.progress.status(), context.drift.status());
+        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": unsettled, "drift": drift})
     }
 
     /// What is remembered and no document tells, so that tests can compare it: of Services, of Nodes, of pools. Without what was read.
@@ -247,7 +254,8 @@ impl AzureLoadBalancers {
         service: &Service,
         ask: &ServiceRequest,
         urgency: Urgency,
-    ) -> CloudResult<()> {
+        compared: Option<u64>,
+    ) -> CloudResult<PipelineResult> {
         let operation = OperationLabels {
             area: "services",
             request,
@@ -258,44 +266,17 @@ impl AzureLoadBalancers {
         let work = Box::pin(async {
             self.pipeline.context.progress.enter(&ask.identity().key, PipelineStage::Lease);
             let _held = self.hold_lease().await?;
-            self.pipeline.run(ask, urgency).await
+            self.pipeline.run(ask, urgency, compared).await
         });
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
         self.pipeline.context.progress.ended(&ask.identity().key, result.as_ref().map(drop));
-        self.record_retained(service, &result?);
-        Ok(())
-    }
-
-    fn record_retained(&self, service: &Service, kept: &RetainedResources) {
-        let frontends = kept.frontends.iter().map(|kept| events::kept_frontend(service, kept));
-        let public_ips = kept.public_ips.iter().map(|kept| events::kept_public_ip(service, kept));
-        frontends.chain(public_ips).for_each(|event| self.events.record(event));
-    }
-
-    /// What is strange about a Service, which may be why it is refused.
-    fn record_warnings(&self, service: &Service, left_out: Option<&ServiceRefusal>) {
-        let left_out = left_out.map(|ServiceRefusal { field, message }| ServiceWarning {
-            reason: reason::IGNORED_CONFIGURATION,
-            field: field.clone(),
-            message: format!("left out: {message}"),
-        });
-        for warning in warnings(service, &self.settings).into_iter().chain(left_out) {
-            self.events.record(events::spec_warning(service, &warning));
-        }
+        result.inspect(|result| self.record_retained(service, result))
     }
 
     /// What is asked for this Service, if that is possible at all.
     fn checked_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
         let checked = self.require_supported().and_then(|()| self.accepted_spec(service));
         checked.inspect_err(|error| self.report_refusals(service, error))
-    }
-
-    fn report_refusals(&self, service: &Service, error: &CloudError) {
-        let (context, identity) = (&self.pipeline.context, identity_of(service));
-        context.progress.refused(&identity.key, error);
-        if let ParsedService::Refused(_, refusals) = context.service_index.parsed(service) {
-            refusals.iter().for_each(|refusal| context.announce(PlannedChange::Refused(&identity, refusal), [&identity]));
-        }
     }
 
     /// What it asks for, and what of that it does not get.
@@ -314,7 +295,7 @@ impl AzureLoadBalancers {
         request: &str,
         service: &Service,
         nodes: &[Arc<Node>],
-        urgency: Urgency,
+        origin: EnsureOrigin,
     ) -> CloudResult<LoadBalancerStatus> {
         self.pipeline.context.set_hosts(nodes);
         let checked = self.checked_spec(service);
@@ -322,7 +303,16 @@ impl AzureLoadBalancers {
         let (spec, _) = checked?;
         self.pipeline.context.watches.synced().await?;
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
-        let ended = self.run_request(request, service, &ask, urgency).await;
+        let urgency = if origin == EnsureOrigin::Hosts { Urgency::Node } else { Urgency::Change };
+        let drift = &self.pipeline.context.drift;
+        let compared = drift.begin(&spec, origin);
+        let ended = self.run_request(request, service, &ask, urgency, compared).await;
+        match &ended {
+            Ok(PipelineResult::LeftDrifted) => return Ok(forecast::ingress(&spec.status_addresses)),
+            Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, *nodes),
+            Ok(PipelineResult::Done(..)) => drift.doubt(&spec.identity),
+            Err(_) => {}
+        }
         let observer = &self.pipeline.context.observer;
         let addresses = status(&observer.cached(), &spec, &self.settings);
         if addresses.is_empty() {
@@ -387,12 +377,22 @@ impl LoadBalancer for AzureLoadBalancers {
         service: &Service,
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
-        let work = Box::pin(self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change));
+        let work = Box::pin(self.ensure("ensure_loadbalancer", service, nodes, EnsureOrigin::Change));
+        LoadBalancerMethod::Ensure.observe(&self.metrics, self.clock, service, work).await
+    }
+
+    async fn compare_load_balancer(
+        &self,
+        _: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        let work = Box::pin(self.ensure("ensure_loadbalancer", service, nodes, EnsureOrigin::Comparison));
         LoadBalancerMethod::Ensure.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let work = Box::pin(self.ensure("update_loadbalancer", service, nodes, Urgency::Node));
+        let work = Box::pin(self.ensure("update_loadbalancer", service, nodes, EnsureOrigin::Hosts));
         LoadBalancerMethod::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
     }
 
@@ -419,7 +419,7 @@ impl LoadBalancer for AzureLoadBalancers {
                 return Ok(());
             }
             let request = self.pipeline.context.service_index.deletion_request(service);
-            self.run_request("ensure_loadbalancer_deleted", service, &request, Urgency::Deletion).await
+            self.run_request("ensure_loadbalancer_deleted", service, &request, Urgency::Deletion, None).await.map(drop)
         });
         LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }

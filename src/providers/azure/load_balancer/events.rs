@@ -26,6 +26,10 @@ pub const COMPONENT: &str = "azure-cloud-provider";
 /// Reason of the event about a public IP that stays as it is. Only this program has it.
 const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
 
+/// Reasons of events about what somebody else changed. Only this program has them.
+const DRIFTED: &str = "LoadBalancerDrifted";
+const REPAIR_DELAYED: &str = "LoadBalancerRepairDelayed";
+
 /// Reasons of events about private link services. Only this program has them.
 const KEPT_PRIVATE_LINK: &str = "KeptPrivateLinkService";
 const PRIVATE_LINK_NAME_TAKEN: &str = "PrivateLinkServiceNameTaken";
@@ -61,6 +65,8 @@ macro_rules! calls {
             warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
             warning(PRIVATE_LINK_NAME_TAKEN, "The name that the Service asks for belongs to another private link service, which is left alone."),
             warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),
+            warning(DRIFTED, "A comparison found that somebody else changed something of the Service in Azure since it was last right: what, and whether it is put right."),
+            warning(REPAIR_DELAYED, "Somebody else changes the same thing again and again: it is put right in growing intervals from now on."),
             warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
@@ -134,6 +140,16 @@ pub fn private_link_notice(service: &Service, notice: &PrivateLinkNotice) -> Rec
             event(service, PRIVATE_LINK_NAME_TAKEN, message)
         }
     }
+}
+
+/// Somebody else changed something of the Service.
+pub fn drifted(service: &Service, what: &str) -> RecordedEvent {
+    event(service, DRIFTED, what.to_owned())
+}
+
+/// They change it again and again.
+pub fn repair_delayed(service: &Service, what: &str) -> RecordedEvent {
+    event(service, REPAIR_DELAYED, what.to_owned())
 }
 
 /// Something about the Service is probably not meant. To be recorded when it is ensured.

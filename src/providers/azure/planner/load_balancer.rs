@@ -5,6 +5,7 @@
 
 pub mod annotations;
 pub mod desired;
+pub mod drift;
 pub mod entries;
 pub mod labels;
 pub mod naming;

@@ -5,22 +5,24 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    drift_search::find_drift,
     shared_write::SharedWrite,
-    stage_context::{StageContext, StageInput, partition_blocked},
+    stage_context::{StageContext, StageInput, partition_blocked, refusal_error},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult},
+    cloud_provider::CloudResult,
     providers::azure::{
         arm::Urgency,
-        load_balancer::observe::NetworkCacheKey,
+        load_balancer::{backend_pools::fingerprint, observe::NetworkCacheKey},
         planner::load_balancer::{
             desired::{ServiceRequest, private_links::reads, public_ips::PublicIpChange, status::status},
+            drift::findings::DriftedDocument,
             plan::{
                 network::{NetworkPlan, plan_network},
                 print::PlannedChange,
             },
             settings::LoadBalancerSettings,
-            spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
+            spec::{IpFamily, ServiceIdentity, ServiceSpec},
         },
     },
 };
@@ -28,17 +30,31 @@ use crate::{
 /// Public IPs to write first.
 pub(super) type PublicIpWrites = Vec<Arc<SharedWrite<PublicIpChange>>>;
 
-/// Plans for all asks.
+/// What the first stage knows of a Service.
+pub(super) struct Admission {
+    /// What is written first.
+    pub(super) public_ips: PublicIpWrites,
+    /// What somebody else changed since all was right.
+    pub(super) drift: Vec<DriftedDocument>,
+    /// Fingerprint of the Nodes.
+    pub(super) nodes: u64,
+}
+
+/// Plans for all asks. `compared`: those that ask for what they had when all was right, with the fingerprint of the Nodes then.
 pub(super) async fn admit(
     context: &StageContext,
     requests: Vec<ServiceRequest>,
+    compared: BTreeMap<ServiceIdentity, u64>,
     urgency: Urgency,
-) -> Vec<CloudResult<PublicIpWrites>> {
+) -> Vec<CloudResult<Admission>> {
     let (plan, input) = match planned(context, &requests, urgency).await {
         Ok(planned) => planned,
         Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
     context.notify_private_links(&plan.private_links.notices);
+    let nodes = fingerprint(&context.hosts().unwrap_or_default(), &context.service_index.nodes(), &context.settings);
+    let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();
+    let mut drift = find_drift(context, &requests, &compared, (&plan, &input)).await;
     let NetworkPlan { public_ips, mut refused, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
     let answer = |request: &ServiceRequest| match (
@@ -49,10 +65,14 @@ pub(super) async fn admit(
         (Some(error), _, _) => Err(error),
         (None, Some(refusal), _) => {
             context.announce(PlannedChange::Refused(request.identity(), &refusal), [request.identity()]);
-            Err(self::refusal_error(&refusal))
+            Err(refusal_error(&refusal))
         }
         (None, None, Err(error)) if is_new(request, &input, &context.settings) => Err(error.clone()),
-        (None, None, _) => Ok(puts.remove(request.identity()).unwrap_or_default()),
+        (None, None, _) => Ok(Admission {
+            public_ips: puts.remove(request.identity()).unwrap_or_default(),
+            drift: drift.remove(request.identity()).unwrap_or_default(),
+            nodes,
+        }),
     };
     requests.iter().map(answer).collect()
 }
@@ -115,9 +135,4 @@ fn shared_writes(changes: Vec<PublicIpChange>) -> BTreeMap<ServiceIdentity, Publ
         services.into_iter().for_each(|service| puts.entry(service).or_default().push(Arc::clone(&once)));
     }
     puts
-}
-
-/// What a user has to change, here or at another Service or in Azure: it is tried again with back-off.
-pub(super) fn refusal_error(refusal: &ServiceRefusal) -> CloudError {
-    CloudError::failed(refusal.to_string())
 }

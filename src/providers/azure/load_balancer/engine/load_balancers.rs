@@ -11,12 +11,11 @@ use async_trait::async_trait;
 use futures::future::{join, join_all};
 
 use super::{
-    admission,
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
     private_links::{self, HeldServices, PrivateLinkWrite},
     shared_write::SharedWrite,
-    stage_context::{StageContext, StageInput, partition_blocked},
+    stage_context::{self, StageContext, StageInput, partition_blocked},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -202,7 +201,7 @@ fn results(
     for request in ready {
         let who = request.identity().clone();
         let answer = match refused.remove(&who) {
-            Some(refusal) => Err(admission::refusal_error(&refusal)),
+            Some(refusal) => Err(stage_context::refusal_error(&refusal)),
             None => Ok(LoadBalancerStageResult::Placed(Box::new(PlacedService {
                 placement: placed.remove(&who).unwrap_or_default(),
                 retained_public_ips: public_ips

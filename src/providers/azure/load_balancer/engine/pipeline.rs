@@ -12,9 +12,10 @@ use std::{sync::Arc, time::Duration};
 use futures::future::{join, join_all};
 
 use super::{
-    admission::{PublicIpWrites, admit},
+    admission::{Admission, PublicIpWrites, admit},
     backend_pools,
     batch_commit::{ServiceQuarantine, commit_batch},
+    drift::DriftVerdict,
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
     newcomers::Newcomer,
     private_links,
@@ -56,6 +57,16 @@ const MAX_SECURITY_GROUP_DELAY: Duration = Duration::from_secs(5);
 struct QueuedRequest {
     request: ServiceRequest,
     urgency: Urgency,
+    /// Fingerprint of the Nodes when all was as it asks; `None`: whatever differs is written.
+    compared: Option<u64>,
+}
+
+/// How the way through the stages ended.
+pub(super) enum PipelineResult {
+    /// All is as asked, for the Nodes with this fingerprint.
+    Done(RetainedResources, u64),
+    /// Somebody else changed something, which is left as it is.
+    LeftDrifted,
 }
 
 /// What stays although a Service does not want it any more.
@@ -65,10 +76,16 @@ pub(super) struct RetainedResources {
     pub(super) public_ips: Vec<PublicIpRelease>,
 }
 
+impl RetainedResources {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frontends.is_empty() && self.public_ips.is_empty()
+    }
+}
+
 /// The stages.
 pub(super) struct ServicePipeline {
     pub(super) context: StageContext,
-    admission: Batcher<QueuedRequest, CloudResult<PublicIpWrites>>,
+    admission: Batcher<QueuedRequest, CloudResult<Admission>>,
     load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
     pools: Batcher<QueuedRequest, CloudResult<()>>,
     security: Batcher<QueuedRequest, CloudResult<()>>,
@@ -103,27 +120,45 @@ impl ServicePipeline {
         ]
     }
 
-    /// Brings everything to what is asked. Answers what could not be taken away.
-    pub(super) async fn run(&self, request: &ServiceRequest, urgency: Urgency) -> CloudResult<RetainedResources> {
+    /// Brings everything to what is asked. Answers what could not be taken away. `compared`: for which Nodes all was as asked.
+    pub(super) async fn run(
+        &self,
+        request: &ServiceRequest,
+        urgency: Urgency,
+        mut compared: Option<u64>,
+    ) -> CloudResult<PipelineResult> {
         for _ in 0..MAX_PASSES {
-            if let Some(kept) = self.run_once(request, urgency).await? {
+            if let Some(result) = self.run_once(request, urgency, &mut compared).await? {
                 if matches!(request, ServiceRequest::Delete(..)) {
                     self.context.public_ip_attempts().remove(request.identity());
+                    self.context.drift.forget(request.identity());
                 }
-                return Ok(kept);
+                return Ok(result);
             }
         }
         Err(CloudError::failed(format!("public IPs modified concurrently; gave up after {MAX_PASSES} attempts")))
     }
 
     /// `None`: it has to begin anew.
-    async fn run_once(&self, ask: &ServiceRequest, urgency: Urgency) -> CloudResult<Option<RetainedResources>> {
+    async fn run_once(
+        &self,
+        ask: &ServiceRequest,
+        urgency: Urgency,
+        compared: &mut Option<u64>,
+    ) -> CloudResult<Option<PipelineResult>> {
         let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
         let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
-        let queued = || QueuedRequest { request: ask.clone(), urgency };
-        let puts = batch_result(self.admission.submit(queued(), None, |turns| self.admit(turns)).await)??;
-        if !self.put_public_ips(ask, &puts, urgency).await? {
+        let queued = |compared: Option<u64>| QueuedRequest { request: ask.clone(), urgency, compared };
+        let admission = self.admission.submit(queued(*compared), None, |turns| self.admit(turns));
+        let Admission { public_ips, drift, nodes } = batch_result(admission.await)??;
+        match self.context.judge_drift(ask.identity(), drift) {
+            DriftVerdict::Right => {}
+            DriftVerdict::Repair(_) => *compared = None,
+            DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Some(PipelineResult::LeftDrifted)),
+        }
+        let queued = || queued(None);
+        if !self.put_public_ips(ask, &public_ips, urgency).await? {
             return Ok(None);
         }
         self.report_stage(ask, PipelineStage::LoadBalancer);
@@ -152,7 +187,8 @@ impl ServicePipeline {
         let is_linked = linked?;
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated && is_linked;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
-        Ok(is_done.then_some(RetainedResources { frontends: placed.retained_frontends, public_ips: kept }))
+        let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept };
+        Ok(is_done.then_some(PipelineResult::Done(kept, nodes)))
     }
 
     /// Says that a load balancer is about to be made for this Service.
@@ -189,9 +225,11 @@ impl ServicePipeline {
         self.context.progress.enter(&request.identity().key, stage);
     }
 
-    async fn admit(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PublicIpWrites>> {
+    async fn admit(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<Admission>> {
+        let known = |queued: &QueuedRequest| Some((queued.request.identity().clone(), queued.compared?));
+        let compared = turns.iter().filter_map(known).collect();
         let (requests, urgency) = merge_requests(turns);
-        admit(&self.context, requests, urgency).await
+        admit(&self.context, requests, compared, urgency).await
     }
 
     /// Whether they are as planned; otherwise somebody else has written one.
@@ -261,7 +299,7 @@ impl ServicePipeline {
             ParsedService::Valid(spec) => Some(spec).filter(leads_to_machines),
             ParsedService::Refused(..) => None,
         });
-        let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency });
+        let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency, compared: None });
         let written =
             join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
         for error in written.into_iter().filter_map(|rules| batch_result(rules).and_then(|rules| rules).err()) {

@@ -5,9 +5,8 @@
 use async_trait::async_trait;
 
 use super::{
-    admission,
     batch_commit::{AttemptError, BatchStage, ServiceResults},
-    stage_context::{StageContext, StageInput},
+    stage_context::{self, StageContext, StageInput},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -68,7 +67,11 @@ impl BatchStage for SecurityGroupStage<'_> {
 }
 
 /// Plans on what is remembered now; `None`: the group does not exist.
-async fn plan_group(context: &StageContext, asks: &[ServiceRequest], look: &StageInput) -> Option<PlannedSecurityRules> {
+pub(super) async fn plan_group(
+    context: &StageContext,
+    asks: &[ServiceRequest],
+    look: &StageInput,
+) -> Option<PlannedSecurityRules> {
     let group = look.observed.security_group.as_ref()?;
     let reached = reached_machines(context, asks, look).await;
     context.service_index.note_nodes();
@@ -132,7 +135,7 @@ impl SecurityGroupStage<'_> {
         let mut answers: ServiceResults<()> = outcome
             .services
             .into_iter()
-            .map(|(who, answer)| (who, answer.map_err(|refusal| admission::refusal_error(&refusal))))
+            .map(|(who, answer)| (who, answer.map_err(|refusal| stage_context::refusal_error(&refusal))))
             .collect();
         for (place, refusal) in refused {
             // The address may come at the next look.

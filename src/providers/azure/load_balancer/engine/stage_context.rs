@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{
+    drift::{DriftVerdict, DriftWatch},
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
     pool_metrics::PoolMetrics,
@@ -37,15 +38,16 @@ use crate::{
                 private_links::reads,
                 status::{has_parts_of, public_ip_groups},
             },
+            drift::findings::DriftedDocument,
             observed::ObservedNetwork,
             plan::print::PlannedChange,
             pools::{local_pools::LocalPools, member_addresses::listed_in_pools},
             rule_memory::ParsedService,
             settings::LoadBalancerSettings,
-            spec::{ServiceIdentity, ServiceSpec},
+            spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
         },
     },
-    runtime::events::EventRecorder,
+    runtime::events::{EventRecorder, RecordedEvent},
 };
 
 /// See the module.
@@ -79,6 +81,8 @@ pub(super) struct StageContext {
     pub(super) public_ip_attempts: Mutex<BTreeSet<ServiceIdentity>>,
     /// Where each Service is on its way.
     pub(super) progress: PipelineProgress,
+    /// What was right for each Service.
+    pub(super) drift: DriftWatch,
 }
 
 /// What one round plans on.
@@ -350,6 +354,21 @@ impl StageContext {
         self.progress.planned(services.into_iter().map(|who| who.key.as_str()), stage, &sentence);
     }
 
+    /// Tells a Service what somebody else changed of it, and answers what to do.
+    pub(super) fn judge_drift(&self, who: &ServiceIdentity, documents: Vec<DriftedDocument>) -> DriftVerdict {
+        let verdict = self.drift.judge(who, documents);
+        let event = match &verdict {
+            DriftVerdict::Repair(what) | DriftVerdict::Report(what) => Some((events::drifted as DriftEvent, what)),
+            DriftVerdict::Delay(Some(what)) => Some((events::repair_delayed as DriftEvent, what)),
+            DriftVerdict::Right | DriftVerdict::Delay(None) => None,
+        };
+        if let Some((event, what)) = event {
+            tracing::warn!(service = %who.key, what, "found drift");
+            self.service_index.service(who).into_iter().for_each(|service| self.events.record(event(&service, what)));
+        }
+        verdict
+    }
+
     /// Takes note of who is to be behind load balancers.
     pub(super) fn set_hosts(&self, nodes: &[Arc<Node>]) {
         *self.hosts.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.into());
@@ -360,6 +379,8 @@ impl StageContext {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
+
+type DriftEvent = fn(&Service, &str) -> RecordedEvent;
 
 /// Where the private link service is that a Service asks for.
 fn link_group(spec: &ServiceSpec) -> Option<&ResourceId> {
@@ -391,4 +412,9 @@ pub(super) fn partition_blocked(
         }
     }
     (free, hindered)
+}
+
+/// What a user has to change, here or at another Service or in Azure: it is tried again with back-off.
+pub(super) fn refusal_error(refusal: &ServiceRefusal) -> CloudError {
+    CloudError::failed(refusal.to_string())
 }

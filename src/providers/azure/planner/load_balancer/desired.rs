@@ -37,4 +37,4 @@ mod types;
 mod write_order;
 
 pub use pools::name as pool_name;
-pub use types::ServiceRequest;
+pub use types::{LAST_CHANGE_FAILED, ServiceRequest};

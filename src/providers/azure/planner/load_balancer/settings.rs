@@ -10,7 +10,7 @@ use super::{
 use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 use crate::providers::azure::{
     arm::{ResourceId, spelling},
-    config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
+    config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
 };
 
 /// What the planner knows besides Services, Nodes and documents.
@@ -64,6 +64,8 @@ pub struct LoadBalancerSettings {
     pub system_tags: Vec<String>,
     /// Change IP tags of an existing public IP in place.
     pub mutate_ip_tags: bool,
+    /// What is done about changes of somebody else.
+    pub drift_policy: DriftPolicy,
     /// Which additional addresses a Service may claim.
     pub additional_public_ips: AdditionalIpPolicy,
     /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
@@ -126,6 +128,7 @@ impl LoadBalancerSettings {
             tags: tags(config),
             system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
+            drift_policy: config.drift_policy,
             // What cannot be read allows nothing; the configuration is refused because of it anyway.
             additional_public_ips: AdditionalIpPolicy::parse(&config.allowed_additional_public_ips)
                 .unwrap_or(AdditionalIpPolicy::Within(Vec::new())),

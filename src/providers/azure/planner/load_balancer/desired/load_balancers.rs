@@ -13,7 +13,7 @@ use std::{
 
 pub use super::types::{DELETING_FRONTEND, PublicIpAssignment, RetainedFrontend, ServicePlacement};
 use super::{
-    ServiceRequest,
+    LAST_CHANGE_FAILED, ServiceRequest,
     attempt::{PlanAttempt, attempt},
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{self, LoadBalancerDraft},
@@ -181,7 +181,7 @@ fn assemble_plan(
 /// them back first, and that is all then.
 fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>) -> (Vec<LoadBalancerChange>, bool) {
     for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
-        draft.reasons.push("write it again, since its last change failed".to_owned());
+        draft.reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
     let addresses = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
     let flow = |draft: &LoadBalancerDraft<'_>| AddressChange {

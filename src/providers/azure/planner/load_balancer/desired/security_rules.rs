@@ -27,9 +27,12 @@ use self::{
     destination_claims::DestinationClaims,
     group::{SecurityGroupDraft, SecurityRuleEdits},
 };
-use super::super::{
-    settings::LoadBalancerSettings,
-    spec::{ServiceIdentity, ServiceRefusal},
+use super::{
+    super::{
+        settings::LoadBalancerSettings,
+        spec::{ServiceIdentity, ServiceRefusal},
+    },
+    LAST_CHANGE_FAILED,
 };
 use crate::providers::azure::{
     arm::{ResourceId, document::SubResource, network::NetworkSecurityGroup},
@@ -87,7 +90,7 @@ pub fn plan_security_rules(
         reasons.push("tags: set those of the configuration".to_owned());
     }
     if group.has_failed() {
-        reasons.push("write it again, since its last change failed".to_owned());
+        reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
     if reasons.is_empty() {
         causes.clear();

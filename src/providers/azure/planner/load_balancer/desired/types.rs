@@ -8,6 +8,9 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceSpec},
 };
 
+/// Why a document is written again that ARM could not bring to what it was told.
+pub const LAST_CHANGE_FAILED: &str = "write it again, since its last change failed";
+
 /// Place of a request among those of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestIdx(pub(super) usize);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         desired::{
+            LAST_CHANGE_FAILED,
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::{
                 PoolNode,
@@ -252,7 +253,7 @@ impl PoolChange {
     /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
     fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
         if reasons.is_empty() {
-            reasons.push("write it again, since its last change failed".to_owned());
+            reasons.push(LAST_CHANGE_FAILED.to_owned());
         }
         Self { id, kind, reasons }
     }

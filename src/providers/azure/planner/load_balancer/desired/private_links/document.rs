@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::{
-    super::private_link_tags::{CLUSTER_TAG, OWNER_TAG, tag},
+    super::{
+        LAST_CHANGE_FAILED,
+        private_link_tags::{CLUSTER_TAG, OWNER_TAG, tag},
+    },
     context::LinkRequest,
     names::MAX_NAME,
 };
@@ -64,7 +67,7 @@ pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettin
 pub(super) fn known(document: &PrivateLinkService) -> LinkDraft {
     let mut reasons = Vec::new();
     if document.has_failed() {
-        reasons.push("write it again, since its last change failed".to_owned());
+        reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
     LinkDraft { document: document.clone(), reasons }
 }

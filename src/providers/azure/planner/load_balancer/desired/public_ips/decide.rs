@@ -16,7 +16,7 @@ use super::{
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
-        desired::ServiceRequest,
+        desired::{LAST_CHANGE_FAILED, ServiceRequest},
         spec::{ServiceIdentity, ServiceSpec},
     },
 };
@@ -108,7 +108,7 @@ fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
 }
 
 fn write_again() -> Vec<String> {
-    vec!["write it again, since its last change failed".to_owned()]
+    vec![LAST_CHANGE_FAILED.to_owned()]
 }
 
 fn specs<'a>(claims: &[&PublicIpClaim<'a>]) -> Vec<&'a ServiceSpec> {

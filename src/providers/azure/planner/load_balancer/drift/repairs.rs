@@ -1,0 +1,201 @@
+//! When a document that somebody else changed is put right. Pure.
+//!
+//! In: whose documents differ, and the time. Out: now, or later. A document that differs for the first time is put right at once. One that
+//! differs again has another writer: each time, the pause before the next repair doubles, from [`PAUSES`]'s first to its longest. A pair that
+//! nobody changed for [`MEMORY`] is new again.
+//!
+//! ```text
+//!            differs                    differs, pause over
+//! (unknown) ─────────► Repair (no pause) ─────────────────► Repair (pause doubled)
+//!     ▲                   │ differs, pause not over                │
+//!     └── MEMORY ─────────┴──────────► Delay ◄─────────────────────┘
+//! ```
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::super::spec::ServiceIdentity;
+use crate::{providers::azure::arm::ResourceId, runtime::backoff::ExponentialBackoff};
+
+/// Pauses between repairs of a document that is changed again and again.
+pub const PAUSES: ExponentialBackoff =
+    ExponentialBackoff::doubling(Duration::from_secs(10 * 60), Duration::from_secs(6 * 3600));
+/// How long a repair is remembered after the document was last seen to differ.
+pub const MEMORY: Duration = Duration::from_secs(24 * 3600);
+
+/// What to do with what differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepairDecision {
+    /// Put it right.
+    Repair,
+    /// Leave it until then. `is_news`: nobody was told that somebody else changes it again and again.
+    Delay { until: Instant, is_news: bool },
+}
+
+#[derive(Debug, Clone)]
+struct RepairEntry {
+    repaired: Instant,
+    seen: Instant,
+    /// Before the next repair; `None`: it was changed once.
+    pause: Option<Duration>,
+    is_told: bool,
+}
+
+impl RepairEntry {
+    fn new(now: Instant) -> Self {
+        Self { repaired: now, seen: now, pause: None, is_told: false }
+    }
+
+    fn due(&self) -> Instant {
+        self.repaired + self.pause.unwrap_or_default()
+    }
+
+    fn repair(&mut self, now: Instant) {
+        self.repaired = now;
+        self.pause = Some(PAUSES.after(self.pause));
+    }
+}
+
+/// What was put right, and when. Grows with what differs, not with the cluster.
+#[derive(Debug, Default)]
+pub struct RepairSchedule {
+    entries: BTreeMap<(ServiceIdentity, ResourceId), RepairEntry>,
+}
+
+impl RepairSchedule {
+    /// These documents of a Service differ at `now`. A repair is one of the whole Service: it comes as soon as one of them may be put right.
+    pub fn decide<'a>(
+        &mut self,
+        who: &ServiceIdentity,
+        documents: impl IntoIterator<Item = &'a ResourceId>,
+        now: Instant,
+    ) -> RepairDecision {
+        self.entries.retain(|_, entry| now.saturating_duration_since(entry.seen) < MEMORY);
+        let keys: Vec<_> = documents.into_iter().map(|id| (who.clone(), id.clone())).collect();
+        for key in &keys {
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.seen = now;
+                entry.pause.get_or_insert(PAUSES.first);
+            }
+        }
+        let due = keys.iter().map(|key| self.entries.get(key).map_or(now, RepairEntry::due)).min().unwrap_or(now);
+        if due > now {
+            return RepairDecision::Delay { until: due, is_news: self.tell(&keys) };
+        }
+        for key in keys {
+            self.entries.entry(key).and_modify(|entry| entry.repair(now)).or_insert_with(|| RepairEntry::new(now));
+        }
+        RepairDecision::Repair
+    }
+
+    /// Whether nobody was told of one of them.
+    fn tell(&mut self, keys: &[(ServiceIdentity, ResourceId)]) -> bool {
+        let mut is_news = false;
+        for key in keys {
+            if let Some(entry) = self.entries.get_mut(key) {
+                is_news |= !std::mem::replace(&mut entry.is_told, true);
+            }
+        }
+        is_news
+    }
+
+    /// The Service has gone.
+    pub fn forget(&mut self, who: &ServiceIdentity) {
+        self.entries.retain(|(known, _), _| known != who);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::super::desired::samples::*, *};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn document(name: &str) -> ResourceId {
+        ResourceId::parse(&network(&format!("loadBalancers/{name}"))).unwrap()
+    }
+
+    /// In which minutes repairs happen when a document differs whenever it is looked at, each `period` minutes.
+    fn fight(period: u32, until: u32) -> Vec<u32> {
+        let (mut schedule, start) = (RepairSchedule::default(), Instant::now());
+        let (who, document) = (service("web").identity, document("kubernetes"));
+        let looks = (0..=until).step_by(usize::try_from(period).unwrap());
+        looks
+            .filter(|minute| schedule.decide(&who, [&document], start + *minute * MINUTE) == RepairDecision::Repair)
+            .collect()
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        assert_eq!(fight(1, 90), [0, 10, 30, 70]);
+        // Looks that are further apart than the pause go on repairing.
+        assert_eq!(fight(30, 120), [0, 30, 60, 120]);
+        let all = fight(1, 4 * 24 * 60);
+        assert_eq!(all.windows(2).map(|pair| pair[1] - pair[0]).max(), Some(360));
+    }
+
+    #[test]
+    fn a_delay_is_news_once_and_another_document_or_service_is_put_right_at_once() {
+        let (mut schedule, start) = (RepairSchedule::default(), Instant::now());
+        let (web, api) = (service("web").identity, service("api").identity);
+        let (balancer, ip) = (document("kubernetes"), public_ip("kubernetes-web"));
+        let delay = |is_news| RepairDecision::Delay { until: start + 10 * MINUTE, is_news };
+        for (minute, who, documents, decision) in [
+            (0, &web, vec![&balancer], RepairDecision::Repair),
+            (1, &web, vec![&balancer], delay(true)),
+            (2, &web, vec![&balancer], delay(false)),
+            (2, &api, vec![&balancer], RepairDecision::Repair),
+            (3, &web, vec![&balancer, &ip], RepairDecision::Repair),
+        ] {
+            assert_eq!(schedule.decide(who, documents, start + minute * MINUTE), decision, "minute {minute}");
+        }
+        let RepairDecision::Delay { until, .. } = schedule.decide(&web, [&balancer], start + 4 * MINUTE) else { panic!() };
+        assert_eq!(until, start + 23 * MINUTE);
+    }
+
+    #[test]
+    fn what_nobody_changed_for_a_day_and_a_service_that_went_are_new() {
+        let (mut schedule, start) = (RepairSchedule::default(), Instant::now());
+        let (who, document) = (service("web").identity, document("kubernetes"));
+        let mut at = |after: Duration| schedule.decide(&who, [&document], start + after);
+        assert_eq!(
+            [at(Duration::ZERO), at(MEMORY), at(MEMORY)].map(|one| one == RepairDecision::Repair),
+            [true, true, false]
+        );
+        schedule.forget(&who);
+        assert_eq!(schedule.decide(&who, [&document], start + MEMORY), RepairDecision::Repair);
+    }
+
+    proptest! {
+        /// Whoever changes whatever whenever: repairs of one document are at least as far apart as the pauses, and nothing waits longer
+        /// than the longest pause.
+        #[test]
+        fn repairs_are_bounded_and_none_waits_for_ever(gaps in prop::collection::vec(1_u64..40_000, 1..200)) {
+            let (mut schedule, mut now) = (RepairSchedule::default(), Instant::now());
+            let (who, document) = (service("web").identity, document("kubernetes"));
+            let (mut last, mut pause, mut seen) = (None::<Instant>, Duration::ZERO, now);
+            for gap in gaps {
+                now += Duration::from_secs(gap);
+                if now - seen >= MEMORY {
+                    (last, pause) = (None, Duration::ZERO);
+                }
+                let decision = schedule.decide(&who, [&document], now);
+                if last.is_some() {
+                    pause = pause.max(PAUSES.first);
+                }
+                let due = last.map_or(now, |last| last + pause);
+                prop_assert_eq!(decision == RepairDecision::Repair, now >= due);
+                if let RepairDecision::Delay { until, .. } = decision {
+                    prop_assert!(until == due && until - now <= PAUSES.max);
+                } else {
+                    pause = last.map_or(Duration::ZERO, |_| (2 * pause).min(PAUSES.max));
+                    last = Some(now);
+                }
+                seen = now;
+            }
+        }
+    }
+}
