@@ -68,7 +68,7 @@ async fn gather(client: Result<kube::Client, String>, options: &StatusOptions, n
         }
     }
     let asked = match (&options.url, &client) {
-        (Some(url), _) => page::from_url(url).await,
+        (Some(url), _) => page::from_url(url, &options.kube_api.user_agent_base).await,
         (None, Some(client)) => page::of_leader(client, options, view.lease.as_ref()).await,
         (None, None) => return view,
     };

@@ -9,10 +9,12 @@ mod credentials;
 pub(super) mod deadline;
 mod error_text;
 mod fence;
+
 mod proxy;
 mod rate_limit;
 mod read_only;
 mod request_metrics;
+mod rustls_config;
 pub(super) mod throttle;
 mod tls;
 mod transport;
@@ -119,12 +121,29 @@ impl KubeClients {
         if let Some(master) = master {
             base.cluster_url = master;
         }
-        base.default_retry = false;
-        let user = base.auth_info.clone();
-        let credentials = KubeCredentials::take_from(&mut base.auth_info).map_err(|reason| match &settings.kubeconfig {
+        let kubeconfig = settings.kubeconfig.clone();
+        Self::assembled(settings, base, authorities, metrics).map_err(|reason| match kubeconfig {
             Some(path) => KubeClientError::Kubeconfig { path: path.display().to_string(), reason },
             None => KubeClientError::NotInCluster(reason),
-        })?;
+        })
+    }
+
+    /// The same for a server that speaks for itself, such as a manager. No rate limit holds.
+    pub fn for_server(base: Config, user_agent_base: &str, metrics: Arc<Metrics>) -> Result<Self, String> {
+        let user_agent_base = user_agent_base.to_owned();
+        let settings = KubeClientConfig { qps: -1.0, user_agent_base, ..KubeClientConfig::default() };
+        Self::assembled(settings, base, None, metrics)
+    }
+
+    fn assembled(
+        settings: KubeClientConfig,
+        mut base: Config,
+        authorities: Option<PathBuf>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, String> {
+        base.default_retry = false;
+        let user = base.auth_info.clone();
+        let credentials = KubeCredentials::take_from(&mut base.auth_info)?;
         Ok(Self { settings, base, credentials, user, authorities, fairness: ServerFairness::default(), metrics })
     }
 

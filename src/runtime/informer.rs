@@ -25,6 +25,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
+    api::ApiResource,
     client::Body,
     runtime::watcher::{self, Event},
 };
@@ -35,7 +36,7 @@ use tower::BoxError;
 
 pub use on_demand::OnDemandInformer;
 
-use self::{json_filter::without_unread, lenient_object::LenientObject};
+use self::{json_filter::without_unread, lenient_object::RawObject};
 use super::{
     backoff::{self, ExponentialBackoff},
     client::{
@@ -145,7 +146,8 @@ where
         let resource = K::plural(&()).into_owned();
         self.store.set_status(|status| status.behind_since = Some(Instant::now()));
         let unread = self.unread_status;
-        let api = Api::all(watch_client(client, self.store.clone(), unread, resource.clone(), Arc::clone(&metrics)));
+        let client = watch_client(client, self.store.clone(), unread, resource.clone(), Arc::clone(&metrics));
+        let api = Api::all_with(client, &ApiResource::erase::<K>(&()));
         let feed = Reflector { informer: self, list_in_progress: None, longest_failed_list: 0, resource, metrics };
         shutdown.spawn(async move {
             tokio::select! {
@@ -195,7 +197,7 @@ impl<K> Reflector<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    async fn run(mut self, api: Api<LenientObject<K>>) {
+    async fn run(mut self, api: Api<RawObject>) {
         let mut series = RelistBackoff::default();
         loop {
             let watch = watcher::watcher(api.clone(), self.informer.watch_config.clone());
@@ -230,11 +232,11 @@ where
         self.informer.store.set_status(|status| status.mark_failed(message, Instant::now()));
     }
 
-    fn handle_event(&mut self, event: Event<LenientObject<K>>) {
+    fn handle_event(&mut self, event: Event<RawObject>) {
         match event {
             Event::Init => self.list_in_progress = Some(HashMap::new()),
             Event::InitApply(object) => {
-                let accepted = self.decode_and_prune(object);
+                let accepted = self.decode_and_prune(&object);
                 if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
                     // What is known already is not held twice.
                     let known = self.informer.store.get(&key).filter(|known| is_same(known, &object));
@@ -248,7 +250,7 @@ where
             }
             Event::InitDone => self.replace_store(),
             Event::Apply(object) => {
-                if let Some((_, object)) = self.decode_and_prune(object) {
+                if let Some((_, object)) = self.decode_and_prune(&object) {
                     self.informer.apply(object);
                 }
                 self.informer.store.set_status(WatchStatus::mark_current);
@@ -275,9 +277,9 @@ where
     }
 
     /// Prunes a good object; counts a bad one. A bad update keeps the object as it was before.
-    fn decode_and_prune(&self, checked: LenientObject<K>) -> Option<(ObjectKey, Arc<K>)> {
-        let key = ObjectKey::of(&checked);
-        match checked.into_result() {
+    fn decode_and_prune(&self, raw: &RawObject) -> Option<(ObjectKey, Arc<K>)> {
+        let key = ObjectKey::of(raw);
+        match raw.decode() {
             Ok(mut object) => {
                 object = self.informer.store.as_kept(object);
                 drop_slack(object.meta_mut());

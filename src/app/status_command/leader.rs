@@ -1,7 +1,12 @@
 //! Who holds the lease, and which pod that is.
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, Resource,
+    api::ListParams,
+    core::{Request, request},
+};
+use serde_json::Value;
 
 use super::view::LeaseView;
 use crate::runtime::client::with_causes;
@@ -33,44 +38,63 @@ pub(super) async fn lease(
 }
 
 pub(super) async fn pod(client: &Client, namespace: &str, holder: &str, port: u16) -> Result<LeaderPod, String> {
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let pods = pods.list(&ListParams::default().limit(MOST_PODS)).await.map_err(|error| with_causes(&error))?;
-    let found = choose(&pods.items, holder, port);
+    let pods = pods(client, namespace).await.map_err(|error| with_causes(&error))?;
+    let found = choose(&pods, holder, port);
     found.ok_or_else(|| format!("no pod in {namespace} is {holder:?}, which holds the lease; --url names a manager"))
 }
 
+/// The pods as they came: few of their fields are read, and the type that has all of them is the largest of Kubernetes.
+async fn pods(client: &Client, namespace: &str) -> Result<Vec<Value>, kube::Error> {
+    let request = Request::new(Pod::url_path(&(), Some(namespace))).list(&ListParams::default().limit(MOST_PODS));
+    let request = request.map_err(|error: request::Error| kube::Error::BuildRequest(error))?;
+    let mut list = client.request::<Value>(request).await?;
+    match list["items"].take() {
+        Value::Array(pods) => Ok(pods),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// The holder's identity is its host name and something random. Pods on the host's network have the host name of their Node.
-fn choose(pods: &[Pod], holder: &str, usual_port: u16) -> Option<LeaderPod> {
+fn choose(pods: &[Value], holder: &str, usual_port: u16) -> Option<LeaderPod> {
     let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
-    let on_node = |pod: &&Pod| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        let is_running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let on_node = |pod: &&Value| {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let is_running = pod["status"]["phase"] == "Running";
         is_running && port(pod, usual_port).is_some() && (node == host || node.split('.').next() == Some(host))
     };
-    let named = pods.iter().find(|pod| pod.name_any() == host);
+    let named = pods.iter().find(|pod| name(pod) == host);
     let found = named.or_else(|| pods.iter().find(on_node))?;
-    Some(LeaderPod { name: found.name_any(), port: port(found, usual_port).unwrap_or(usual_port) })
+    Some(LeaderPod { name: name(found).to_owned(), port: port(found, usual_port).unwrap_or(usual_port) })
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// The port of the manager's container; `None`: the pod has no such container.
-fn port(pod: &Pod, usual: u16) -> Option<u16> {
-    let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name.contains(CONTAINER))?;
-    let flag =
-        container.args.iter().chain(&container.command).flatten().find_map(|word| word.strip_prefix("--secure-port="));
-    let declared = || container.ports.iter().flatten().find_map(|port| u16::try_from(port.container_port).ok());
+fn port(pod: &Value, usual: u16) -> Option<u16> {
+    let is_manager = |container: &&Value| container["name"].as_str().is_some_and(|name| name.contains(CONTAINER));
+    let container = items(&pod["spec"]["containers"]).find(is_manager)?;
+    let mut words = items(&container["args"]).chain(items(&container["command"])).filter_map(Value::as_str);
+    let flag = words.find_map(|word| word.strip_prefix("--secure-port="));
+    let declared =
+        || items(&container["ports"]).find_map(|port| port["containerPort"].as_u64().and_then(|port| port.try_into().ok()));
     Some(flag.and_then(|port| port.parse().ok()).or_else(declared).unwrap_or(usual))
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     #[expect(clippy::needless_pass_by_value, reason = "a value written in place")]
-    fn pod(name: &str, node: &str, container: Value) -> Pod {
-        let value = json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": "Running"}});
-        serde_json::from_value(value).unwrap()
+    fn pod(name: &str, node: &str, container: Value) -> Value {
+        json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": "Running"}})
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! In: where to ask. Out: where the page came from, and its JSON; or why it could not be read and what to do.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::Request;
 use kube::{Client, Config, config::AuthInfo};
@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::{leader, view::LeaseView};
 use crate::{
     cli::{StatusOptions, StatusUrl},
-    runtime::client::with_causes,
+    metrics::Metrics,
+    runtime::client::{KubeClients, with_causes},
 };
 
 /// Path of the page.
@@ -34,18 +35,21 @@ pub(super) async fn of_leader(client: &Client, options: &StatusOptions, lease: O
     Ok((format!("pod {namespace}/{}", pod.name), told?))
 }
 
-pub(super) async fn from_url(url: &StatusUrl) -> SourcedPage {
-    let config = config(url)?;
-    let client = Client::try_from(config).map_err(|error| with_causes(&error))?;
+pub(super) async fn from_url(url: &StatusUrl, user_agent: &str) -> SourcedPage {
+    let client = client(config(url)?, user_agent).map_err(|error| format!("{}: {error}", url.url))?;
     let told = ask(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;
     Ok((url.url.to_string(), told))
+}
+
+fn client(config: Config, user_agent: &str) -> Result<Client, String> {
+    let metrics = Metrics::new().map_err(|error| error.to_string())?;
+    let clients = KubeClients::for_server(config, user_agent, Arc::new(metrics))?;
+    clients.for_component("status").map_err(|error| with_causes(&error))
 }
 
 fn config(url: &StatusUrl) -> Result<Config, String> {
     let mut config = Config::new(url.url.clone());
     config.accept_invalid_certs = url.insecure;
-    (config.connect_timeout, config.read_timeout) = (Some(PATIENCE), Some(PATIENCE));
-    config.default_retry = false;
     if let Some(file) = &url.authority {
         let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let found = read.map_err(|error| format!("--certificate-authority {}: {error}", file.display()))?;

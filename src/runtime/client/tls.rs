@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Config, client::ConfigExt};
+use kube::Config;
 use rustls::{
     SignatureScheme,
     client::{ResolvesClientCert, Resumption},
@@ -23,7 +23,7 @@ use rustls::{
 };
 use tokio::time::Instant;
 
-use super::{credentials::ExecPlugin, error_text::with_causes};
+use super::{credentials::ExecPlugin, error_text::with_causes, rustls_config::rustls_config};
 
 /// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -187,7 +187,6 @@ fn digest(files: &[PathBuf]) -> u64 {
     hasher.finish()
 }
 
-/// The client's certificate and key are read by kube, which knows the kubeconfig's ways to give them.
 fn build(
     config: &Config,
     authorities: Option<&PathBuf>,
@@ -197,7 +196,7 @@ fn build(
     if let Some(path) = authorities {
         config.root_cert = Some(certificates(path).map_err(|error| kube::Error::Service(error.into()))?);
     }
-    let mut tls = config.rustls_client_config()?;
+    let mut tls = rustls_config(&config)?;
     tls.alpn_protocols = sharing.protocols();
     Ok(tls)
 }

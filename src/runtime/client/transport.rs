@@ -5,6 +5,8 @@
 //! between; below it TCP keepalive and `TCP_USER_TIMEOUT`, which is all that HTTP/1.1 has. Upstream: client-go pings after
 //! 30 s and waits for 15 s (`k8s.io/apimachinery/pkg/util/net/http.go`).
 
+mod erased;
+
 use std::{
     fmt,
     future::Future,
@@ -32,14 +34,12 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use kube::{
-    Config,
-    client::{Body, ConfigExt},
-};
+use kube::{Config, client::Body};
 use rustls::pki_types::ServerName;
 use tower::{BoxError, Service};
 
-use super::tls::KubeClientTls;
+use self::erased::{Connector, ErasedConnection, erased};
+use super::{rustls_config::rustls_config, tls::KubeClientTls};
 
 /// A connection that was silent for so long is asked whether it still works.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -155,7 +155,7 @@ fn pool_factory(config: &Config, names: TlsNameResolver, idle: usize) -> Result<
     match proxy.scheme_str() {
         Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), through, names, idle)),
         Some("https") => {
-            let encrypted = config.rustls_https_connector_with_connector(tcp)?;
+            let encrypted = HttpsConnector::new(tcp, Arc::new(rustls_config(config)?), false, Arc::clone(&names));
             Ok(pool_over(tunnel(proxy, auth, encrypted), through, names, idle))
         }
         _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) }),
@@ -190,6 +190,7 @@ where
     H::Future: Send + 'static,
     H::Error: Into<BoxError>,
 {
+    let inner = erased(inner);
     Arc::new(move |tls| {
         let https = HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names));
         let connector = TimeoutConnector { https, through: through.clone() };
@@ -210,18 +211,13 @@ where
 
 /// A connector that does not take longer than [`CONNECT`], and names the server that it does not reach.
 #[derive(Clone)]
-struct TimeoutConnector<H> {
-    https: HttpsConnector<H>,
+struct TimeoutConnector {
+    https: HttpsConnector<Connector>,
     through: ProxyAddress,
 }
 
-impl<H> Service<Uri> for TimeoutConnector<H>
-where
-    HttpsConnector<H>: Service<Uri, Response = MaybeHttpsStream<H::Response>, Error = BoxError>,
-    <HttpsConnector<H> as Service<Uri>>::Future: Send + 'static,
-    H: Service<Uri>,
-{
-    type Response = MaybeHttpsStream<H::Response>;
+impl Service<Uri> for TimeoutConnector {
+    type Response = MaybeHttpsStream<ErasedConnection>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 

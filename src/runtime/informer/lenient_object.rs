@@ -1,78 +1,86 @@
 //! An object of a list or a watch that may not decode: one bad object must not end either.
 //!
-//! In: the text of an object. Out: the object, or its metadata and what is wrong with it.
+//! In: the text of an object. Out: which object it is, and the object itself once somebody asks, or what is wrong with it. The text is
+//! of no kind, so that what lists and watches is in the program once and not for each kind.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, api::ApiResource, core::DynamicResourceScope};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// An object, or of one that cannot be decoded at least the metadata.
+/// An object as it came.
 #[derive(Debug, Clone)]
-pub(super) struct LenientObject<K>(Result<K, MalformedObject>);
-
-#[derive(Debug, Clone)]
-struct MalformedObject {
+pub(super) struct RawObject {
+    /// Name, namespace and versions.
     metadata: ObjectMeta,
-    error: String,
+    text: Box<RawValue>,
 }
 
-impl<K> LenientObject<K> {
+impl RawObject {
     /// The object, or why it could not be decoded.
-    pub(super) fn into_result(self) -> Result<K, String> {
-        self.0.map_err(|malformed| malformed.error)
+    pub(super) fn decode<K: Resource + DeserializeOwned>(&self) -> Result<K, String> {
+        let mut object: K = serde_json::from_str(self.text.get()).map_err(|error| error.to_string())?;
+        // The filter of the bytes has left them out already where the answer came through it.
+        object.meta_mut().managed_fields = None;
+        Ok(object)
     }
 }
 
-impl MalformedObject {
-    fn of(text: &str, error: &serde_json::Error) -> Self {
-        let whole: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-        let metadata = whole.get("metadata").map(ObjectMeta::deserialize).and_then(Result::ok).unwrap_or_default();
-        Self { metadata, error: error.to_string() }
-    }
+#[derive(Deserialize, Default)]
+struct OnlyMetadata<'text> {
+    #[serde(borrow, default)]
+    metadata: Option<Identity<'text>>,
 }
 
-impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for LenientObject<K> {
+/// What tells an object and its version from others.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Identity<'text> {
+    #[serde(borrow)]
+    name: Option<Cow<'text, str>>,
+    #[serde(borrow)]
+    namespace: Option<Cow<'text, str>>,
+    #[serde(borrow)]
+    resource_version: Option<Cow<'text, str>>,
+}
+
+impl<'de> Deserialize<'de> for RawObject {
     /// From its text, since a decoder that has failed cannot tell what it has read. Only JSON has text, and an event of a watch only
     /// while its type stands before its object, as every server written in Go sends it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let decoded = serde_json::from_str::<K>(text.get());
-        let object = decoded.map_err(|error| MalformedObject::of(text.get(), &error));
-        Ok(Self(object.map(|mut object| {
-            // The filter of the bytes has left them out already where the answer came through it.
-            object.meta_mut().managed_fields = None;
-            object
-        })))
+        let read: OnlyMetadata<'_> = serde_json::from_str(text.get()).unwrap_or_default();
+        let Identity { name, namespace, resource_version } = read.metadata.unwrap_or_default();
+        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+        let (name, namespace) = (owned(name), owned(namespace));
+        let metadata = ObjectMeta { name, namespace, resource_version: owned(resource_version), ..ObjectMeta::default() };
+        Ok(Self { metadata, text })
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for LenientObject<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
+impl Resource for RawObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
 
-    fn kind(_: &()) -> Cow<'_, str> {
-        K::kind(&())
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
     }
-    fn group(_: &()) -> Cow<'_, str> {
-        K::group(&())
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
     }
-    fn version(_: &()) -> Cow<'_, str> {
-        K::version(&())
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
     }
-    fn plural(_: &()) -> Cow<'_, str> {
-        K::plural(&())
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
     }
     fn meta(&self) -> &ObjectMeta {
-        self.0.as_ref().map_or_else(|malformed| &malformed.metadata, K::meta)
+        &self.metadata
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match &mut self.0 {
-            Ok(object) => object.meta_mut(),
-            Err(malformed) => &mut malformed.metadata,
-        }
+        &mut self.metadata
     }
 }
 
@@ -84,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn of(document: &serde_json::Value) -> LenientObject<Node> {
+    fn of(document: &serde_json::Value) -> RawObject {
         serde_json::from_str(&document.to_string()).unwrap()
     }
 
@@ -92,17 +100,17 @@ mod tests {
     fn managed_fields_are_dropped_and_a_bad_object_keeps_its_name() {
         let good = of(&json!({"metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}}));
         assert_eq!(good.meta().name.as_deref(), Some("n"));
-        assert_eq!(good.into_result().unwrap().metadata.managed_fields, None);
+        assert_eq!(good.decode::<Node>().unwrap().metadata.managed_fields, None);
         let bad = of(&json!({"metadata": {"name": "n"}, "spec": 7}));
         assert_eq!(bad.meta().name.as_deref(), Some("n"));
-        assert!(bad.into_result().unwrap_err().contains("invalid type: integer `7`"));
+        assert!(bad.decode::<Node>().unwrap_err().contains("invalid type: integer `7`"));
         assert_eq!(*of(&json!({"metadata": 7})).meta(), ObjectMeta::default());
     }
 
     #[test]
     fn an_event_of_a_watch_has_one() {
         let text = r#"{"type":"MODIFIED","object":{"metadata":{"name":"n"},"spec":7}}"#;
-        let WatchEvent::Modified(bad) = serde_json::from_str::<WatchEvent<LenientObject<Node>>>(text).unwrap() else {
+        let WatchEvent::Modified(bad) = serde_json::from_str::<WatchEvent<RawObject>>(text).unwrap() else {
             panic!("another event")
         };
         assert_eq!(bad.meta().name.as_deref(), Some("n"));
