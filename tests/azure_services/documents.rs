@@ -3,7 +3,7 @@
 #[path = "../support/documents.rs"]
 mod comparable;
 
-pub(crate) use comparable::{State, differences};
+pub(crate) use comparable::{State, differences, without_idle_pools};
 
 use crate::cluster::Cluster;
 

@@ -140,7 +140,7 @@ fn status(life: &Life) -> Value {
 /// `web` is served, and a comparison has found nothing.
 async fn served(cluster: &Cluster, flag: &str) -> Life {
     cluster.create(&external("web"));
-    let life = cluster.start_with(flag);
+    let life = cluster.start_with(&[flag]);
     cluster.until_ready(5 * MINUTE).await;
     cluster.settle().await;
     cluster.azure().clear_requests();
@@ -265,7 +265,7 @@ fn what_was_changed_while_nobody_watched_is_no_drift() {
         served(&cluster, COMPARISONS).await.stop().await;
         let before = documents(&cluster);
         tamper(&cluster, &TAMPERINGS[0]);
-        let life = cluster.start_with(COMPARISONS);
+        let life = cluster.start_with(&[COMPARISONS]);
         tokio::time::sleep(30 * MINUTE).await;
         assert_eq!((documents(&cluster), cluster.writes().len()), (before, 1));
         assert_eq!((told(&cluster, DRIFTED).len(), counted(&life, "load_balancer", "repaired")), (0, 0.0));
