@@ -12,6 +12,7 @@
 
 pub(crate) mod config;
 pub mod conformance;
+pub mod diagnostics;
 mod error;
 pub mod helpers;
 mod instances;

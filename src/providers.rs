@@ -4,6 +4,9 @@
 pub mod azure;
 pub mod fake;
 
+#[cfg(feature = "azure")]
+use std::sync::Arc;
+
 use crate::cloud_provider::Registry;
 
 /// The providers that ship.
@@ -20,6 +23,7 @@ fn with_azure(registry: Registry) -> Registry {
     registry
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
+        .with_diagnostics(azure::NAME, Arc::new(azure::diagnostics::AzureDiagnostics::new()))
         .with_local(azure::NAME, azure::local_factory)
         .with_image_credentials(azure::acr::PROGRAM, |config, request| {
             Box::pin(async move { azure::acr::provide(config, request).await.map_err(|error| error.to_string()) })

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 
 pub use super::config::{IdentityBindingConfig, ImageCredentialConfig, LocalConfig, ProviderConfig, SecretRef};
-use super::{CloudProvider, CloudResult};
+use super::{CloudProvider, CloudResult, diagnostics::ProviderDiagnostics};
 use crate::{
     flags::{FlagSection, FlagSpec},
     metrics::{Metric, MetricTable, Metrics, RegistryError},
@@ -93,6 +93,7 @@ pub type ImageCredentialProvider =
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
     checks: BTreeMap<String, Arc<ProviderCheck>>,
+    diagnostics: BTreeMap<String, Arc<dyn ProviderDiagnostics>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
     image_credentials: BTreeMap<String, Arc<ImageCredentialProvider>>,
     flags: Vec<FlagSection>,
@@ -150,6 +151,17 @@ impl Registry {
     ) -> Self {
         self.checks.insert(name.into(), Arc::new(check));
         self
+    }
+
+    /// Adds what the provider called `name` examines for `doctor`, `orphans` and `support-bundle`.
+    pub fn with_diagnostics(mut self, name: impl Into<String>, diagnostics: Arc<dyn ProviderDiagnostics>) -> Self {
+        self.diagnostics.insert(name.into(), diagnostics);
+        self
+    }
+
+    /// What the provider called `name` examines.
+    pub fn diagnostics(&self, name: &str) -> Option<Arc<dyn ProviderDiagnostics>> {
+        self.diagnostics.get(name).cloned()
     }
 
     /// Adds what the provider called `name` is for the one machine it runs on, so that a cloud-node-manager can use it.

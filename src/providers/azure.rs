@@ -10,6 +10,7 @@ pub mod arm;
 pub mod auth;
 pub mod check;
 pub mod config;
+pub mod diagnostics;
 mod gauges;
 pub mod instances;
 pub mod inventory;

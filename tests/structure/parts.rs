@@ -12,6 +12,22 @@ const AZURE: &[(&str, &[&str])] = &[
     ("local", &["auth", "metadata", "provider"]),
     ("topics", &["load_balancer", "planner"]),
     (
+        "diagnostics",
+        &[
+            "arm",
+            "arm::documents",
+            "auth",
+            "check",
+            "config",
+            "load_balancer",
+            "node",
+            "planner",
+            "provider",
+            "session",
+            "transport",
+        ],
+    ),
+    (
         "check",
         &[
             "arm",

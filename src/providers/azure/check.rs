@@ -9,6 +9,7 @@ mod requirements;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub(super) use online::{grants, open_session, readable_type};
 pub use permissions::{PermissionGrant, PermissionPurpose, RequiredPermission, is_allowed, required_permissions};
 
 use super::{
@@ -45,10 +46,7 @@ pub async fn check_with(
         Err(error) => return CheckReport { text: format!("error: {error}"), passed: false },
     };
     let offline = offline_report(&texts, &loader.environment, request.strict);
-    let more = |config: &AzureConfig| {
-        let missing = missing_cluster_entry(config, &request.config.cluster_name);
-        missing.into_iter().chain(requirements::lacking(config, request.routes)).collect()
-    };
+    let more = |config: &AzureConfig| lacking(config, &request.config.cluster_name, request.routes);
     let lacking: Option<Vec<ConfigFinding>> = offline.config.as_ref().map(more);
     let offline = offline.with_findings(lacking.unwrap_or_default(), request.strict);
     let watched: String = offline.config.iter().flat_map(requirements::watched).map(|line| line + "\n").collect();
@@ -58,6 +56,11 @@ pub async fn check_with(
         report = CheckReport { text: report.text + &online.text, passed: report.passed && online.passed };
     }
     report
+}
+
+/// What a valid configuration lacks for the cluster of this name, for Services and, with `routes`, for routes.
+pub(super) fn lacking(config: &AzureConfig, cluster: &str, routes: bool) -> Vec<ConfigFinding> {
+    missing_cluster_entry(config, cluster).into_iter().chain(requirements::lacking(config, routes)).collect()
 }
 
 #[cfg(all(test, feature = "sandbox"))]

@@ -19,6 +19,8 @@ pub struct LoadBalancerLimits {
     pub rules_per_interface: Option<usize>,
     /// Private link services on one load balancer; `None`: not looked at.
     pub private_link_services: Option<usize>,
+    /// Public IPs of a subscription in a region, as its list of usages shows it. Writes are not refused.
+    pub public_ips: usize,
     /// Whether a private link service needs pools of interfaces, as Azure documents. AKS combines it with pools of addresses.
     pub private_link_needs_interfaces: bool,
 }
@@ -31,6 +33,7 @@ impl Default for LoadBalancerLimits {
             basic: SkuLimits { rules: 250, frontends: 200 },
             rules_per_interface: None,
             private_link_services: None,
+            public_ips: 1_000,
             private_link_needs_interfaces: false,
         }
     }

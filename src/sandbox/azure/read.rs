@@ -39,6 +39,7 @@ pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<An
             group(state, scope)?;
             Ok(Answer::new(200, permissions(state, scope)))
         }
+        Target::Usages(subscription) => Ok(Answer::new(200, usages(state, subscription))),
         Target::InstanceView(id) => {
             let document = existing(state, id)?;
             Ok(Answer::new(200, document.body["properties"]["instanceView"].clone()))
@@ -52,6 +53,17 @@ fn permissions(state: &State, scope: &ResourceId) -> Value {
     let here = state.denials.iter().filter(|denial| key.contains(&denial.scope));
     let denied: Vec<&str> = here.map(|denial| denial.action.as_str()).collect();
     json!({"value": [{"actions": ["*"], "notActions": denied, "dataActions": [], "notDataActions": []}]})
+}
+
+/// What there is of the types that have a quota, and the quota.
+fn usages(state: &State, subscription: &ResourceId) -> Value {
+    let kinds = [
+        ("PublicIPAddresses", "microsoft.network/publicipaddresses", state.options.limits.public_ips),
+        ("LoadBalancers", "microsoft.network/loadbalancers", 1_000),
+    ];
+    let count = |kind: &str| state.store.of_type_below(kind, subscription.as_str(), "").count();
+    let entry = |(name, kind, limit): (&str, &str, usize)| json!({"name": {"value": name, "localizedValue": name}, "currentValue": count(kind), "limit": limit, "unit": "Count"});
+    json!({"value": kinds.map(entry)})
 }
 
 fn subscription(id: &ResourceId) -> Value {

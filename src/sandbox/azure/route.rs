@@ -35,6 +35,8 @@ pub enum Target {
     InstanceView(ResourceId),
     /// What the caller may do at a scope.
     Permissions(ResourceId),
+    /// How much of its network quotas a subscription uses in a region.
+    Usages(ResourceId),
 }
 
 impl Target {
@@ -46,6 +48,7 @@ impl Target {
             Self::Collection { kind, .. } => kind.clone(),
             Self::Parts(id, list) => format!("{}/{list}", id.resource_type()).to_ascii_lowercase(),
             Self::Permissions(_) => PERMISSIONS.to_ascii_lowercase(),
+            Self::Usages(_) => USAGES.to_ascii_lowercase(),
             Self::Subscription(_) | Self::Provider(..) | Self::Operation { .. } => String::new(),
         }
     }
@@ -53,7 +56,9 @@ impl Target {
     /// The scope by which permission is asked.
     pub fn scope(&self) -> &ResourceId {
         match self {
-            Self::Subscription(id) | Self::Provider(id, _) | Self::Document(id) | Self::Part(id, ..) => id,
+            Self::Subscription(id) | Self::Provider(id, _) | Self::Document(id) | Self::Part(id, ..) | Self::Usages(id) => {
+                id
+            }
             Self::Operation { subscription, .. } => subscription,
             Self::Collection { scope, .. }
             | Self::Parts(scope, _)
@@ -69,6 +74,7 @@ impl Target {
 }
 
 const GROUPS: &str = "Microsoft.Resources/resourceGroups";
+const USAGES: &str = "Microsoft.Network/locations/usages";
 const PERMISSIONS: &str = "Microsoft.Authorization/permissions";
 const SCALE_SETS: &str = "microsoft.compute/virtualmachinescalesets";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
@@ -89,6 +95,9 @@ pub fn target(path: &str) -> Option<Target> {
         }
         3 if is(2, "providers") => Some(Target::Provider(subscription()?, None)),
         4 if is(2, "providers") => Some(Target::Provider(subscription()?, Some((*segments.get(3)?).to_owned()))),
+        7 if is(2, "providers") && is(3, "Microsoft.Network") && is(4, "locations") && is(6, "usages") => {
+            Some(Target::Usages(subscription()?))
+        }
         8 if is(2, "providers") && is(4, "locations") && (is(6, "operations") || is(6, "operationResults")) => {
             let operation = (*segments.get(7)?).to_owned();
             Some(Target::Operation { subscription: subscription()?, operation, result: is(6, "operationResults") })
@@ -160,6 +169,7 @@ mod tests {
             Some(Target::Parts(parent, list)) => format!("all {list} of {parent}"),
             Some(Target::Document(id)) => format!("document {}", id.name()),
             Some(Target::InstanceView(id)) => format!("view {}", id.name()),
+            Some(Target::Usages(id)) => format!("usages of {id}"),
             Some(Target::Permissions(id)) => format!("permissions at {id}"),
             Some(Target::Operation { operation, result, .. }) => format!("operation {operation} {result}"),
             Some(Target::Provider(_, namespace)) => format!("provider {namespace:?}"),
@@ -194,6 +204,7 @@ mod tests {
                 "/subscriptions/s/resourceGroups/g/providers/Microsoft.Authorization/permissions",
                 "permissions at /subscriptions/s/resourceGroups/g",
             ),
+            ("/subscriptions/s/providers/Microsoft.Network/locations/eastus/usages", "usages of /subscriptions/s"),
             ("/subscriptions//resourceGroups/g", "nothing"),
             ("/metadata/instance", "nothing"),
         ];

@@ -56,7 +56,8 @@ pub(super) async fn check(
     CheckReport { text: lines.text, passed: !lines.failed }
 }
 
-async fn open_session(
+/// One configuration at work that leads nothing, and so writes nothing.
+pub(in crate::providers::azure) async fn open_session(
     config: &Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
     transport: Arc<dyn ArmTransport>,
@@ -131,7 +132,8 @@ async fn check_zones(session: &Session, need: &RequiredPermission, lines: &mut C
     Ok(())
 }
 
-async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<PermissionGrant>> {
+/// What ARM lists as granted at a scope.
+pub(in crate::providers::azure) async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<PermissionGrant>> {
     let path = format!("{scope}/providers/{}", api::PERMISSIONS.resource_type);
     client.with_urgency(Urgency::Change).list(&api::PERMISSIONS, &path, &[]).await
 }
@@ -156,7 +158,7 @@ fn not_granted(need: &RequiredPermission) -> String {
 }
 
 /// A kind whose list some need allows to read.
-fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
+pub(in crate::providers::azure) fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
     let kind = |need: &RequiredPermission| {
         let name = need.action.strip_suffix("/read")?;
         // Types in types are listed below one of them.

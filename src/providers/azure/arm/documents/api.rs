@@ -68,6 +68,8 @@ types! {
     SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet";
     PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService";
     PRIVATE_ENDPOINT_CONNECTIONS = "Microsoft.Network/privateLinkServices/privateEndpointConnections" NETWORK, "2019-03-01", Network, "PrivateLinkService";
+    /// How much of its quotas a subscription uses in a region.
+    NETWORK_USAGES = "Microsoft.Network/locations/usages" NETWORK, NETWORK_STACK, Network, "Usage";
     /// Resource providers, for the zones of a region.
     PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "Provider";
     /// What the caller may do at a scope.

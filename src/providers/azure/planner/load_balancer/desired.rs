@@ -18,6 +18,7 @@ mod handover;
 pub mod load_balancers;
 mod merge;
 mod own_pools;
+pub mod ownerless;
 mod placement;
 pub mod pool_members;
 mod pools;

@@ -56,6 +56,16 @@ pub fn plan_public_ips(
     outcome
 }
 
+/// The Services that a public IP lists that this cluster made; none when another one or a user did.
+pub fn services_of_clusters<'a>(pip: &'a PublicIpAddress, cluster: &str) -> Vec<&'a str> {
+    if ownership::owner(pip, cluster) == PublicIpOwner::Cluster { ownership::services(pip) } else { Vec::new() }
+}
+
+/// The address of a public IP, when it has one.
+pub fn address_of(pip: &PublicIpAddress) -> Option<IpAddr> {
+    ownership::address(pip)
+}
+
 /// Addresses of this cluster's public IPs that list the Service: at them it is or was reached, whatever its status says.
 pub fn public_ip_addresses_of(observed: &ObservedNetwork, service: &str, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
     let is_its = |pip: &&PublicIpAddress| {

@@ -58,6 +58,17 @@ pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
     group.rules().filter(|rule| rule.kind.is_some()).flat_map(|rule| rule.addresses.iter().copied()).collect()
 }
 
+/// The rules of which destinations may be taken out, by name, with the addresses that each leads to. One that leads to anything else, such
+/// as a range, is left out.
+pub fn managed_rules(group: &NetworkSecurityGroup) -> Vec<(String, BTreeSet<IpAddr>)> {
+    let rules = group.properties.iter().flat_map(|properties| properties.security_rules.iter().flatten());
+    let managed = rules.filter(|rule| rule::is_managed(rule)).filter_map(|rule| {
+        let (addresses, others) = rule::destinations(rule.properties.as_ref()?);
+        others.is_empty().then(|| (rule.name.clone().unwrap_or_default(), addresses))
+    });
+    managed.collect()
+}
+
 /// Puts the rules of `asks` right in `group`.
 ///
 /// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need

@@ -1,0 +1,223 @@
+//! What the commands `doctor`, `orphans` and `support-bundle` ask of Azure. Nothing is written anywhere.
+//!
+//! ```text
+//! azure.json ─► session ─► access (credential, wire, clock) ─► permissions ─► network (documents) ─┬─► verdicts
+//!                                                                                                 └─► orphans
+//! ```
+//! In: the manager's configuration, Nodes and Services. Out: findings by the checks of [`CHECKS`]. What lies behind a fault is not looked
+//! at: its checks stay without a finding, which the command shows as not examined.
+
+mod access;
+mod network;
+mod observer;
+mod orphans;
+mod permissions;
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;
+mod verdicts;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    arm::ArmTransport,
+    auth::ReqwestTransport,
+    check,
+    config::{
+        AzureConfig, ConfigFinding, ConfigLoader, ConfigReport, EnvironmentOverrides, FindingSeverity, offline_report,
+    },
+    load_balancer::lease::plan::NAME as LEASE_NAME,
+    node,
+    planner::load_balancer::settings::LoadBalancerSettings,
+    provider::{environment, source},
+    session::Session,
+    transport::ReadOnlyTransport,
+};
+use crate::cloud_provider::diagnostics::{
+    DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, OrphanReport, ProviderDiagnostics,
+};
+use observer::ObservedTransport;
+
+const CONFIG: &str = "azure-config";
+const NETWORK: &str = "azure-network";
+const TLS: &str = "azure-tls";
+const CREDENTIAL: &str = "azure-credential";
+const CLOCK: &str = "azure-clock";
+const READS: &str = "azure-read-rights";
+const WRITES: &str = "azure-write-rights";
+const SECURITY_GROUP: &str = "azure-security-group";
+const SUBNET: &str = "azure-subnet";
+const ROUTE_TABLE: &str = "azure-route-table";
+const QUOTA: &str = "azure-quota";
+const ROOM: &str = "azure-load-balancer-room";
+const SERVICES: &str = "azure-services";
+const ORPHANS: &str = "azure-orphans";
+
+/// Every check, in the order of the output.
+#[rustfmt::skip]
+const CHECKS: &[DiagnosticCheck] = &[
+    DiagnosticCheck { id: CONFIG, examines: "`azure.json`: unknown, missing and unsafe fields" },
+    DiagnosticCheck { id: NETWORK, examines: "Whether Entra and Azure Resource Manager can be reached" },
+    DiagnosticCheck { id: TLS, examines: "Whether their certificates are trusted, or something on the way opens TLS" },
+    DiagnosticCheck { id: CREDENTIAL, examines: "Whether Entra gives a token for the identity in this tenant, and ARM accepts it" },
+    DiagnosticCheck { id: CLOCK, examines: "Whether this machine's clock and Azure's differ by more than 60 s" },
+    DiagnosticCheck { id: READS, examines: "Whether the identity may read what the configuration needs" },
+    DiagnosticCheck { id: WRITES, examines: "Whether the identity may write what the configuration needs" },
+    DiagnosticCheck { id: SECURITY_GROUP, examines: "Whether the security group exists" },
+    DiagnosticCheck { id: SUBNET, examines: "Whether the virtual network and the subnet exist" },
+    DiagnosticCheck { id: ROUTE_TABLE, examines: "Whether the route table exists, where the manager writes routes" },
+    DiagnosticCheck { id: QUOTA, examines: "Public IPs, load balancers and security groups of the subscription against its quotas" },
+    DiagnosticCheck { id: ROOM, examines: "How full the cluster's load balancers are" },
+    DiagnosticCheck { id: SERVICES, examines: "Services whose annotations or fields cannot be" },
+    DiagnosticCheck { id: ORPHANS, examines: "Resources that belong to no Service, as `orphans` lists them" },
+];
+
+/// What `load_balancer::lease` calls.
+pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] =
+    &[("kube-system", "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"])];
+
+/// What the binary examines, or a test with another wire.
+pub struct AzureDiagnostics {
+    wire: Option<(BTreeMap<String, String>, Arc<dyn ArmTransport>)>,
+}
+
+impl AzureDiagnostics {
+    /// Over the network, with the process's environment.
+    pub fn new() -> Self {
+        Self { wire: None }
+    }
+
+    /// With another wire and environment.
+    pub fn over(transport: Arc<dyn ArmTransport>, environment: BTreeMap<String, String>) -> Self {
+        Self { wire: Some((environment, transport)) }
+    }
+
+    fn wire(&self) -> Result<(BTreeMap<String, String>, Arc<ObservedTransport>), String> {
+        let (environment, transport) = match &self.wire {
+            Some((environment, transport)) => (environment.clone(), Arc::clone(transport)),
+            None => {
+                let environment = environment();
+                let transport = ReqwestTransport::new(&environment).map_err(|error| error.to_string())?;
+                (environment, Arc::new(transport) as Arc<dyn ArmTransport>)
+            }
+        };
+        Ok((environment, Arc::new(ObservedTransport::new(Arc::new(ReadOnlyTransport(transport))))))
+    }
+}
+
+impl Default for AzureDiagnostics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A configuration that works, and what was seen on the way.
+struct OpenedCloud {
+    session: Session,
+    settings: LoadBalancerSettings,
+    wire: Arc<ObservedTransport>,
+}
+
+#[async_trait]
+impl ProviderDiagnostics for AzureDiagnostics {
+    fn checks(&self) -> &'static [DiagnosticCheck] {
+        CHECKS
+    }
+
+    fn rights(&self) -> &'static [(&'static str, &'static str, &'static str, &'static str, &'static [&'static str])] {
+        RIGHTS
+    }
+
+    fn manages_node(&self, node: &Node) -> bool {
+        !node::is_unmanaged(node)
+    }
+
+    async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
+        let mut findings = Vec::new();
+        let Some(cloud) = self.open(request, &mut findings).await else { return findings };
+        if !access::examine(&cloud, request.now, &mut findings).await {
+            return findings;
+        }
+        permissions::examine(&cloud.session, &mut findings).await;
+        network::examine(&cloud, request, &mut findings).await;
+        findings
+    }
+
+    async fn orphans(&self, request: &DiagnosticRequest) -> OrphanReport {
+        let mut findings = Vec::new();
+        let Some(cloud) = self.open(request, &mut findings).await else {
+            let told = findings.into_iter().map(|finding| format!("Azure: {}", finding.text)).collect();
+            return OrphanReport { unread: told, ..OrphanReport::default() };
+        };
+        orphans::report(&cloud, request).await
+    }
+
+    async fn configuration(&self, request: &DiagnosticRequest) -> Result<String, String> {
+        let (environment, _) = self.wire()?;
+        Ok(report(request, environment).await?.text())
+    }
+
+    async fn secrets(&self, request: &DiagnosticRequest) -> Vec<String> {
+        let environment = self.wire().map(|(environment, _)| environment).unwrap_or_default();
+        let texts = loader(request, &EnvironmentOverrides::of(environment)).texts().await;
+        texts.map(|texts| verdicts::secrets([texts.file, texts.secret].into_iter().flatten())).unwrap_or_default()
+    }
+}
+
+impl AzureDiagnostics {
+    /// Reads the configuration and builds clients from it. `None`: what hinders that is among the findings.
+    async fn open(&self, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) -> Option<OpenedCloud> {
+        let (environment, wire) = match self.wire() {
+            Ok(wire) => wire,
+            Err(error) => {
+                let remedy = "correct HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR";
+                findings.push(DiagnosticFinding::problem(CONFIG, error, remedy));
+                return None;
+            }
+        };
+        let report = match report(request, environment.clone()).await {
+            Ok(report) => report,
+            Err(error) => {
+                let remedy = "give --cloud-config the manager's azure.json, or --cloud-config-secret-name its Secret";
+                findings.push(DiagnosticFinding::problem(CONFIG, error, remedy));
+                return None;
+            }
+        };
+        findings.extend(verdicts::configuration(&report.findings));
+        let config = Arc::new(report.config?);
+        let settings = LoadBalancerSettings::new(&config, &request.config.cluster_name);
+        let transport: Arc<dyn ArmTransport> = Arc::<ObservedTransport>::clone(&wire);
+        match check::open_session(&config, environment, transport).await {
+            Ok(session) => Some(OpenedCloud { session, settings, wire }),
+            Err(reason) => {
+                findings.extend(access::failure(&reason, &wire, request.now));
+                None
+            }
+        }
+    }
+}
+
+/// The configuration that counts, and what is wrong with it.
+async fn report(request: &DiagnosticRequest, environment: BTreeMap<String, String>) -> Result<ConfigReport, String> {
+    let environment = EnvironmentOverrides::of(environment);
+    let texts = loader(request, &environment).texts().await.map_err(|error| error.to_string())?;
+    let report = offline_report(&texts, &environment, false);
+    let more = |config: &AzureConfig| check::lacking(config, &request.config.cluster_name, request.routes);
+    let lacking: Vec<ConfigFinding> = report.config.as_ref().map(more).unwrap_or_default();
+    Ok(report.with_findings(lacking, false))
+}
+
+fn loader(request: &DiagnosticRequest, environment: &EnvironmentOverrides) -> ConfigLoader {
+    ConfigLoader {
+        source: source(&request.config),
+        client: request.client.clone(),
+        environment: environment.clone(),
+        is_strict: false,
+    }
+}
+
+fn is_error(finding: &ConfigFinding) -> bool {
+    finding.severity == FindingSeverity::Error
+}

@@ -1,0 +1,126 @@
+//! Whether Azure can be reached and lets the identity in.
+//!
+//! In: a session, and what its wire saw. Out: findings about network, TLS, credential and clock; and whether looking further makes sense.
+
+use jiff::Timestamp;
+
+use super::{
+    CLOCK, CREDENTIAL, NETWORK, OpenedCloud, TLS,
+    observer::{ObservedTransport, WireSightings},
+};
+use crate::{
+    cloud_provider::diagnostics::DiagnosticFinding,
+    providers::azure::{
+        arm::{ArmErrorClass, ResourceId},
+        check,
+    },
+};
+
+/// Seconds by which clocks may differ: Entra refuses assertions and tokens that are further off than a few minutes.
+const CLOCK_TOLERANCE: i64 = 60;
+
+/// Words in errors of whoever checks certificates.
+const OF_CERTIFICATES: [&str; 3] = ["certificate", "UnknownIssuer", "SelfSigned"];
+
+/// What a code of Entra asks for.
+const ENTRA_CODES: [(&str, &str); 8] = [
+    (
+        "AADSTS90002",
+        "tenantId names no tenant of this cloud: set the tenant of the subscription (`az account show --query tenantId`)",
+    ),
+    (
+        "AADSTS700016",
+        "the tenant has no application aadClientId: set the right tenantId, or the client id of an application of this tenant",
+    ),
+    ("AADSTS7000215", "aadClientSecret is not a secret of the application: set its value, not its id"),
+    ("AADSTS7000222", "the secret has expired: create a new one (`az ad app credential reset`) and set aadClientSecret"),
+    (
+        "AADSTS700027",
+        "the certificate is not registered with the application: register it, or set the right aadClientCertPath",
+    ),
+    ("AADSTS70021", "no federated credential matches the ServiceAccount: create one with its issuer, subject and audience"),
+    ("AADSTS700024", "the assertion is not valid at this time: synchronise the clocks (NTP)"),
+    ("AADSTS50034", "the identity does not exist in this tenant: set the right tenantId or client id"),
+];
+
+/// Asks ARM one question.
+pub(super) async fn examine(cloud: &OpenedCloud, now: Timestamp, findings: &mut Vec<DiagnosticFinding>) -> bool {
+    let config = &cloud.session.config;
+    let group = ResourceId::group_of(&config.subscription_id, &config.resource_group);
+    let asked = check::grants(&cloud.session.compute, &group).await;
+    let refused = match asked {
+        Err(error) if error.class == ArmErrorClass::Unauthorized || error.status.is_none() => Some(error.to_string()),
+        _ => None,
+    };
+    match refused {
+        Some(reason) => {
+            findings.extend(failure(&reason, &cloud.wire, now));
+            false
+        }
+        None => {
+            let host = &cloud.session.cloud.resource_manager;
+            findings.extend([
+                DiagnosticFinding::ok(NETWORK, format!("{host} answers")),
+                DiagnosticFinding::ok(TLS, "the certificates of Entra and ARM are trusted"),
+                DiagnosticFinding::ok(CREDENTIAL, format!("ARM accepts the identity in tenant {}", config.tenant_id)),
+                clock(&cloud.wire.seen(), now),
+            ]);
+            true
+        }
+    }
+}
+
+/// Why nobody can be asked.
+pub(super) fn failure(reason: &str, wire: &ObservedTransport, now: Timestamp) -> Vec<DiagnosticFinding> {
+    explained(reason, &wire.seen(), now)
+}
+
+fn explained(reason: &str, seen: &WireSightings, now: Timestamp) -> Vec<DiagnosticFinding> {
+    let Some((host, why)) = &seen.failure else {
+        let credential = DiagnosticFinding::problem(CREDENTIAL, reason, credential_remedy(reason));
+        if !seen.is_answered {
+            return vec![credential];
+        }
+        let reached = DiagnosticFinding::ok(NETWORK, "Entra or ARM answers");
+        return vec![reached, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen, now)];
+    };
+    if OF_CERTIFICATES.iter().any(|word| why.contains(word)) {
+        let remedy = "something between this machine and Azure opens TLS, or its certificates are missing here: exempt Azure from the \
+                      inspecting proxy, or trust its authority with SSL_CERT_FILE";
+        let reached = DiagnosticFinding::ok(NETWORK, format!("{host} takes connections"));
+        return vec![reached, DiagnosticFinding::problem(TLS, format!("{host}: {why}"), remedy)];
+    }
+    let remedy = "allow outgoing TCP 443 and DNS to this host in firewall, security group and route table, or set HTTPS_PROXY; \
+                  compare the fields cloud and resourceManagerEndpoint";
+    vec![DiagnosticFinding::problem(NETWORK, format!("no route to {host}: {why}"), remedy)]
+}
+
+fn credential_remedy(reason: &str) -> &'static str {
+    let is_told =
+        |(code, _): &&(&str, &str)| reason.split(|one: char| !one.is_ascii_alphanumeric()).any(|word| word == *code);
+    match ENTRA_CODES.iter().find(is_told) {
+        Some((_, remedy)) => remedy,
+        None => "compare tenantId, client id and credential in azure.json with the identity in Entra",
+    }
+}
+
+fn clock(seen: &WireSightings, now: Timestamp) -> DiagnosticFinding {
+    let Some((there, host)) = &seen.date else {
+        return DiagnosticFinding::unknown(
+            CLOCK,
+            "no answer of Azure carries its time",
+            "compare the clock with another one",
+        );
+    };
+    let seconds = now.as_second() - there.as_second();
+    if seconds.abs() <= CLOCK_TOLERANCE {
+        return DiagnosticFinding::ok(CLOCK, format!("this machine and {host} agree"));
+    }
+    let way = if seconds > 0 { "ahead of" } else { "behind" };
+    let text = format!("this machine is {} s {way} {host}", seconds.abs());
+    DiagnosticFinding::problem(
+        CLOCK,
+        text,
+        "synchronise the clock (NTP, chrony): tokens and certificates are refused otherwise",
+    )
+}

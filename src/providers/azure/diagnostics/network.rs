@@ -1,0 +1,94 @@
+//! The cluster's network in Azure: what is there, what is full, what belongs to nobody.
+//!
+//! In: a session that works. Out: a finding for each check; what may not be read is a finding too.
+
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::{OpenedCloud, QUOTA, ROUTE_TABLE, SECURITY_GROUP, SUBNET, orphans, verdicts};
+use crate::{
+    cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest},
+    providers::azure::{
+        arm::{ApiType, ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api},
+        planner::routes::settings::RouteSettings,
+    },
+};
+
+/// What to do when something may not be read.
+pub(super) const READ_RIGHT: &str = "assign the identity Reader at this scope, or look with `az`";
+
+pub(super) async fn examine(cloud: &OpenedCloud, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) {
+    let settings = &cloud.settings;
+    let config = &cloud.session.config;
+    let arm = cloud.session.network.with_urgency(Urgency::Change);
+    findings.push(match &settings.security_group {
+        Some(id) => existence(&arm, SECURITY_GROUP, &api::SECURITY_GROUPS, id, "securityGroupName").await,
+        None => DiagnosticFinding::warning(
+            SECURITY_GROUP,
+            "securityGroupName is empty: no rules are written, so what Services allow or deny has no effect",
+            "set it to the name of the nodes' security group",
+        ),
+    });
+    findings.push(match config.vnet_name.is_empty() || settings.subnet.is_empty() {
+        true => DiagnosticFinding::warning(
+            SUBNET,
+            "vnetName or subnetName is empty: internal Services have no subnet",
+            "set both fields of azure.json",
+        ),
+        false => {
+            let id = settings.virtual_network.child("subnets", &settings.subnet);
+            existence(&arm, SUBNET, &api::SUBNETS, &id, "vnetName, vnetResourceGroup and subnetName").await
+        }
+    });
+    findings.push(match (request.routes, RouteSettings::new(config).table) {
+        (false, _) => DiagnosticFinding::ok(ROUTE_TABLE, "the manager writes no routes (--configure-cloud-routes=false)"),
+        (true, None) => DiagnosticFinding::problem(
+            ROUTE_TABLE,
+            "routeTableName is empty: no Node gets a route to its pods",
+            "set it, or --configure-cloud-routes=false where something else makes pods reachable",
+        ),
+        (true, Some(id)) => existence(&arm, ROUTE_TABLE, &api::ROUTE_TABLES, &id, "routeTableName").await,
+    });
+    findings.push(quotas(&arm, config.location.as_str(), settings.group.subscription()).await);
+    findings.push(verdicts::services(&request.services, settings));
+    findings.extend(orphans::findings(cloud, request).await);
+}
+
+/// Whether one document is there. `field`: what of `azure.json` names it.
+async fn existence(
+    arm: &ArmClient,
+    check: &'static str,
+    kind: &'static ApiType,
+    id: &ResourceId,
+    field: &str,
+) -> DiagnosticFinding {
+    match arm.get::<IgnoredAny>(kind, id, &[]).await {
+        Ok(_) => DiagnosticFinding::ok(check, format!("{id} exists")),
+        Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
+            let more = if check == ROUTE_TABLE { " and associate it with the nodes' subnet" } else { "" };
+            let remedy = format!("create it{more}, or correct {field} in azure.json");
+            DiagnosticFinding::problem(check, format!("{id} does not exist: {}", error.code), remedy)
+        }
+        Err(error) => DiagnosticFinding::unknown(check, error.to_string(), READ_RIGHT),
+    }
+}
+
+async fn quotas(arm: &ArmClient, location: &str, subscription: &str) -> DiagnosticFinding {
+    let path = format!("/subscriptions/{subscription}/providers/Microsoft.Network/locations/{location}/usages");
+    match arm.list(&api::NETWORK_USAGES, &path, &[]).await {
+        Ok(usages) => verdicts::quotas(&usages, location),
+        Err(error) => {
+            let remedy = "assign Reader at the subscription, or look with `az network list-usages --location`";
+            DiagnosticFinding::unknown(QUOTA, error.to_string(), remedy)
+        }
+    }
+}
+
+/// All documents of a group, or one line that says why not.
+pub(super) async fn list<D: DeserializeOwned>(
+    arm: &ArmClient,
+    kind: &'static ApiType,
+    group: &ResourceId,
+) -> Result<Vec<D>, String> {
+    let listed: ArmResult<Vec<D>> = arm.list(kind, &format!("{group}/providers/{}", kind.resource_type), &[]).await;
+    listed.map_err(|error| error.to_string())
+}

@@ -1,0 +1,57 @@
+//! A wire that remembers what it saw: the time that answers carry, and why the last request got none.
+//!
+//! In: requests. Out: the answers of the wire below, unchanged.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::DATE;
+use jiff::{Timestamp, fmt::rfc2822};
+
+use crate::providers::azure::transport::{ArmTransport, ArmTransportError};
+
+/// What was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct WireSightings {
+    /// The clock of whoever answered last, and the host.
+    pub(super) date: Option<(Timestamp, String)>,
+    /// Whether anybody has answered.
+    pub(super) is_answered: bool,
+    /// The last request that got no answer: its host, and why.
+    pub(super) failure: Option<(String, String)>,
+}
+
+pub(super) struct ObservedTransport {
+    wire: Arc<dyn ArmTransport>,
+    seen: Mutex<WireSightings>,
+}
+
+impl ObservedTransport {
+    pub(super) fn new(wire: Arc<dyn ArmTransport>) -> Self {
+        Self { wire, seen: Mutex::default() }
+    }
+
+    pub(super) fn seen(&self) -> WireSightings {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl ArmTransport for ObservedTransport {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let answer = self.wire.send(request).await;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match &answer {
+            Ok(answer) => {
+                let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+                let date = date.and_then(|date| rfc2822::parse(date).ok());
+                seen.date = date.map(|date| (date.timestamp(), host)).or_else(|| seen.date.take());
+                (seen.failure, seen.is_answered) = (None, true);
+            }
+            Err(error) => seen.failure = Some((host, error.to_string())),
+        }
+        answer
+    }
+}

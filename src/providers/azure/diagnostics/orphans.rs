@@ -1,0 +1,199 @@
+//! Resources that carry the cluster's marks and belong to no Service, read from Azure.
+//!
+//! In: a session that works, the cluster's Services and Nodes. Out: a report, or findings about it. What could not be read is named, and
+//! then nothing is judged that depends on it.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::{
+    ORPHANS, OpenedCloud, ROOM,
+    network::{READ_RIGHT, list},
+    verdicts,
+};
+use crate::{
+    cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest, OrphanReport, OrphanedResource},
+    providers::azure::{
+        arm::{ArmErrorClass, ResourceId, Urgency, api},
+        planner::load_balancer::{
+            desired::ownerless::{OwnerlessKind, OwnerlessPart, ownerless},
+            observed::{ObservedNetwork, ObservedPrivateLinks},
+            spec::{identity_of, parse_leniently, status_addresses},
+        },
+    },
+};
+
+/// Most orphans that a finding names.
+const NAMED: usize = 5;
+
+/// What is judged together, and which lists it needs. Security rules are judged by the addresses of everything else.
+const NEEDS: [(OwnerlessKind, &[Part]); 6] = [
+    (OwnerlessKind::LoadBalancingRule, &[Part::LoadBalancers]),
+    (OwnerlessKind::FrontEnd, &[Part::LoadBalancers]),
+    (OwnerlessKind::BackendPool, &[Part::LoadBalancers]),
+    (OwnerlessKind::SecurityRule, &[Part::LoadBalancers, Part::PublicIps, Part::SecurityGroup, Part::Nodes]),
+    (OwnerlessKind::PrivateLinkService, &[Part::PrivateLinks]),
+    (OwnerlessKind::PublicIp, &[Part::PublicIps]),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    LoadBalancers,
+    PublicIps,
+    SecurityGroup,
+    PrivateLinks,
+    Nodes,
+}
+
+/// Documents, and what could not be read.
+#[derive(Default)]
+struct Sighted {
+    observed: ObservedNetwork,
+    missing: BTreeSet<Part>,
+    unread: Vec<String>,
+}
+
+impl Sighted {
+    fn miss(&mut self, part: Part, what: &str, reason: &str) {
+        self.missing.insert(part);
+        self.unread.push(format!("{what}: {reason}"));
+    }
+}
+
+/// For `orphans`.
+pub(super) async fn report(cloud: &OpenedCloud, request: &DiagnosticRequest) -> OrphanReport {
+    let sighted = look(cloud, request).await;
+    judge(cloud, request, sighted)
+}
+
+/// For `doctor`: what belongs to nobody, and how full load balancers are.
+pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
+    let sighted = look(cloud, request).await;
+    let room = match sighted.missing.contains(&Part::LoadBalancers) {
+        true => DiagnosticFinding::unknown(ROOM, "load balancers could not be read", READ_RIGHT),
+        false => verdicts::room(&sighted.observed, &cloud.settings),
+    };
+    let OrphanReport { orphans, unread } = judge(cloud, request, sighted);
+    let mut findings = vec![room];
+    if !orphans.is_empty() {
+        let named: Vec<&str> = orphans.iter().take(NAMED).map(|one| one.id.rsplit('/').next().unwrap_or(&one.id)).collect();
+        let text = format!("{} resources belong to no Service: {}", orphans.len(), named.join(", "));
+        findings.push(DiagnosticFinding::warning(ORPHANS, text, "run `orphans`: it says what each is and what removes it"));
+    }
+    if !unread.is_empty() {
+        findings.push(DiagnosticFinding::unknown(ORPHANS, unread.join("; "), READ_RIGHT));
+    }
+    if findings.len() == 1 {
+        findings.push(DiagnosticFinding::ok(ORPHANS, "every resource with the cluster's marks belongs to a Service"));
+    }
+    findings
+}
+
+async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
+    let (settings, mut sighted) = (&cloud.settings, Sighted::default());
+    let arm = cloud.session.network.with_urgency(Urgency::Change);
+    match list(&arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await {
+        Ok(found) => sighted.observed.load_balancers = found,
+        Err(reason) => sighted.miss(Part::LoadBalancers, "load balancers", &reason),
+    }
+    let (addresses, links) = groups(cloud, request);
+    for group in &addresses {
+        match list(&arm, &api::PUBLIC_IPS, group).await {
+            Ok(found) => sighted.observed.public_ips.extend(found),
+            Err(reason) => sighted.miss(Part::PublicIps, &format!("public IPs of {}", group.name()), &reason),
+        }
+    }
+    if let Some(id) = &settings.security_group {
+        match arm.get(&api::SECURITY_GROUPS, id, &[]).await {
+            Ok(found) => sighted.observed.security_group = Some(found),
+            Err(error) if error.class == ArmErrorClass::NotFound => {}
+            Err(error) => sighted.miss(Part::SecurityGroup, "security group", &error.to_string()),
+        }
+    }
+    let mut private_links = ObservedPrivateLinks::default();
+    for group in &links {
+        match list(&arm, &api::PRIVATE_LINK_SERVICES, group).await {
+            Ok(found) => private_links.services.extend(found),
+            Err(reason) => sighted.miss(Part::PrivateLinks, &format!("private link services of {}", group.name()), &reason),
+        }
+    }
+    private_links.groups = links;
+    sighted.observed.private_links = private_links;
+    if let Err(reason) = &request.nodes {
+        sighted.miss(Part::Nodes, "Nodes", reason);
+    }
+    sighted
+}
+
+/// The groups in which the cluster may have public IPs and private link services: its own, and those that the configuration and Services name.
+fn groups(cloud: &OpenedCloud, request: &DiagnosticRequest) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
+    let settings = &cloud.settings;
+    let named = settings.allowed_groups.iter().map(|name| ResourceId::group_of(settings.group.subscription(), name));
+    let mut addresses: BTreeSet<ResourceId> =
+        named.chain([settings.group.clone(), settings.load_balancer_group.clone()]).collect();
+    let mut links = BTreeSet::from([settings.private_link_group.clone()]);
+    for service in request.services.iter().flatten() {
+        let spec = parse_leniently(service, settings);
+        addresses.insert(spec.public_ip.group);
+        links.extend(spec.private_link.map(|link| link.group));
+    }
+    (addresses, links)
+}
+
+/// Without the Services of the cluster, nobody can say what is an orphan.
+fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted) -> OrphanReport {
+    let services = match &request.services {
+        Ok(services) => services,
+        Err(reason) => {
+            sighted.unread.push(format!("Services: {reason}"));
+            return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
+        }
+    };
+    let identities: Vec<_> = services.iter().map(identity_of).collect();
+    let found = ownerless(&sighted.observed, &identities, &addresses(services, &request.nodes), &cloud.settings);
+    let can_be_judged = |part: &&OwnerlessPart| {
+        let needs = NEEDS.iter().find(|(kind, _)| *kind == part.kind).map(|(_, needs)| *needs).unwrap_or_default();
+        needs.iter().all(|need| !sighted.missing.contains(need))
+    };
+    let orphans = found.iter().filter(can_be_judged).map(orphan).collect();
+    OrphanReport { orphans, unread: sighted.unread }
+}
+
+/// Where Nodes and Services can be reached.
+fn addresses(services: &[Service], nodes: &Result<Vec<Node>, String>) -> BTreeSet<IpAddr> {
+    let of_node = |node: &Node| {
+        let listed = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
+        listed.into_iter().filter_map(|one| one.address.parse().ok()).collect::<Vec<IpAddr>>()
+    };
+    let hosts = nodes.iter().flatten().flat_map(of_node);
+    hosts.chain(services.iter().flat_map(status_addresses)).collect()
+}
+
+fn orphan(part: &OwnerlessPart) -> OrphanedResource {
+    let OwnerlessPart { kind, id, services } = part;
+    let (name, marks, command) = match kind {
+        OwnerlessKind::LoadBalancingRule => {
+            ("load_balancing_rule", "its name is that of a Service's rule", "network lb rule")
+        }
+        OwnerlessKind::FrontEnd => ("front_end", "its name is that of a Service's front end", "network lb frontend-ip"),
+        OwnerlessKind::BackendPool => ("backend_pool", "no rule leads to it", "network lb address-pool"),
+        OwnerlessKind::SecurityRule => ("security_rule", "it leads to no address of the cluster", "network nsg rule"),
+        OwnerlessKind::PrivateLinkService => {
+            ("private_link_service", "its tags name the cluster", "network private-link-service")
+        }
+        OwnerlessKind::PublicIp => ("public_ip", "its tags name Services of the cluster", "network public-ip"),
+    };
+    let reason = match services.is_empty() {
+        true => format!(
+            "{marks}, and no Service has it; the manager plans for Services that exist, and a rule or pool may be another cluster's"
+        ),
+        false => format!(
+            "{marks}: {} no longer exists. It went while no manager cleaned up, for example with its finalizer removed, and the manager \
+             plans for Services that exist",
+            services.join(", ")
+        ),
+    };
+    let (id, services) = (id.clone(), services.clone());
+    OrphanedResource { kind: name, removal: format!("az {command} delete --ids {id}"), id, services, reason }
+}

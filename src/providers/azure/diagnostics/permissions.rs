@@ -1,0 +1,89 @@
+//! Whether the identity may do what the configuration needs.
+//!
+//! In: a session. Out: a finding for reads and one for writes, or one for each action that is not granted. A grant is looked up, not tried;
+//! where ARM does not tell its grants, a read is tried, and writes stay unknown.
+
+use super::{READS, WRITES};
+use crate::{
+    cloud_provider::diagnostics::DiagnosticFinding,
+    providers::azure::{
+        arm::{ArmClient, ArmErrorClass, ArmResult, Urgency, spelling},
+        check::{self, PermissionGrant, RequiredPermission},
+        session::Session,
+    },
+};
+
+/// Most actions that are told one by one.
+const TOLD: usize = 10;
+
+const READER: &str = "assign the identity a role that reads this scope, such as Reader";
+const NETWORK_CONTRIBUTOR: &str = "assign the identity a role that has it at this scope: Network Contributor, and Virtual Machine Contributor for machines";
+
+pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFinding>) {
+    let needed = check::required_permissions(&session.config, session.cloud.azure_stack);
+    let before = findings.len();
+    let mut counts = (0, 0);
+    for here in needed.chunk_by(|one, other| one.scope == other.scope) {
+        let Some(first) = here.first() else { continue };
+        // A role on resource groups does not allow to look up grants of the subscription.
+        if first.scope.resource_group().is_none() {
+            continue;
+        }
+        let is_own = spelling::same_name(first.scope.subscription(), &session.config.subscription_id);
+        let client = if is_own { &session.compute } else { &session.network };
+        let reads = here.iter().filter(|need| is_read(need)).count();
+        counts = (counts.0 + reads, counts.1 + here.len() - reads);
+        match check::grants(client, &first.scope).await {
+            Ok(grants) => findings.extend(lacking(here, &grants)),
+            Err(error) if error.class == ArmErrorClass::Forbidden => findings.extend(try_read(client, here).await),
+            Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
+                let remedy = "correct subscriptionId and the names of resource groups in azure.json, or create the group";
+                findings.push(DiagnosticFinding::problem(READS, format!("{}: {error}", first.scope), remedy));
+            }
+            Err(error) => findings.push(DiagnosticFinding::unknown(READS, error.to_string(), "try again later")),
+        }
+    }
+    let is_told = |check: &str| findings.iter().skip(before).any(|finding| finding.check == check);
+    let (reads_told, writes_told) = (is_told(READS), is_told(WRITES));
+    if !reads_told {
+        findings.push(DiagnosticFinding::ok(READS, format!("all {} actions that read are granted", counts.0)));
+    }
+    if !writes_told && reads_told {
+        findings.push(DiagnosticFinding::unknown(WRITES, "what is granted could not be read", READER));
+    } else if !writes_told {
+        findings.push(DiagnosticFinding::ok(WRITES, format!("all {} actions that write are granted", counts.1)));
+    }
+}
+
+fn is_read(need: &RequiredPermission) -> bool {
+    need.action.ends_with("/read")
+}
+
+fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<DiagnosticFinding> {
+    let lacking: Vec<_> = needed.iter().filter(|need| !check::is_allowed(grants, need.action)).collect();
+    let told = lacking.iter().take(TOLD).map(|need| {
+        let (check, remedy) = if is_read(need) { (READS, READER) } else { (WRITES, NETWORK_CONTRIBUTOR) };
+        let text = format!("{} is not granted at {} ({})", need.action, need.scope, need.purpose.text());
+        DiagnosticFinding::problem(check, text, remedy)
+    });
+    let mut told: Vec<_> = told.collect();
+    if lacking.len() > TOLD {
+        let text = format!("{} more actions are not granted", lacking.len() - TOLD);
+        told.push(DiagnosticFinding::problem(WRITES, text, "`check-config --online` lists them all"));
+    }
+    told
+}
+
+async fn try_read(client: &ArmClient, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
+    let Some(scope) = needed.first().map(|need| &need.scope) else { return Vec::new() };
+    let unknown = "ARM does not tell what is granted without Microsoft.Authorization/permissions/read";
+    let remedy = "assign Reader at this scope to learn more, or compare the role with the reference by hand";
+    let writes = DiagnosticFinding::unknown(WRITES, format!("{scope}: {unknown}"), remedy);
+    let Some(kind) = check::readable_type(needed) else { return vec![writes] };
+    let path = format!("{scope}/providers/{}", kind.resource_type);
+    let tried: ArmResult<Vec<serde::de::IgnoredAny>> = client.with_urgency(Urgency::Change).list(kind, &path, &[]).await;
+    match tried {
+        Ok(_) => vec![writes],
+        Err(error) => vec![DiagnosticFinding::problem(READS, error.to_string(), READER), writes],
+    }
+}

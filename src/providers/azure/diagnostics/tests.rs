@@ -1,0 +1,285 @@
+//! Faults planted in the simulated cloud, and the findings about each: the check, how it stands, what is told and what to do.
+
+use bytes::Bytes;
+use http::header::DATE;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    cloud_provider::{
+        diagnostics::FindingState::{self, Ok as Fine, Problem, Unknown, Warning},
+        registry::ProviderConfig,
+    },
+    providers::azure::transport::ArmTransportError,
+    runtime::clock::Clock,
+    sandbox::azure::{
+        AzureOptions,
+        topology::{Login, Pool, PoolKind, Topology},
+        world::{CLIENT_ID, CLIENT_SECRET, Serving, World},
+    },
+};
+
+/// The simulated wire with a clock that is off by so much.
+struct DatedTransport(Arc<dyn ArmTransport>, SignedDuration);
+
+#[async_trait]
+impl ArmTransport for DatedTransport {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        let mut answer = self.0.send(request).await?;
+        let date = jiff::fmt::rfc2822::to_string(&(Timestamp::now() + self.1).to_zoned(jiff::tz::TimeZone::UTC)).unwrap();
+        answer.headers_mut().insert(DATE, date.parse().unwrap());
+        Ok(answer)
+    }
+}
+
+fn world() -> World {
+    let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
+    World::new(topology, AzureOptions::immediate(), Clock::System).unwrap()
+}
+
+fn request(config: &Value, folder: &tempfile::TempDir, services: Vec<Value>) -> DiagnosticRequest {
+    let path = folder.path().join("azure.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let services = services.into_iter().map(|service| serde_json::from_value(service).unwrap()).collect();
+    DiagnosticRequest {
+        config: ProviderConfig {
+            cloud_config: Some(path),
+            cluster_name: "kubernetes".to_owned(),
+            ..ProviderConfig::default()
+        },
+        routes: true,
+        client: None,
+        nodes: Ok(Vec::new()),
+        services: Ok(services),
+        now: Timestamp::now(),
+    }
+}
+
+/// Everything that is found in a world with this configuration, with clocks that differ by `off` seconds.
+async fn examined_at(world: &World, config: &Value, services: Vec<Value>, off: i64) -> Vec<DiagnosticFinding> {
+    let folder = tempfile::tempdir().unwrap();
+    let wire = DatedTransport(world.azure().transport(), SignedDuration::from_secs(off));
+    let diagnostics = AzureDiagnostics::over(Arc::new(wire), BTreeMap::new());
+    let findings = diagnostics.examine(&request(config, &folder, services)).await;
+    assert!(!format!("{findings:?}").contains(CLIENT_SECRET), "{findings:#?}");
+    assert_eq!(world.azure().count(|request| request.method != "GET" && !request.path.ends_with("/token")), 0);
+    findings
+}
+
+async fn examined(world: &World) -> Vec<DiagnosticFinding> {
+    examined_at(world, &world.config(), Vec::new(), 0).await
+}
+
+/// Whether there is such a finding with such a remedy.
+fn assert_found(findings: &[DiagnosticFinding], (check, state, text, remedy): (&str, FindingState, &str, &str)) {
+    let is_it = |one: &&DiagnosticFinding| one.check == check && one.state == state && one.text.contains(text);
+    let found = findings.iter().find(is_it);
+    assert!(found.is_some_and(|one| one.remedy.contains(remedy)), "{check} {state:?} {text:?} {remedy:?}: {findings:#?}");
+}
+
+fn with(mut config: Value, key: &str, value: Value) -> Value {
+    config[key] = value;
+    config
+}
+
+fn service(name: &str, annotations: Value) -> Value {
+    json!({"metadata": {"namespace": "default", "name": name, "uid": "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01", "annotations": annotations},
+           "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}]}})
+}
+
+fn group(world: &World) -> String {
+    let topology = world.topology();
+    format!("/subscriptions/{}/resourceGroups/{}", topology.subscription, topology.resource_group)
+}
+
+/// A public IP of the cluster that lists this Service.
+fn plant_public_ip(world: &World, name: &str, service: &str) -> String {
+    let id = format!("{}/providers/Microsoft.Network/publicIPAddresses/{name}", group(world));
+    let tags = json!({"k8s-azure-service": service, "k8s-azure-cluster-name": "kubernetes"});
+    let properties = json!({"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"});
+    let sku = json!({"name": "Standard"});
+    let document = json!({"id": id, "name": name, "location": "eastus", "sku": sku, "tags": tags, "properties": properties});
+    world.azure().put_document(document).unwrap();
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sound_cloud_has_nothing_but_good_findings() {
+    let world = world();
+    plant_public_ip(&world, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
+    let findings = examined_at(&world, &world.config(), vec![service("web", json!({}))], 0).await;
+    assert!(findings.iter().all(|one| one.state == Fine && one.remedy.is_empty()), "{findings:#?}");
+    let checks: Vec<&str> = findings.iter().map(|one| one.check).collect();
+    assert!(CHECKS.iter().all(|check| checks.contains(&check.id)), "every check has a finding: {checks:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_configuration_is_told_by_its_fields() {
+    let world = world();
+    let wrong_secret = world.config_with(&Login::Secret(CLIENT_ID.to_owned(), "planted".to_owned()));
+    for (config, expected) in [
+        (
+            with(world.config(), "subnetNam", json!("x")),
+            (CONFIG, Warning, "did you mean subnetName", "correct subnetNam in azure.json"),
+        ),
+        (
+            with(world.config(), "vmCacheTTLInSeconds", json!("soon")),
+            (CONFIG, Problem, "whole number", "vmCacheTTLInSeconds"),
+        ),
+        (world.config_with(&Login::Nobody), (CREDENTIAL, Problem, "none is configured", "azure.json")),
+        (wrong_secret, (CREDENTIAL, Problem, "AADSTS7000215", "aadClientSecret is not a secret of the application")),
+        (
+            with(world.config(), "tenantId", json!("00000000-0000-0000-0000-00000000dead")),
+            (CREDENTIAL, Problem, "AADSTS90002", "tenantId names no tenant"),
+        ),
+        (
+            with(world.config(), "routeTableName", json!("")),
+            (ROUTE_TABLE, Problem, "routeTableName is empty", "--configure-cloud-routes=false"),
+        ),
+        (with(world.config(), "resourceGroup", json!("gone")), (READS, Problem, "gone", "resource groups")),
+    ] {
+        let findings = examined_at(&world, &config, Vec::new(), 0).await;
+        assert!(!format!("{findings:?}").contains("planted"), "{findings:#?}");
+        assert_found(&findings, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
+    for (denied, expected) in [
+        (
+            vec!["Microsoft.Network/loadBalancers/write"],
+            (WRITES, Problem, "loadBalancers/write is not granted", "Network Contributor"),
+        ),
+        (
+            vec!["Microsoft.Network/publicIPAddresses/read"],
+            (READS, Problem, "publicIPAddresses/read is not granted", "Reader"),
+        ),
+        (vec!["*"], (READS, Problem, "AuthorizationFailed", "Reader")),
+        (vec!["Microsoft.Authorization/permissions/read"], (WRITES, Unknown, "does not tell what is granted", "Reader")),
+        (vec!["Microsoft.Network/networkSecurityGroups/read"], (SECURITY_GROUP, Unknown, "AuthorizationFailed", "Reader")),
+        (vec!["Microsoft.Network/locations/usages/read"], (QUOTA, Unknown, "AuthorizationFailed", "az network list-usages")),
+    ] {
+        let world = world();
+        denied.iter().for_each(|action| world.azure().deny(action, ""));
+        assert_found(&examined(&world).await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_in_the_network_is_told() {
+    let topology = world().topology();
+    let network = |kind: &str, name: &str| format!("/providers/Microsoft.Network/{kind}/{name}");
+    for (part, expected) in [
+        (
+            network("networkSecurityGroups", &topology.security_group),
+            (SECURITY_GROUP, Problem, "does not exist", "securityGroupName"),
+        ),
+        (
+            network("routeTables", &topology.route_table),
+            (ROUTE_TABLE, Problem, "does not exist", "associate it with the nodes' subnet"),
+        ),
+        (network("virtualNetworks", &topology.vnet), (SUBNET, Problem, "does not exist", "vnetName")),
+    ] {
+        let world = world();
+        assert!(world.azure().delete_document(&format!("{}{part}", group(&world))), "{part}");
+        assert_found(&examined(&world).await, expected);
+    }
+    let world = world();
+    let config = with(world.config(), "subnetName", json!("gone"));
+    let findings = examined_at(&world, &config, Vec::new(), 0).await;
+    assert_found(&findings, (SUBNET, Problem, "subnets/gone does not exist", "subnetName"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_full_is_told() {
+    let world = world();
+    plant_public_ip(&world, "one", "default/gone");
+    for (limit, state, text) in [(1, Problem, "1 of 1 PublicIPAddresses"), (1000, Fine, "1 of 1000 PublicIPAddresses")] {
+        world.azure().with_options(|options| options.limits.public_ips = limit);
+        assert_found(&examined(&world).await, (QUOTA, state, text, if state == Problem { "higher quota" } else { "" }));
+    }
+    for (count, state, text) in [(1_300, Warning, "nearly full"), (1_500, Problem, "1500 of 1500 rules")] {
+        let rule = |number: usize| json!({"name": format!("r{number}"), "properties": {}});
+        let rules: Vec<Value> = (0..count).map(rule).collect();
+        let id = format!("{}/providers/Microsoft.Network/loadBalancers/kubernetes", group(&world));
+        let balancer = json!({"id": id, "name": "kubernetes", "location": "eastus", "sku": {"name": "Standard"},
+            "properties": {"loadBalancingRules": rules}});
+        world.azure().put_document(balancer).unwrap();
+        assert_found(&examined(&world).await, (ROOM, state, text, "multipleStandardLoadBalancerConfigurations"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_that_cannot_be_and_orphans_are_told() {
+    let world = world();
+    let refused = service("web", json!({"service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "soon"}));
+    plant_public_ip(&world, "mine", "default/web");
+    plant_public_ip(&world, "lost", "default/gone");
+    let findings = examined_at(&world, &world.config(), vec![refused], 0).await;
+    assert_found(&findings, (SERVICES, Problem, "default/web: ", "explain ANNOTATION"));
+    assert_found(&findings, (ORPHANS, Warning, "1 resources belong to no Service: lost", "run `orphans`"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_off_by_ten_minutes_is_told() {
+    let world = world();
+    for (off, text) in [(-600, "600 s ahead of"), (600, "600 s behind")] {
+        let findings = examined_at(&world, &world.config(), Vec::new(), off).await;
+        assert_found(&findings, (CLOCK, Problem, text, "NTP"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_name_their_services_and_what_removes_them() {
+    let world = world();
+    let lost = plant_public_ip(&world, "lost", "default/gone");
+    plant_public_ip(&world, "mine", "default/web");
+    plant_public_ip(&world, "shared", "default/gone,default/web");
+    let report = async |services: Result<Vec<Value>, String>| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut request = request(&world.config(), &folder, services.clone().unwrap_or_default());
+        if let Err(reason) = services {
+            request.services = Err(reason);
+        }
+        AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).orphans(&request).await
+    };
+    let found = report(Ok(vec![service("web", json!({}))])).await;
+    assert_eq!((found.orphans.len(), found.unread.len()), (1, 0), "{found:#?}");
+    assert_eq!(found.orphans[0].removal, format!("az network public-ip delete --ids {lost}"));
+    assert!(
+        found.orphans[0].services == ["default/gone"] && found.orphans[0].reason.contains("no longer exists"),
+        "{found:#?}"
+    );
+    let blind = report(Err("403".to_owned())).await;
+    assert!(blind.orphans.is_empty() && blind.unread == ["Services: 403"], "{blind:#?}");
+    world.azure().deny("Microsoft.Network/publicIPAddresses/read", "");
+    let hidden = report(Ok(Vec::new())).await;
+    assert!(hidden.orphans.is_empty() && hidden.unread[0].starts_with("public IPs of "), "{hidden:#?}");
+}
+
+/// Over the real wire: whoever is not there, and whoever shows another certificate.
+#[tokio::test]
+async fn no_route_and_an_intercepted_connection_are_told_apart() {
+    let (world, folder) = (world(), tempfile::tempdir().unwrap());
+    let ca_file = folder.path().join("ca.pem");
+    world.serve(Serving { ca_file: Some(ca_file.clone()), ..Serving::default() }).await.unwrap();
+    let over = async |environment: BTreeMap<String, String>, config: Value| {
+        let wire = ReqwestTransport::new(&environment).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let request = request(&config, &folder, Vec::new());
+        AzureDiagnostics::over(Arc::new(wire), environment).examine(&request).await
+    };
+    let trusting = BTreeMap::from([("SSL_CERT_FILE".to_owned(), ca_file.display().to_string())]);
+    let sound = over(trusting.clone(), world.config()).await;
+    assert_found(&sound, (TLS, Fine, "trusted", ""));
+    assert_found(&sound, (CLOCK, Fine, "agree", ""));
+    let intercepted = over(BTreeMap::new(), world.config()).await;
+    assert_found(&intercepted, (TLS, Problem, "certificate", "inspecting proxy"));
+    assert_found(&intercepted, (NETWORK, Fine, "takes connections", ""));
+    let nowhere = with(world.config(), "resourceManagerEndpoint", json!("https://127.0.0.1:1/"));
+    assert_found(&over(trusting.clone(), nowhere).await, (NETWORK, Problem, "no route to 127.0.0.1", "TCP 443"));
+    let nameless = with(world.config(), "resourceManagerEndpoint", json!("https://arm.invalid/"));
+    assert_found(&over(trusting, nameless).await, (NETWORK, Problem, "no route to arm.invalid", "DNS"));
+}

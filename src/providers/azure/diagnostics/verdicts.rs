@@ -1,0 +1,167 @@
+//! What documents and objects mean for the cluster. Pure.
+//!
+//! In: findings of the configuration, usages, load balancers, Services. Out: findings with remedies.
+
+use k8s_openapi::api::core::v1::Service;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{CONFIG, QUOTA, ROOM, SERVICES, is_error};
+use crate::{
+    cloud_provider::diagnostics::DiagnosticFinding,
+    providers::azure::{
+        arm::spelling,
+        config::{ConfigFinding, FIELDS},
+        planner::load_balancer::{
+            observed::ObservedNetwork,
+            occupancy::occupancy,
+            settings::LoadBalancerSettings,
+            spec::{identity_of, parse_service},
+        },
+    },
+    runtime::yaml,
+};
+
+/// Most Services, fields or quotas that are named.
+const NAMED: usize = 5;
+/// From this share on, something is told about, in percent.
+const NEARLY_FULL: i64 = 90;
+
+/// Quotas that Services use up, as ARM names them.
+const QUOTAS: [&str; 6] = [
+    "PublicIPAddresses",
+    "StaticPublicIPAddresses",
+    "StandardSkuPublicIpAddresses",
+    "LoadBalancers",
+    "StandardSkuLoadBalancers",
+    "NetworkSecurityGroups",
+];
+
+/// A quota and how much of it is used. Upstream: the answer of `Microsoft.Network/locations/usages`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NetworkUsage {
+    current_value: i64,
+    limit: i64,
+    name: UsageName,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct UsageName {
+    value: String,
+}
+
+/// A finding for each strange field, or one for all.
+pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
+    if found.is_empty() {
+        return vec![DiagnosticFinding::ok(CONFIG, "every field is known and fits")];
+    }
+    let finding = |one: &ConfigFinding| {
+        let text = one.to_string();
+        let text = text.strip_prefix("error: ").or_else(|| text.strip_prefix("warning: ")).unwrap_or(&text).to_owned();
+        let place = if one.field.is_empty() { "azure.json".to_owned() } else { format!("{} in azure.json", one.field) };
+        match is_error(one) {
+            true => DiagnosticFinding::problem(CONFIG, text, format!("correct {place}: the manager refuses it")),
+            false => DiagnosticFinding::warning(CONFIG, text, format!("correct {place}")),
+        }
+    };
+    found.iter().map(finding).collect()
+}
+
+/// The values of secret fields, in whatever place and letter case they stand.
+pub(super) fn secrets(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found = Vec::new();
+    texts.filter_map(|text| yaml::parse::<Value>(&text).ok()).for_each(|tree| collect_secrets(&tree, &mut found));
+    found
+}
+
+fn collect_secrets(tree: &Value, found: &mut Vec<String>) {
+    let is_secret = |name: &str| FIELDS.iter().any(|field| field.secret && spelling::same_name(field.name, name));
+    match tree {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.extend(value.as_str().filter(|_| is_secret(name)).map(str::to_owned));
+                collect_secrets(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_secrets(item, found)),
+        _ => {}
+    }
+}
+
+/// Whether new public IPs and load balancers can be made.
+pub(super) fn quotas(usages: &[NetworkUsage], location: &str) -> DiagnosticFinding {
+    let counts = usages.iter().filter(|usage| QUOTAS.iter().any(|name| spelling::same_word(name, &usage.name.value)));
+    let counts: Vec<&NetworkUsage> = counts.filter(|usage| usage.limit > 0).collect();
+    let line = |usage: &&NetworkUsage| format!("{} of {} {}", usage.current_value, usage.limit, usage.name.value);
+    let of = |lowest: i64| counts.iter().copied().filter(move |usage| usage.current_value * 100 >= usage.limit * lowest);
+    let (full, nearly): (Vec<String>, Vec<String>) =
+        (of(100).map(|usage| line(&usage)).collect(), of(NEARLY_FULL).map(|usage| line(&usage)).collect());
+    let remedy = "ask for a higher quota in the portal (Subscription, Usage + quotas), or delete what `orphans` lists";
+    if !full.is_empty() {
+        return DiagnosticFinding::problem(QUOTA, format!("used up in {location}: {}", full.join(", ")), remedy);
+    }
+    if !nearly.is_empty() {
+        return DiagnosticFinding::warning(QUOTA, format!("nearly used up in {location}: {}", nearly.join(", ")), remedy);
+    }
+    match counts.is_empty() {
+        true => DiagnosticFinding::unknown(
+            QUOTA,
+            format!("ARM lists no quota of public IPs in {location}"),
+            "look with `az network list-usages`",
+        ),
+        false => DiagnosticFinding::ok(QUOTA, counts.iter().map(line).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Whether load balancers have room for more Services.
+pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> DiagnosticFinding {
+    let occupancy = occupancy(observed, settings);
+    let is_full = |used: usize, limit: usize, share: usize| used * 100 >= limit * share;
+    let of = |share: usize| {
+        let full = occupancy.load_balancers.iter().filter(move |one| {
+            is_full(one.rules, one.limits.rules, share) || is_full(one.frontends, one.limits.frontends, share)
+        });
+        full.map(ToString::to_string).collect::<Vec<String>>()
+    };
+    let remedy = "add an entry with Nodes of its own to multipleStandardLoadBalancerConfigurations, or give Services fewer ports \
+                  (see the runbook load-balancer-nearly-full)";
+    let crowded: Vec<String> = occupancy.crowded.iter().map(ToString::to_string).collect();
+    let (full, nearly) = ([of(100), crowded].concat(), of(80));
+    if !full.is_empty() {
+        return DiagnosticFinding::problem(ROOM, full.join("; "), remedy);
+    }
+    if !nearly.is_empty() {
+        return DiagnosticFinding::warning(ROOM, nearly.join("; "), remedy);
+    }
+    let lines: Vec<String> = occupancy.load_balancers.iter().map(ToString::to_string).collect();
+    let none = "the cluster has no load balancer".to_owned();
+    DiagnosticFinding::ok(ROOM, if lines.is_empty() { none } else { lines.join("; ") })
+}
+
+/// Whether every Service of type `LoadBalancer` can be.
+pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadBalancerSettings) -> DiagnosticFinding {
+    let all = match services {
+        Ok(all) => all,
+        Err(reason) => return DiagnosticFinding::unknown(SERVICES, reason, "grant list on services"),
+    };
+    let balanced: Vec<&Service> = all.iter().filter(|service| is_balanced(service)).collect();
+    let told = |service: &&Service| {
+        let refusals = parse_service(service, settings).err()?;
+        let why = refusals.first().map(ToString::to_string).unwrap_or_default();
+        Some(format!("{}: {why}", identity_of(service).key))
+    };
+    let refused: Vec<String> = balanced.iter().filter_map(told).collect();
+    if refused.is_empty() {
+        return DiagnosticFinding::ok(SERVICES, format!("{} Services of type LoadBalancer can be", balanced.len()));
+    }
+    let shown = refused.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let text = format!("{} of {} Services are refused: {shown}", refused.len(), balanced.len());
+    DiagnosticFinding::problem(SERVICES, text, "correct the annotation or field; `explain ANNOTATION` says what it accepts")
+}
+
+/// One with a class may be another controller's.
+fn is_balanced(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}

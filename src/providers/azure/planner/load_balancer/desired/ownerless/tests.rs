@@ -1,0 +1,116 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::providers::azure::{
+    config::{AzureConfig, MultipleStandardLoadBalancer},
+    planner::load_balancer::desired::samples::{network, observed, service, settings},
+};
+
+fn balancer(name: &str, frontends: &[Value], rules: &[Value], pools: &[&str]) -> ArmLoadBalancer {
+    let pools: Vec<Value> = pools.iter().map(|pool| json!({"name": pool})).collect();
+    let document = json!({"id": network(&format!("loadBalancers/{name}")), "name": name, "sku": {"name": "Standard"},
+        "properties": {"frontendIPConfigurations": frontends, "loadBalancingRules": rules, "backendAddressPools": pools}});
+    serde_json::from_value(document).unwrap()
+}
+
+fn frontend(name: &str) -> Value {
+    json!({"name": name})
+}
+
+fn rule(name: &str, frontend: &str, pool: &str) -> Value {
+    let id = |list: &str, name: &str| json!({"id": network(&format!("loadBalancers/kubernetes/{list}/{name}"))});
+    json!({"name": name, "properties": {"frontendIPConfiguration": id("frontendIPConfigurations", frontend),
+        "backendAddressPool": id("backendAddressPools", pool)}})
+}
+
+fn found(observed: &ObservedNetwork, services: &[ServiceIdentity], addresses: &[&str]) -> Vec<(OwnerlessKind, String)> {
+    let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    let parts = ownerless(observed, services, &addresses, &settings());
+    parts.into_iter().map(|part| (part.kind, part.id.rsplit('/').next().unwrap_or_default().to_owned())).collect()
+}
+
+#[test]
+fn front_ends_and_rules_of_services_that_are_gone_belong_to_nobody() {
+    let (web, gone) = (service("web").identity, service("gone").identity);
+    let [of_web, of_gone] = [&web, &gone].map(|who| who.name_prefix.clone());
+    let name = |prefix: &str| format!("{prefix}-TCP-80");
+    let frontends = [frontend(&of_web), frontend(&of_gone), frontend("theirs")];
+    let rules = [rule(&name(&of_web), &of_web, "kubernetes"), rule(&name(&of_gone), &of_gone, "kubernetes")];
+    let there = observed(vec![balancer("kubernetes", &frontends, &rules, &["kubernetes"])]);
+    let expected = [(OwnerlessKind::LoadBalancingRule, name(&of_gone)), (OwnerlessKind::FrontEnd, of_gone.clone())];
+    assert_eq!(found(&there, std::slice::from_ref(&web), &[]), expected);
+    assert_eq!(found(&there, &[web.clone(), gone], &[]), []);
+    let shared = [rules.to_vec(), vec![rule(&name(&of_web), &of_gone, "kubernetes")]].concat();
+    let there = observed(vec![balancer("kubernetes", &frontends, &shared, &["kubernetes"])]);
+    assert_eq!(found(&there, std::slice::from_ref(&web), &[]).len(), 1, "somebody else uses the front end");
+    let others = observed(vec![balancer("theirs", &frontends, &rules, &[])]);
+    assert_eq!(found(&others, &[web], &[]), [], "another load balancer is not the cluster's");
+}
+
+#[test]
+fn public_ips_and_private_links_are_judged_by_their_tags() {
+    let web = service("web").identity;
+    let address = |name: &str, tags: Value| {
+        let document = json!({"id": network(&format!("publicIPAddresses/{name}")), "name": name, "tags": tags});
+        serde_json::from_value(document).unwrap()
+    };
+    let listed = |services: &str, cluster: &str| json!({"k8s-azure-service": services, "k8s-azure-cluster-name": cluster});
+    let mut there = observed(Vec::new());
+    there.public_ips = vec![
+        address("web", listed("default/Web", "kubernetes")),
+        address("gone", listed("default/gone, default/other", "kubernetes")),
+        address("half", listed("default/gone,default/web", "kubernetes")),
+        address("foreign", listed("default/gone", "another")),
+        address("user", json!({"owner": "me"})),
+    ];
+    let link = |name: &str, owner: &str, cluster: &str| {
+        let tags = json!({"k8s-azure-cluster-name": cluster, "k8s-azure-owner-service": owner});
+        let document = json!({"id": network(&format!("privateLinkServices/{name}")), "name": name, "tags": tags});
+        serde_json::from_value(document).unwrap()
+    };
+    there.private_links.services = vec![
+        link("kept", "default/web", "kubernetes"),
+        link("lost", "default/gone", "kubernetes"),
+        link("not", "default/gone", "b"),
+    ];
+    let expected = [(OwnerlessKind::PrivateLinkService, "lost".to_owned()), (OwnerlessKind::PublicIp, "gone".to_owned())];
+    assert_eq!(found(&there, &[web], &[]), expected);
+}
+
+#[test]
+fn security_rules_are_judged_by_where_they_lead() {
+    let rule = |name: &str, priority: i32, to: &[&str]| {
+        json!({"name": name, "properties": {"priority": priority, "access": "Allow", "direction": "Inbound", "protocol": "Tcp",
+            "sourceAddressPrefix": "Internet", "destinationPortRanges": ["80"], "destinationAddressPrefixes": to}})
+    };
+    let rules = [
+        rule("k8s-azure-lb_allow_IPv4_1", 500, &["192.0.2.1", "10.0.0.4"]),
+        rule("k8s-azure-lb_allow_IPv4_2", 501, &["192.0.2.2"]),
+        rule("k8s-azure-lb_allow_IPv4_3", 502, &["10.9.0.0/16"]),
+        rule("k8s-azure-lb_allow_IPv4_4", 100, &["192.0.2.2"]),
+        rule("theirs", 503, &["192.0.2.2"]),
+    ];
+    let group = json!({"id": network("networkSecurityGroups/nsg"), "name": "nsg", "properties": {"securityRules": rules}});
+    let there = ObservedNetwork { security_group: Some(serde_json::from_value(group).unwrap()), ..observed(Vec::new()) };
+    let expected = [(OwnerlessKind::SecurityRule, "k8s-azure-lb_allow_IPv4_2".to_owned())];
+    assert_eq!(found(&there, &[], &["192.0.2.1"]), expected);
+    assert_eq!(found(&there, &[], &["10.0.0.4", "192.0.2.2"]), []);
+}
+
+#[test]
+fn among_several_load_balancers_a_pool_without_rules_is_nobodys() {
+    let entry = MultipleStandardLoadBalancer { name: "kubernetes".into(), ..MultipleStandardLoadBalancer::default() };
+    let config = AzureConfig {
+        subscription_id: "SUB".into(),
+        resource_group: "RG".into(),
+        multiple_standard_load_balancer_configurations: vec![entry],
+        ..AzureConfig::default()
+    };
+    let settings = LoadBalancerSettings::new(&config, "kubernetes");
+    let pools = ["kubernetes", "default-web", "default-gone", "default-used"];
+    let rules = [rule("theirs", "x", "default-used")];
+    let there = observed(vec![balancer("kubernetes", &[], &rules, &pools)]);
+    let parts = ownerless(&there, &[service("web").identity], &BTreeSet::new(), &settings);
+    let names: Vec<&str> = parts.iter().map(|part| part.id.rsplit('/').next().unwrap_or_default()).collect();
+    assert_eq!(names, ["default-gone"]);
+}
