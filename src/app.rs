@@ -8,6 +8,7 @@ mod check_config;
 mod client_source;
 mod clients;
 mod controller_runs;
+pub mod doctor;
 mod dry_run;
 pub mod election;
 mod events_reference;
@@ -19,9 +20,12 @@ mod informer_watchdog;
 pub mod manager;
 mod manager_state;
 mod node_manager;
+mod orphans;
 pub mod plan_command;
 pub mod preview;
 mod process;
+
+pub mod rights;
 mod second_lease;
 mod start_error;
 mod status;
@@ -60,6 +64,8 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::Plan(options)) => plan(registry, *options),
+        Ok(CliCommand::Examine(options)) => doctor::run(registry, &options),
+        Ok(CliCommand::FindOrphans(options)) => orphans::run(registry, &options),
         Ok(CliCommand::Status(options)) => status_command::run(&options),
         Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),

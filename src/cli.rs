@@ -12,6 +12,7 @@ mod command;
 mod completion;
 pub mod config;
 pub mod controllers;
+mod diagnose;
 pub mod docs;
 mod explain;
 pub mod feature_gates;
@@ -37,6 +38,7 @@ pub use self::acr_credential_provider::NAME as ACR_CREDENTIAL_PROVIDER;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::{CliCommand, HealthProbeProxyConfig, ImageCredentialOptions};
 pub use self::config::NodeManagerConfig;
+pub use self::diagnose::DiagnoseOptions;
 pub use self::explain::ExplainOptions;
 pub use self::plan::PlanOptions;
 pub use self::status::{StatusOptions, StatusSubject, StatusUrl};
@@ -109,6 +111,11 @@ pub fn parse_for(
         Some((plan::NAME, chosen)) => {
             plan::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Plan(Box::new(options)))
         }
+        Some((diagnose::DOCTOR, chosen)) => {
+            diagnose::parse(chosen, &table, providers.all, mistakes).map(|options| CliCommand::Examine(Box::new(options)))
+        }
+        Some((diagnose::ORPHANS, chosen)) => diagnose::parse(chosen, &table, providers.all, mistakes)
+            .map(|options| CliCommand::FindOrphans(Box::new(options))),
         Some((explain::NAME, chosen)) => mistakes.finish(Ok(CliCommand::Explain(explain::parse(chosen)))),
         Some((status::NAME, chosen)) => status::parse(chosen, mistakes).map(|options| CliCommand::Status(Box::new(options))),
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
@@ -180,6 +187,8 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(plan::command(table))
         .subcommand(explain::command())
         .subcommand(status::command())
+        .subcommand(diagnose::doctor(table))
+        .subcommand(diagnose::orphans(table))
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(acr_credential_provider::command())

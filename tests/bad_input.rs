@@ -92,8 +92,10 @@ fn words_that_are_no_subcommand_are_answered_with_those_there_are() {
         "check-config",
         "cloud-node-manager",
         "completion",
+        "doctor",
         "health-probe-proxy",
         "help",
+        "orphans",
         "status",
         "version",
     ];

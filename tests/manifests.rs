@@ -7,9 +7,10 @@
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
 
 use cloud_controller_manager::{
+    app::rights::{MANAGER_RIGHTS, RightRow, VIEWER_RIGHTS},
     cli::{self, CliCommand, config::ManagerConfig},
     providers::{
-        azure::{config::ConfigSecretRef, load_balancer::lease::plan::NAME as LEASE_NAME},
+        azure::{config::ConfigSecretRef, diagnostics::RIGHTS as AZURE_RIGHTS},
         fake::FakeConfig,
     },
     runtime::yaml,
@@ -51,31 +52,10 @@ const NAME: &str = "cloud-controller-manager";
 const NAMESPACE: &str = "kube-system";
 const NON_ROOT: i64 = 65532;
 
-/// What the code calls: where it is granted, API group, resource, object name (`*`: any), verbs, and who calls.
-#[rustfmt::skip]
-const CALLS: &[(&str, &str, &str, &str, &[&str])] = &[
-    // Informers; `ObjectWriter::get` in the node and node-lifecycle controllers; `PatchTarget::Object` in both; `ObjectWriter::delete`.
-    ("cluster", "", "nodes", "*", &["get", "list", "watch", "patch", "delete"]),
-    // `PatchTarget::Status` in the node and route controllers.
-    ("cluster", "", "nodes/status", "*", &["patch"]),
-    // Informer; `ObjectWriter::get` in the service controller.
-    ("cluster", "", "services", "*", &["get", "list", "watch"]),
-    // `PatchTarget::Status` in the service controller, which is also how the finalizer is written.
-    ("cluster", "", "services/status", "*", &["patch"]),
-    // Informers that run only when the provider's configuration needs them: Azure with several standard load balancers.
-    ("cluster", "", "namespaces", "*", &["get", "list", "watch"]),
-    ("cluster", "discovery.k8s.io", "endpointslices", "*", &["get", "list", "watch"]),
-    // runtime/events/sink.rs
-    ("cluster", "", "events", "*", &["create", "patch"]),
-    // serving/authentication/token.rs, serving/authorization.rs
-    ("cluster", "authentication.k8s.io", "tokenreviews", "*", &["create"]),
-    ("cluster", "authorization.k8s.io", "subjectaccessreviews", "*", &["create"]),
-    // runtime/leader_election/elector.rs: the watch begins without a list.
-    (NAMESPACE, "coordination.k8s.io", "leases", "*", &["create"]),
-    (NAMESPACE, "coordination.k8s.io", "leases", NAME, &["get", "watch", "update"]),
-    // providers/azure/load_balancer/lease
-    (NAMESPACE, "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"]),
-];
+/// What the code calls: where it is granted, API group, resource, object name (`*`: any), verbs.
+fn calls() -> impl Iterator<Item = RightRow> {
+    MANAGER_RIGHTS.iter().chain(AZURE_RIGHTS).copied()
+}
 
 /// Roles of Kubernetes' own that are bound: serving/authentication/lookup.rs reads the ConfigMap that this one is about.
 const BOUND_FOREIGN_ROLES: &[&str] = &["extension-apiserver-authentication-reader"];
@@ -245,7 +225,7 @@ fn rights_are_those_that_the_code_uses() {
     let namespaced = namespaced.flat_map(|role| grants(&role.metadata.namespace.unwrap(), role.rules));
     let granted: Vec<Grant> = cluster.chain(namespaced).collect();
 
-    let used = CALLS.iter().flat_map(|&(scope, group, resource, name, verbs)| {
+    let used = calls().flat_map(|(scope, group, resource, name, verbs)| {
         verbs.iter().map(move |verb| [scope, group, resource, name, verb].map(str::to_owned).into())
     });
     let used: BTreeSet<Grant> = used.collect();

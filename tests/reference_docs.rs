@@ -26,6 +26,7 @@ const PAGES: &[Page] = &[
     ("health-probe-proxy.md", cli::docs::health_probe_proxy),
     ("acr-credential-provider.md", cli::docs::acr_credential_provider),
     ("metrics.md", metrics),
+    ("doctor.md", doctor),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
@@ -42,6 +43,11 @@ fn flags() -> String {
 
 fn metrics() -> String {
     serving::metrics_reference(&providers::registry().metrics())
+}
+
+fn doctor() -> String {
+    let azure = providers::registry().diagnostics(azure::NAME).unwrap();
+    app::doctor::reference_page(&[("Azure", azure.checks())])
 }
 
 fn events() -> String {

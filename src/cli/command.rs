@@ -3,6 +3,7 @@
 use super::{
     check_config::CheckConfigOptions,
     config::{ManagerConfig, NodeManagerConfig},
+    diagnose::DiagnoseOptions,
     explain::ExplainOptions,
     logging::LoggingOptions,
     plan::PlanOptions,
@@ -25,6 +26,10 @@ pub enum CliCommand {
     Check(Box<CheckConfigOptions>),
     /// Print what would be written.
     Plan(Box<PlanOptions>),
+    /// Examine what a manager needs.
+    Examine(Box<DiagnoseOptions>),
+    /// List what belongs to no Service.
+    FindOrphans(Box<DiagnoseOptions>),
     /// Show what a manager is doing.
     Status(Box<StatusOptions>),
     /// Say what a name means.

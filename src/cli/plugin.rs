@@ -17,9 +17,11 @@ pub(super) const NAME: &str = "kubectl-ccm";
 pub(super) const TYPED: &str = "kubectl ccm";
 
 /// Commands that work, and whether each takes `--kubeconfig`.
-const COMMANDS: [(&str, bool); 6] = [
+const COMMANDS: [(&str, bool); 8] = [
     ("plan", true),
     ("status", true),
+    ("doctor", true),
+    ("orphans", true),
     ("explain", false),
     ("check-config", true),
     ("version", false),
@@ -78,7 +80,7 @@ pub(super) fn overview(command: &Command) -> String {
     let mut text = format!("Looks at a cloud-controller-manager and its cluster.\n\nUsage: {TYPED} COMMAND\n\n");
     for (name, _) in COMMANDS {
         let about = command.find_subcommand(name).and_then(Command::get_about);
-        text += &about.map(|about| format!("  {name:<13} {about}\n")).unwrap_or_default();
+        text += &about.map(|about| format!("  {name:<14} {about}\n")).unwrap_or_default();
     }
     text + &format!("\n{TYPED} COMMAND --help shows the flags of a command.\n")
 }

@@ -1,6 +1,9 @@
 //! The rights for `--use-service-account-credentials`: what the provider's own account may do, and who may get tokens for whom.
 
-use cloud_controller_manager::controllers::names::{self, TABLE};
+use cloud_controller_manager::{
+    controllers::names::{self, TABLE},
+    providers::azure::load_balancer::lease::plan::NAME as LEASE_NAME,
+};
 
 use super::*;
 

@@ -136,5 +136,10 @@ fn a_viewer_may_only_look() {
     let (urls, rules): (Vec<PolicyRule>, _) =
         role.rules.unwrap().into_iter().partition(|rule| rule.non_resource_urls.is_some());
     assert!(urls.iter().all(|rule| rule.verbs == ["get"]), "{urls:?}");
-    assert_eq!(distinct(grants("cluster", Some(rules))), read_grants());
+    let read = VIEWER_RIGHTS.iter().flat_map(|&(scope, group, resource, name, verbs)| {
+        verbs.iter().map(move |verb| [scope, group, resource, name, verb].map(str::to_owned).into())
+    });
+    let read: BTreeSet<Grant> = read.chain(read_grants()).collect();
+    assert!(read.iter().all(|grant| ["get", "list", "watch"].contains(&grant.4.as_str())), "{read:?}");
+    assert_eq!(distinct(grants("cluster", Some(rules))), read);
 }

@@ -1,0 +1,92 @@
+//! What the API server says of the cluster.
+//!
+//! In: a client. Out: [`ClusterFacts`], each with a reason when it could not be read. Decides nothing.
+
+use http::{Request, header::DATE};
+use jiff::{Timestamp, fmt::rfc2822};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod, Service},
+};
+use kube::{Api, Client, Resource, api::ListParams, client::Body};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{cli::config::LeaderElectionOptions, runtime::client::with_causes};
+
+/// Objects of a page.
+const PAGE: u32 = 500;
+
+/// Longest answer about the version.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+/// Everything that is read, or why not.
+pub(in crate::app) struct ClusterFacts {
+    /// Version of the API server, and its clock where it tells.
+    pub(super) server: Result<(String, Option<Timestamp>), String>,
+    /// The lease of the election; `None`: there is none.
+    pub(super) lease: Result<Option<Lease>, String>,
+    /// Pods of the lease's namespace.
+    pub(super) pods: Result<Vec<Pod>, String>,
+    pub(in crate::app) nodes: Result<Vec<Node>, String>,
+    pub(in crate::app) services: Result<Vec<Service>, String>,
+}
+
+impl ClusterFacts {
+    pub(in crate::app) fn unseen(reason: &str) -> Self {
+        let reason = || format!("the API server could not be asked: {reason}");
+        Self {
+            server: Err(reason()),
+            lease: Err(reason()),
+            pods: Err(reason()),
+            nodes: Err(reason()),
+            services: Err(reason()),
+        }
+    }
+
+    pub(in crate::app) async fn read(client: &Client, election: &LeaderElectionOptions) -> Self {
+        let server = server(client).await;
+        if let Err(reason) = &server {
+            return Self { server: Err(reason.clone()), ..Self::unseen(reason) };
+        }
+        let leases = Api::<Lease>::namespaced(client.clone(), &election.resource_namespace);
+        let pods = Api::<Pod>::namespaced(client.clone(), &election.resource_namespace);
+        Self {
+            server,
+            lease: leases.get_opt(&election.resource_name).await.map_err(|error| with_causes(&error)),
+            pods: listed(&pods).await,
+            nodes: listed(&Api::all(client.clone())).await,
+            services: listed(&Api::all(client.clone())).await,
+        }
+    }
+}
+
+async fn server(client: &Client) -> Result<(String, Option<Timestamp>), String> {
+    let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
+    let answer = client.send(request).await.map_err(|error| with_causes(&error))?;
+    let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(|date| rfc2822::parse(date).ok());
+    let status = answer.status();
+    let body = axum::body::to_bytes(axum::body::Body::new(answer.into_body()), LONGEST_ANSWER).await;
+    let body = body.map_err(|error| error.to_string())?;
+    if !status.is_success() {
+        return Err(format!("GET /version: HTTP {}", status.as_u16()));
+    }
+    let version: Value = serde_json::from_slice(&body).map_err(|error| format!("GET /version: {error}"))?;
+    Ok((version["gitVersion"].as_str().unwrap_or_default().to_owned(), date.map(|date| date.timestamp())))
+}
+
+/// All objects, page by page.
+pub(in crate::app) async fn listed<K>(api: &Api<K>) -> Result<Vec<K>, String>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
+    loop {
+        let listed = api.list(&page).await.map_err(|error| with_causes(&error))?;
+        all.extend(listed.items);
+        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(all),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Findings for people and for machines. Pure.
+//!
+//! In: findings. Out: a table with what to do below each row, JSON, an exit code.
+
+use serde_json::json;
+
+use crate::cloud_provider::diagnostics::{DiagnosticFinding, FindingState};
+
+/// Longest name of a state.
+const STATE_WIDTH: usize = 7;
+
+/// 2 when there is a problem, 1 when there is none but not everything could be looked at, else 0.
+pub(in crate::app) fn code(findings: &[DiagnosticFinding]) -> u8 {
+    match (count(findings, FindingState::Problem), count(findings, FindingState::Unknown)) {
+        (0, 0) => 0,
+        (0, _) => 1,
+        _ => 2,
+    }
+}
+
+fn count(findings: &[DiagnosticFinding], state: FindingState) -> usize {
+    findings.iter().filter(|finding| finding.state == state).count()
+}
+
+pub(in crate::app) fn text(findings: &[DiagnosticFinding]) -> String {
+    let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for DiagnosticFinding { check, state, text: found, remedy } in findings {
+        let state = match state {
+            FindingState::Ok => "ok",
+            FindingState::Warning => "warning",
+            FindingState::Problem => "PROBLEM",
+            FindingState::Unknown => "UNKNOWN",
+        };
+        text += &format!("{state:<STATE_WIDTH$}  {check:<width$}  {found}\n");
+        if !remedy.is_empty() {
+            text += &format!("{:<STATE_WIDTH$}  {:<width$}  → {remedy}\n", "", "");
+        }
+    }
+    let [ok, warnings, problems, unknown] =
+        [FindingState::Ok, FindingState::Warning, FindingState::Problem, FindingState::Unknown]
+            .map(|state| count(findings, state));
+    text + &format!("{problems} problems, {warnings} warnings, {unknown} could not be looked at, {ok} ok\n")
+}
+
+pub(in crate::app) fn json(findings: &[DiagnosticFinding]) -> String {
+    let complete = count(findings, FindingState::Unknown) == 0;
+    format!("{:#}", json!({"complete": complete, "problems": count(findings, FindingState::Problem), "findings": findings}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_count_first_and_what_is_unknown_never_looks_well() {
+        let ok = DiagnosticFinding::ok("a", "fine");
+        let unknown = DiagnosticFinding::unknown("lease", "403", "grant it");
+        let problem = DiagnosticFinding::problem("b", "no", "do");
+        let warning = DiagnosticFinding::warning("b", "hm", "look");
+        for (rows, expected) in
+            [(vec![&ok], 0), (vec![&ok, &warning], 0), (vec![&ok, &unknown], 1), (vec![&unknown, &problem], 2)]
+        {
+            let rows: Vec<_> = rows.into_iter().cloned().collect();
+            assert_eq!(code(&rows), expected, "{rows:?}");
+        }
+        let text = text(&[ok, unknown.clone()]);
+        let expected = "ok       a      fine\nUNKNOWN  lease  403\n                → grant it\n\
+                        0 problems, 0 warnings, 1 could not be looked at, 1 ok\n";
+        assert_eq!(text, expected);
+        assert!(json(&[unknown]).contains("\"complete\": false"));
+    }
+}

@@ -1,0 +1,209 @@
+//! Faults planted in the sandbox's cluster, and the findings about each: the check, how it stands, what is told and what to do.
+
+use http::{HeaderValue, Request, Response, header::DATE};
+use jiff::{SignedDuration, Timestamp, fmt::rfc2822, tz::TimeZone};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{Api, Client, api::PostParams, client::Body};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tower::BoxError;
+
+use super::*;
+use crate::{
+    cli::{self, CliCommand},
+    cloud_provider::diagnostics::{
+        DiagnosticCheck,
+        FindingState::{self, Ok as Fine, Problem, Unknown, Warning},
+        OrphanReport,
+    },
+    sandbox::api_server::ApiServer,
+};
+
+const NOW: &str = "2026-01-01T00:10:00Z";
+const FRESH: &str = "2026-01-01T00:09:55.000000Z";
+const OURS: &str = "registry.example/cloud-controller-manager:0.1";
+const GO: &str = "mcr.microsoft.com/oss/v2/kubernetes/azure-cloud-controller-manager:v1.36.5";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn options(more: &str) -> DiagnoseOptions {
+    let words = format!("ccm doctor{more}");
+    match cli::parse(words.split(' ').map(Into::into), &["azure"], &["azure"]) {
+        Ok(CliCommand::Examine(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn create<K>(api: Api<K>, object: Value)
+where
+    K: kube::Resource + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+async fn lease(client: &Client, holder: &str, renewed: &str) {
+    let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed});
+    let object = json!({"metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"}, "spec": spec});
+    create::<Lease>(Api::namespaced(client.clone(), "kube-system"), object).await;
+}
+
+async fn pod(client: &Client, name: &str, image: &str) {
+    let spec = json!({"nodeName": "n", "containers": [{"name": "cloud-controller-manager", "image": image}]});
+    let object = json!({"metadata": {"name": name, "namespace": "kube-system"}, "spec": spec});
+    create::<Pod>(Api::namespaced(client.clone(), "kube-system"), object).await;
+}
+
+async fn node(client: &Client, name: &str, spec: Value) {
+    create::<Node>(Api::all(client.clone()), json!({"metadata": {"name": name}, "spec": spec})).await;
+}
+
+/// A client whose server says that it is so many seconds later there.
+fn dated(client: Client, off: i64) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let mut answer: Response<Body> = client.send(request).await.map_err(BoxError::from)?;
+            let date = rfc2822::to_string(&(now() + SignedDuration::from_secs(off)).to_zoned(TimeZone::UTC))?;
+            answer.headers_mut().insert(DATE, HeaderValue::from_str(&date)?);
+            Ok::<_, BoxError>(answer)
+        }
+    });
+    Client::new(service, "default")
+}
+
+async fn examined(client: &Client, options: &DiagnoseOptions) -> Vec<DiagnosticFinding> {
+    examine_with(Ok(dated(client.clone(), 0)), None, options, now()).await
+}
+
+/// Whether there is such a finding with such a remedy.
+fn assert_found(findings: &[DiagnosticFinding], (check, state, text, remedy): (&str, FindingState, &str, &str)) {
+    let is_it = |one: &&DiagnosticFinding| one.check == check && one.state == state && one.text.contains(text);
+    let found = findings.iter().find(is_it);
+    assert!(found.is_some_and(|one| one.remedy.contains(remedy)), "{check} {state:?} {text:?} {remedy:?}: {findings:#?}");
+}
+
+#[tokio::test]
+async fn a_sound_cluster_has_nothing_but_good_findings() {
+    let server = ApiServer::new(Clock::System);
+    let client = server.client();
+    lease(&client, "ccm-1_x", FRESH).await;
+    pod(&client, "ccm-1", OURS).await;
+    node(&client, "a", json!({"providerID": "azure:///a"})).await;
+    let findings = examined(&client, &options("")).await;
+    assert!(findings.iter().all(|one| one.state == Fine && one.remedy.is_empty()), "{findings:#?}");
+    assert_eq!((findings.len(), print::code(&findings)), (7, 0));
+}
+
+#[tokio::test]
+async fn whoever_holds_the_lease_is_told() {
+    let cases: [(&str, &str, &str, (&str, FindingState, &str, &str)); 5] = [
+        ("ccm-1_x", FRESH, GO, (checks::LEASE, Warning, "the Go cloud-controller-manager", "migration guide")),
+        ("stranger_x", FRESH, OURS, (checks::LEASE, Warning, "stranger_x leads, and is no manager's pod", "--dry-run")),
+        ("n_x", FRESH, OURS, (checks::LEASE, Fine, "n_x leads", "")),
+        ("ccm-1_x", "2026-01-01T00:08:00.000000Z", OURS, (checks::LEASE, Problem, "last renewed it 120 s ago", "start one")),
+        ("", FRESH, OURS, (checks::LEASE, Problem, "has no holder", "start one")),
+    ];
+    for (holder, renewed, image, expected) in cases {
+        let server = ApiServer::new(Clock::System);
+        let client = server.client();
+        lease(&client, holder, renewed).await;
+        pod(&client, "ccm-1", image).await;
+        assert_found(&examined(&client, &options("")).await, expected);
+    }
+    let server = ApiServer::new(Clock::System);
+    let findings = examined(&server.client(), &options("")).await;
+    assert_found(&findings, (checks::LEASE, Problem, "there is no lease kube-system/cloud-controller-manager", "start one"));
+}
+
+#[tokio::test]
+async fn nodes_and_versions_that_do_not_fit_are_told() {
+    let server = ApiServer::new(Clock::System);
+    let client = server.client();
+    pod(&client, "ccm-1", OURS).await;
+    pod(&client, "ccm-2", GO).await;
+    let taint = json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
+    node(&client, "new", json!({"taints": taint})).await;
+    let findings = examined(&client, &options("")).await;
+    for expected in [
+        (checks::PROVIDER_IDS, Problem, "1 of 1 Nodes have no provider id: new", "--cloud-provider=external"),
+        (checks::INITIALIZED, Problem, "1 Nodes wait for their initialisation: new; nobody leads", "start a manager"),
+        (checks::VERSIONS, Warning, "managers run different images", "finish the rollout"),
+    ] {
+        assert_found(&findings, expected);
+    }
+    assert_eq!(print::code(&findings), 2);
+    node(&client, "other", json!({"providerID": "aws:///b"})).await;
+    let findings = examined(&client, &options("")).await;
+    assert_found(&findings, (checks::PROVIDER_IDS, Problem, "1 Nodes are another cloud's: other", "delete the Node object"));
+    lease(&client, "ccm-1_x", FRESH).await;
+    let findings = examined(&client, &options("")).await;
+    let waits = findings.iter().find(|one| one.check == checks::INITIALIZED).unwrap();
+    assert!(!waits.text.contains("nobody leads"), "{waits:?}");
+}
+
+#[tokio::test]
+async fn missing_rights_of_the_manager_are_problems_and_those_of_the_caller_a_hint() {
+    let server = ApiServer::new(Clock::System);
+    server.authorize(Box::new(|spec| {
+        let asked = &spec["resourceAttributes"];
+        asked["subresource"] != "status" && (asked["resource"] != "leases" || asked["namespace"] == "other")
+    }));
+    let mine = examined(&server.client(), &options("")).await;
+    assert_found(&mine, (checks::RIGHTS, Warning, "you may not patch services/status", "--service-account"));
+    assert_found(
+        &mine,
+        (checks::RIGHTS, Warning, "get leases.coordination.k8s.io \"cloud-controller-manager\" in kube-system", ""),
+    );
+    let options = options(" --service-account=ns/me --leader-elect-resource-namespace=other");
+    let theirs = examined(&server.client(), &options).await;
+    let patch = "ServiceAccount ns/me may not patch nodes/status in the cluster";
+    assert_found(&theirs, (checks::RIGHTS, Problem, patch, "manifests/rbac.yaml"));
+    let about_rights = theirs.iter().filter(|one| one.check == checks::RIGHTS);
+    assert_eq!(about_rights.count(), 2, "the lease is another: {theirs:#?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_by_ten_minutes_is_told() {
+    let server = ApiServer::new(Clock::System);
+    for (off, text) in [(600, "600 s behind the API server"), (-600, "600 s ahead of the API server")] {
+        let findings = examine_with(Ok(dated(server.client(), off)), None, &options(""), now()).await;
+        assert_found(&findings, (checks::CLOCK, Problem, text, "NTP"));
+    }
+}
+
+/// A provider that could look at nothing.
+struct Silent;
+
+#[async_trait::async_trait]
+impl ProviderDiagnostics for Silent {
+    fn checks(&self) -> &'static [DiagnosticCheck] {
+        &[DiagnosticCheck { id: "silent", examines: "nothing" }]
+    }
+
+    async fn examine(&self, _: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
+        Vec::new()
+    }
+
+    async fn orphans(&self, _: &DiagnosticRequest) -> OrphanReport {
+        OrphanReport::default()
+    }
+
+    async fn configuration(&self, _: &DiagnosticRequest) -> Result<String, String> {
+        Err("none".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_at_never_looks_well() {
+    let nowhere = Err("connection refused".to_owned());
+    let findings = examine_with(nowhere, Some(Arc::new(Silent)), &options(""), now()).await;
+    assert_found(&findings, (checks::API_SERVER, Problem, "connection refused", "--kubeconfig"));
+    assert!(findings.iter().skip(1).all(|one| one.state == Unknown && !one.remedy.is_empty()), "{findings:#?}");
+    assert_eq!((findings.len(), findings.last().unwrap().check), (8, "silent"));
+}

@@ -1,0 +1,253 @@
+//! What the facts about the cluster mean. Pure.
+//!
+//! In: facts, the manager's configuration, the time. Out: findings with remedies.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    coordination::v1::LeaseSpec,
+    core::v1::{Node, Pod},
+};
+use kube::ResourceExt;
+
+use super::{
+    checks::{API_SERVER, CLOCK, INITIALIZED, LEASE, PROVIDER_IDS, VERSIONS},
+    cluster::ClusterFacts,
+};
+use crate::{
+    cli::config::ManagerConfig,
+    cloud_provider::diagnostics::{DiagnosticFinding, ProviderDiagnostics},
+};
+
+/// Seconds by which clocks may differ.
+const CLOCK_TOLERANCE: i64 = 60;
+/// Seconds that the initialisation of a Node may take.
+const INITIALIZATION: i64 = 300;
+/// Most objects that are named.
+const NAMED: usize = 5;
+/// Minor versions: the oldest API server, and by how many a kubelet may be older than its API server.
+const OLDEST_MINOR: u32 = 26;
+const KUBELET_SKEW: u32 = 3;
+
+/// Part of the name of a manager's container, in the manifests and charts of this program and of the Go CCM.
+const CONTAINER: &str = "cloud-controller-manager";
+/// How the image of the Go CCM ends, without its version.
+const GO_IMAGE: &str = "azure-cloud-controller-manager";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+const GRANT_READ: &str = "grant the rights of manifests/viewer, or use another kubeconfig";
+
+/// Who leads.
+enum Leader {
+    Nobody,
+    Somebody,
+    NotKnown,
+}
+
+pub(super) fn of_cluster(
+    facts: &ClusterFacts,
+    manager: &ManagerConfig,
+    provider: Option<&dyn ProviderDiagnostics>,
+    now: Timestamp,
+) -> Vec<DiagnosticFinding> {
+    let mut findings = match &facts.server {
+        Err(reason) => {
+            let remedy = "compare --kubeconfig, --master and the current context; look whether the API server runs and can be reached";
+            return vec![DiagnosticFinding::problem(API_SERVER, reason, remedy)];
+        }
+        Ok((version, there)) => {
+            vec![DiagnosticFinding::ok(API_SERVER, format!("{version} answers")), clock(*there, now)]
+        }
+    };
+    let (lease, leader) = lease(facts, manager, now);
+    findings.extend(lease);
+    findings.extend(versions(facts));
+    match &facts.nodes {
+        Ok(nodes) => {
+            let managed: Vec<&Node> =
+                nodes.iter().filter(|node| provider.is_none_or(|provider| provider.manages_node(node))).collect();
+            findings.push(provider_ids(&managed, &manager.cloud.provider));
+            findings.push(initialized(&managed, &leader, now));
+        }
+        Err(reason) => {
+            findings.extend([PROVIDER_IDS, INITIALIZED].map(|check| DiagnosticFinding::unknown(check, reason, GRANT_READ)));
+        }
+    }
+    findings
+}
+
+fn clock(there: Option<Timestamp>, now: Timestamp) -> DiagnosticFinding {
+    let Some(there) = there else {
+        return DiagnosticFinding::unknown(
+            CLOCK,
+            "the API server's answer has no date",
+            "compare the clock with another one",
+        );
+    };
+    let seconds = now.as_second() - there.as_second();
+    if seconds.abs() <= CLOCK_TOLERANCE {
+        return DiagnosticFinding::ok(CLOCK, "this machine and the API server agree");
+    }
+    let way = if seconds > 0 { "ahead of" } else { "behind" };
+    let text = format!("this machine is {} s {way} the API server", seconds.abs());
+    DiagnosticFinding::problem(
+        CLOCK,
+        text,
+        "synchronise the clocks (NTP, chrony): tokens and certificates are refused otherwise",
+    )
+}
+
+fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (Vec<DiagnosticFinding>, Leader) {
+    let election = &manager.leader_election;
+    let name = format!("{}/{}", election.resource_namespace, election.resource_name);
+    let start = "look at the managers' pods and logs; start one if there is none";
+    let nobody = |text: String| (vec![DiagnosticFinding::problem(LEASE, text, start)], Leader::Nobody);
+    let spec: LeaseSpec = match &facts.lease {
+        Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
+        Ok(None) => return nobody(format!("nobody leads: there is no lease {name}")),
+        Err(reason) => return (vec![DiagnosticFinding::unknown(LEASE, reason, GRANT_READ)], Leader::NotKnown),
+    };
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return nobody(format!("nobody leads: lease {name} has no holder"));
+    };
+    let age = spec.renew_time.map_or(i64::MAX, |time| now.as_second() - time.0.as_second());
+    if age > i64::from(spec.lease_duration_seconds.unwrap_or_default()) {
+        return nobody(format!("nobody leads: {holder} holds lease {name} and last renewed it {age} s ago"));
+    }
+    let found = match &facts.pods {
+        Err(reason) => DiagnosticFinding::unknown(LEASE, format!("{holder} leads; who that is: {reason}"), GRANT_READ),
+        Ok(pods) => holder_is(&holder, pods),
+    };
+    (vec![found], Leader::Somebody)
+}
+
+/// Whether a manager of this program leads.
+fn holder_is(holder: &str, pods: &[Pod]) -> DiagnosticFinding {
+    let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
+    let is_it = |pod: &&Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        manager_image(pod).is_some() && (pod.name_any() == host || node == host || node.split('.').next() == Some(host))
+    };
+    let found: Vec<&Pod> = pods.iter().filter(is_it).collect();
+    let images: Vec<&str> = found.iter().filter_map(|pod| manager_image(pod)).collect();
+    if images.is_empty() {
+        let text = format!("{holder} leads, and is no manager's pod of this namespace");
+        let remedy = "another manager or a process outside the cluster holds the lease: stop it, or leave this program in shadow mode (--dry-run)";
+        return DiagnosticFinding::warning(LEASE, text, remedy);
+    }
+    if images.iter().all(|image| is_go(image)) {
+        let text = format!("{holder} leads: the Go cloud-controller-manager ({})", images.join(", "));
+        let remedy = "this program waits until it stops: follow the migration guide, or leave this program in shadow mode (--dry-run)";
+        return DiagnosticFinding::warning(LEASE, text, remedy);
+    }
+    DiagnosticFinding::ok(LEASE, format!("{holder} leads and renews its lease in time"))
+}
+
+fn manager_image(pod: &Pod) -> Option<&str> {
+    let containers = &pod.spec.as_ref()?.containers;
+    containers.iter().find(|container| container.name.contains(CONTAINER))?.image.as_deref()
+}
+
+fn is_go(image: &str) -> bool {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    last.split(['@', ':']).next() == Some(GO_IMAGE)
+}
+
+fn versions(facts: &ClusterFacts) -> Vec<DiagnosticFinding> {
+    let mut findings = Vec::new();
+    let server = facts.server.as_ref().ok().and_then(|(version, _)| minor(version));
+    let version = facts.server.as_ref().map(|(version, _)| version.as_str()).unwrap_or_default();
+    if server.is_some_and(|minor| minor < OLDEST_MINOR) {
+        let text = format!("the API server is {version}; supported from 1.{OLDEST_MINOR} on");
+        findings.push(DiagnosticFinding::warning(
+            VERSIONS,
+            text,
+            "upgrade the control plane; see docs/explanation/compatibility.md",
+        ));
+    }
+    findings.extend(server.and_then(|server| kubelets(facts.nodes.as_deref().ok()?, server)));
+    match &facts.pods {
+        Ok(pods) => {
+            let images: BTreeSet<&str> = pods.iter().filter_map(manager_image).collect();
+            if images.len() > 1 {
+                let text = format!("managers run different images: {}", images.into_iter().collect::<Vec<_>>().join(", "));
+                let remedy = "finish the rollout, or remove the manager that is not wanted";
+                findings.push(DiagnosticFinding::warning(VERSIONS, text, remedy));
+            }
+        }
+        Err(reason) => findings.push(DiagnosticFinding::unknown(VERSIONS, reason, GRANT_READ)),
+    }
+    if findings.is_empty() {
+        findings.push(DiagnosticFinding::ok(VERSIONS, format!("API server {version}, kubelets and managers fit together")));
+    }
+    findings
+}
+
+/// Kubelets that are newer than the API server, or too old for it.
+fn kubelets(nodes: &[Node], server: u32) -> Option<DiagnosticFinding> {
+    let version = |node: &Node| node.status.as_ref()?.node_info.as_ref().map(|info| info.kubelet_version.clone());
+    let is_odd = |version: &String| minor(version).is_some_and(|minor| minor > server || minor + KUBELET_SKEW < server);
+    let odd: Vec<String> = nodes
+        .iter()
+        .filter_map(|node| Some((node, version(node).filter(is_odd)?)))
+        .map(|(node, it)| format!("{} ({it})", node.name_any()))
+        .collect();
+    let remedy = "upgrade: a kubelet may be as new as the API server and three minor versions older";
+    let text = || format!("{} kubelets do not fit API server 1.{server}: {}", odd.len(), shown(&odd));
+    (!odd.is_empty()).then(|| DiagnosticFinding::warning(VERSIONS, text(), remedy))
+}
+
+/// The minor version in `v1.33.2-gke.1`.
+fn minor(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
+}
+
+fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
+    let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
+    let scheme = format!("{provider}://");
+    let names = |wanted: &dyn Fn(&str) -> bool| -> Vec<String> {
+        nodes.iter().filter(|node| wanted(&id(node))).map(|node| node.name_any()).collect()
+    };
+    let (lacking, foreign) = (names(&str::is_empty), names(&|id| !id.is_empty() && !id.starts_with(&scheme)));
+    if !foreign.is_empty() {
+        let text = format!("{} Nodes are another cloud's: {}", foreign.len(), shown(&foreign));
+        let remedy = "a provider id is permanent: delete the Node object and let its kubelet register again, or set --cloud-provider to its cloud";
+        return DiagnosticFinding::problem(PROVIDER_IDS, text, remedy);
+    }
+    if !lacking.is_empty() {
+        let text = format!("{} of {} Nodes have no provider id: {}", lacking.len(), nodes.len(), shown(&lacking));
+        let remedy = "start their kubelets with --cloud-provider=external, and look at `status node/NAME`";
+        return DiagnosticFinding::problem(PROVIDER_IDS, text, remedy);
+    }
+    DiagnosticFinding::ok(PROVIDER_IDS, format!("all {} Nodes have a provider id of {provider}", nodes.len()))
+}
+
+fn initialized(nodes: &[&Node], leader: &Leader, now: Timestamp) -> DiagnosticFinding {
+    let is_tainted =
+        |node: &Node| node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == UNINITIALIZED);
+    let waiting: Vec<&&Node> = nodes.iter().filter(|node| is_tainted(node)).collect();
+    if waiting.is_empty() {
+        return DiagnosticFinding::ok(INITIALIZED, "no Node waits for its initialisation");
+    }
+    let names: Vec<String> = waiting.iter().map(|node| node.name_any()).collect();
+    let text = format!("{} Nodes wait for their initialisation: {}", names.len(), shown(&names));
+    if matches!(leader, Leader::Nobody) {
+        let remedy = "pods without a toleration for the taint do not run there: start a manager, and see that it leads";
+        return DiagnosticFinding::problem(INITIALIZED, format!("{text}; nobody leads"), remedy);
+    }
+    let age = |node: &Node| node.metadata.creation_timestamp.as_ref().map_or(0, |time| now.as_second() - time.0.as_second());
+    let remedy = "run `status node/NAME`; see the runbook nodes-uninitialized";
+    match waiting.iter().any(|node| age(node) > INITIALIZATION) {
+        true => DiagnosticFinding::problem(INITIALIZED, format!("{text}; for more than {INITIALIZATION} s"), remedy),
+        false => DiagnosticFinding::warning(INITIALIZED, text, remedy),
+    }
+}
+
+fn shown(names: &[String]) -> String {
+    let list = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => list,
+        more => format!("{list} and {more} more"),
+    }
+}

@@ -1,0 +1,96 @@
+//! `doctor` and `orphans`: which manager's configuration to examine, and how to print what is found.
+//!
+//! In: the words after the command: the daemon's own flags and a few more. Out: a [`DiagnoseOptions`]. A manager made of it only reads.
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::{
+    arguments::{self, FlagArguments},
+    config::{self, ManagerConfig},
+    flags::{FlagTable, generic},
+    plan::{is_key, output, wants_json},
+    usage_errors::{UsageError, UsageErrors},
+};
+
+/// Names of the subcommands.
+pub(super) const DOCTOR: &str = "doctor";
+pub(super) const ORPHANS: &str = "orphans";
+
+const ACCOUNT: &str = "service-account";
+
+/// What to examine, and how to print it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiagnoseOptions {
+    /// The manager whose surroundings are examined.
+    pub manager: ManagerConfig,
+    /// Whose rights in the cluster are examined, namespace and name; `None`: the caller's.
+    pub account: Option<(String, String)>,
+    /// `-o json`.
+    pub json: bool,
+}
+
+pub(super) fn doctor(table: &FlagTable) -> Command {
+    let about =
+        "Examines cluster and cloud with a manager's flags and says what to do: 0 no problem, 2 problems, 1 could not look";
+    let account = Arg::new(ACCOUNT).long(ACCOUNT).value_name("NAMESPACE/NAME");
+    let account = account.help("Examine the rights of this ServiceAccount instead of your own");
+    command(DOCTOR, about, table).arg(account).arg(output())
+}
+
+pub(super) fn orphans(table: &FlagTable) -> Command {
+    let about = "Lists what carries the cluster's marks in the cloud and belongs to no Service: 0 nothing, 2 something, 1 could not look";
+    command(ORPHANS, about, table).arg(output())
+}
+
+/// A command that takes the manager's flags.
+pub(super) fn command(name: &'static str, about: &'static str, table: &FlagTable) -> Command {
+    let command = Command::new(name).about(about).args_override_self(true).disable_version_flag(true);
+    arguments::add_flags(command, table)
+}
+
+/// Reads the subcommand's words.
+pub(super) fn parse(
+    matches: &ArgMatches,
+    table: &FlagTable,
+    providers: &[&str],
+    mut mistakes: UsageErrors,
+) -> Result<DiagnoseOptions, UsageError> {
+    let account = matches.try_get_one::<String>(ACCOUNT).ok().flatten();
+    if let Some(wrong) = account.filter(|account| !is_key(account)) {
+        mistakes.add(format!("invalid value {wrong:?} for --{ACCOUNT}: want NAMESPACE/NAME"));
+    }
+    let account = account.and_then(|key| key.split_once('/')).map(|(space, name)| (space.to_owned(), name.to_owned()));
+    let mut arguments = FlagArguments::new(matches, table.all());
+    arguments.apply_default_provider(providers);
+    arguments.set(&generic::DRY_RUN.spec, "true");
+    mistakes.add_invalid_values(&arguments);
+    let json = matches.try_contains_id("output").unwrap_or(false) && wants_json(matches);
+    let built = config::build(arguments, table, providers);
+    mistakes.finish(built.map(|manager| DiagnoseOptions { manager, account, json }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use crate::cli::{CliCommand, parse as parse_words};
+
+    #[test]
+    fn the_managers_flags_are_taken_and_nothing_can_be_written() {
+        let read = |line: &str| parse_words(line.split(' ').map(OsString::from), &["azure"], &["azure"]);
+        let line = "ccm doctor --cloud-config=a --cluster-name=c --dry-run=false --service-account=ns/me -o json";
+        let Ok(CliCommand::Examine(options)) = read(line) else { panic!("not read") };
+        assert!(options.json && options.manager.dry_run && options.manager.cloud.config.read_only);
+        assert_eq!(options.account, Some(("ns".to_owned(), "me".to_owned())));
+        assert_eq!(options.manager.cloud.config.cluster_name, "c");
+        assert!(matches!(read("ccm orphans"), Ok(CliCommand::FindOrphans(options)) if !options.json));
+        for (line, told) in [
+            ("ccm doctor --service-account=me", "want NAMESPACE/NAME"),
+            ("ccm orphans --service-account=a/b", "unknown flag --service-account"),
+            ("ccm orphans --cloud-provider=other", "want one of azure"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+}
