@@ -30,6 +30,7 @@ mod second_lease;
 mod start_error;
 mod status;
 mod status_command;
+mod support_bundle;
 mod webhooks;
 mod wiring;
 
@@ -66,6 +67,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Plan(options)) => plan(registry, *options),
         Ok(CliCommand::Examine(options)) => doctor::run(registry, &options),
         Ok(CliCommand::FindOrphans(options)) => orphans::run(registry, &options),
+        Ok(CliCommand::GatherSupport(options)) => support_bundle::run(registry, &options),
         Ok(CliCommand::Status(options)) => status_command::run(&options),
         Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),

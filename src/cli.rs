@@ -25,6 +25,7 @@ mod node_manager;
 mod plan;
 mod plugin;
 mod status;
+mod support_bundle;
 pub mod tls;
 mod usage_errors;
 pub mod value;
@@ -42,6 +43,7 @@ pub use self::diagnose::DiagnoseOptions;
 pub use self::explain::ExplainOptions;
 pub use self::plan::PlanOptions;
 pub use self::status::{StatusOptions, StatusSubject, StatusUrl};
+pub use self::support_bundle::SupportBundleOptions;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
@@ -116,6 +118,8 @@ pub fn parse_for(
         }
         Some((diagnose::ORPHANS, chosen)) => diagnose::parse(chosen, &table, providers.all, mistakes)
             .map(|options| CliCommand::FindOrphans(Box::new(options))),
+        Some((support_bundle::NAME, chosen)) => support_bundle::parse(chosen, &table, providers.all, mistakes)
+            .map(|options| CliCommand::GatherSupport(Box::new(options))),
         Some((explain::NAME, chosen)) => mistakes.finish(Ok(CliCommand::Explain(explain::parse(chosen)))),
         Some((status::NAME, chosen)) => status::parse(chosen, mistakes).map(|options| CliCommand::Status(Box::new(options))),
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
@@ -189,6 +193,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(status::command())
         .subcommand(diagnose::doctor(table))
         .subcommand(diagnose::orphans(table))
+        .subcommand(support_bundle::command(table))
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(acr_credential_provider::command())

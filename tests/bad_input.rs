@@ -97,6 +97,7 @@ fn words_that_are_no_subcommand_are_answered_with_those_there_are() {
         "help",
         "orphans",
         "status",
+        "support-bundle",
         "version",
     ];
     let rows: &[(&[&str], &[&str])] = &[

@@ -41,6 +41,23 @@ pub(super) fn run(options: &StatusOptions) -> ExitCode {
     }
 }
 
+/// Pages of the leader, or of the manager behind `--url`, in the order of `wanted`.
+pub(super) async fn pages(
+    client: Option<&kube::Client>,
+    options: &StatusOptions,
+    wanted: &[&str],
+) -> Vec<Result<String, String>> {
+    let lease = match client {
+        Some(client) => leader::lease(client, &options.lease, Clock::System.wall()).await.ok(),
+        None => None,
+    };
+    let mut read = Vec::new();
+    for page in wanted {
+        read.push(page::text(client, options, lease.as_ref(), page).await);
+    }
+    read
+}
+
 /// Without an API server, the page behind `--url` can still be read.
 async fn look(options: &StatusOptions) -> Result<StatusView, StatusError> {
     let client = match clients(options).await {

@@ -8,6 +8,7 @@ use super::{
     logging::LoggingOptions,
     plan::PlanOptions,
     status::StatusOptions,
+    support_bundle::SupportBundleOptions,
 };
 use crate::cloud_provider::config::ImageCredentialConfig;
 
@@ -30,6 +31,8 @@ pub enum CliCommand {
     Examine(Box<DiagnoseOptions>),
     /// List what belongs to no Service.
     FindOrphans(Box<DiagnoseOptions>),
+    /// Gather what a support case needs.
+    GatherSupport(Box<SupportBundleOptions>),
     /// Show what a manager is doing.
     Status(Box<StatusOptions>),
     /// Say what a name means.

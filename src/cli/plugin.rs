@@ -17,11 +17,12 @@ pub(super) const NAME: &str = "kubectl-ccm";
 pub(super) const TYPED: &str = "kubectl ccm";
 
 /// Commands that work, and whether each takes `--kubeconfig`.
-const COMMANDS: [(&str, bool); 8] = [
+const COMMANDS: [(&str, bool); 9] = [
     ("plan", true),
     ("status", true),
     ("doctor", true),
     ("orphans", true),
+    ("support-bundle", true),
     ("explain", false),
     ("check-config", true),
     ("version", false),

@@ -73,8 +73,6 @@ const FLAGS: [&FlagSpec; 5] = [
 ];
 
 pub(super) fn command() -> Command {
-    let value =
-        |name: &'static str, what: &'static str, help: &'static str| Arg::new(name).long(name).value_name(what).help(help);
     Command::new(NAME)
         .about(
             "Shows who leads, what waits and why; or one Service or Node: 0 nothing waits, 2 something, 1 not all was seen",
@@ -82,11 +80,20 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
         .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|node/NAME").help("Only this Service, or this Node"))
-        .arg(value(URL, "URL", "Secure port of a manager, instead of the leader's pod through the API server"))
-        .arg(value(TOKEN_FILE, "FILE", "Bearer token for --url"))
-        .arg(value(AUTHORITY, "FILE", "Certificate authority for --url"))
-        .arg(Arg::new(INSECURE).long(INSECURE).action(ArgAction::SetTrue).help("Accept any certificate from --url"))
+        .args(url_arguments())
         .arg(output())
+}
+
+/// How the pages of a manager are read without the API server's proxy.
+pub(super) fn url_arguments() -> [Arg; 4] {
+    let value =
+        |name: &'static str, what: &'static str, help: &'static str| Arg::new(name).long(name).value_name(what).help(help);
+    [
+        value(URL, "URL", "Secure port of a manager, instead of the leader's pod through the API server"),
+        value(TOKEN_FILE, "FILE", "Bearer token for --url"),
+        value(AUTHORITY, "FILE", "Certificate authority for --url"),
+        Arg::new(INSECURE).long(INSECURE).action(ArgAction::SetTrue).help("Accept any certificate from --url"),
+    ]
 }
 
 /// Reads the subcommand's words.
@@ -100,6 +107,15 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<S
         mistakes.add(line);
         StatusSubject::Manager
     });
+    let url = read_url(matches, &mut mistakes);
+    let json = wants_json(matches);
+    let built = config::build_for_status(arguments);
+    mistakes.finish(built.map(|kube_api| StatusOptions { kube_api, lease, port, subject, url, json }))
+}
+
+/// What [`url_arguments`] say.
+pub(super) fn read_url(matches: &ArgMatches, mistakes: &mut UsageErrors) -> Option<StatusUrl> {
+    let word = |name: &str| matches.get_one::<String>(name).cloned();
     let file = |name: &str| word(name).map(PathBuf::from);
     let (token_file, authority, insecure) = (file(TOKEN_FILE), file(AUTHORITY), matches.get_flag(INSECURE));
     let url = url(word(URL).as_deref()).unwrap_or_else(|line| {
@@ -109,10 +125,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<S
     if url.is_none() && (token_file.is_some() || authority.is_some() || insecure) {
         mistakes.add(format!("--{TOKEN_FILE}, --{AUTHORITY} and --{INSECURE} mean something only with --{URL}"));
     }
-    let url = url.map(|url| StatusUrl { url, token_file, authority, insecure });
-    let json = wants_json(matches);
-    let built = config::build_for_status(arguments);
-    mistakes.finish(built.map(|kube_api| StatusOptions { kube_api, lease, port, subject, url, json }))
+    url.map(|url| StatusUrl { url, token_file, authority, insecure })
 }
 
 fn subject(word: Option<&str>) -> Result<StatusSubject, String> {

@@ -338,7 +338,7 @@ fn a_mistake_is_one_line() {
         ("--kube-api-burst=0", "invalid value \"0\" for --kube-api-burst: want a whole number of at least 1"),
         (
             "nonsense",
-            "unexpected argument \"nonsense\": want flags, or one of the subcommands acr-credential-provider, check-config, cloud-node-manager, completion, doctor, explain, health-probe-proxy, help, orphans, plan, status, version; a switch takes its value after an equals sign, as in --leader-elect=false",
+            "unexpected argument \"nonsense\": want flags, or one of the subcommands acr-credential-provider, check-config, cloud-node-manager, completion, doctor, explain, health-probe-proxy, help, orphans, plan, status, support-bundle, version; a switch takes its value after an equals sign, as in --leader-elect=false",
         ),
         (
             "--leader-elect false",

@@ -35,6 +35,33 @@ pub(super) async fn of_leader(client: &Client, options: &StatusOptions, lease: O
     Ok((format!("pod {namespace}/{}", pod.name), told?))
 }
 
+/// The text of any page of the leader, or of the manager behind `--url`.
+pub(super) async fn text(
+    client: Option<&Client>,
+    options: &StatusOptions,
+    lease: Option<&LeaseView>,
+    page: &str,
+) -> Result<String, String> {
+    if let Some(url) = &options.url {
+        let asking = self::client(config(url)?, &options.kube_api.user_agent_base).map_err(|error| format!("{}: {error}", url.url))?;
+        return ask_text(&asking, page).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)));
+    }
+    let client = client.ok_or("there is no way to the API server; --url names a manager")?;
+    let holder = lease.and_then(|lease| lease.holder.as_deref()).ok_or("nobody is known to lead; --url names a manager")?;
+    let namespace = &options.lease.0;
+    let pod = leader::pod(client, namespace, holder, options.port).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{page}", pod.name, pod.port);
+    ask_text(client, &path).await.map_err(|error| explained(&error, namespace, &pod))
+}
+
+async fn ask_text(client: &Client, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
+        Ok(told) => told,
+        Err(_) => Err(kube::Error::Service(format!("no answer within {PATIENCE:?}").into())),
+    }
+}
+
 pub(super) async fn from_url(url: &StatusUrl, user_agent: &str) -> SourcedPage {
     let client = client(config(url)?, user_agent).map_err(|error| format!("{}: {error}", url.url))?;
     let told = ask(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;

@@ -1,0 +1,243 @@
+//! Takes secrets out of a text. Pure.
+//!
+//! In: any text, and secrets that are known by their values. Out: the same text with `[redacted]` in their places. What is not known by its
+//! value is known by its form or by the word before it: private keys, tokens, passwords in URLs, values of fields and parameters that are
+//! called `secret`, `password`, `token` and the like. Too much is taken out rather than too little.
+
+const REDACTED: &str = "[redacted]";
+
+/// Known values that are shorter are no secrets, and would hit other words.
+const SHORTEST_SECRET: usize = 5;
+/// Words of the alphabet of base64 that are as long are keys or certificates.
+const LONGEST_WORD: usize = 180;
+
+/// Words in names whose values are secret.
+const SECRET_WORDS: [&str; 12] = [
+    "secret",
+    "password",
+    "passwd",
+    "pwd",
+    "token",
+    "privatekey",
+    "private-key",
+    "private_key",
+    "key-data",
+    "apikey",
+    "authorization",
+    "credential",
+];
+/// Names that are secret as a whole: parameters of signed URLs.
+const SECRET_NAMES: [&str; 3] = ["sig", "code", "assertion"];
+/// Endings of names that only say where a secret is, or how many there are.
+const HARMLESS_ENDINGS: [&str; 11] =
+    ["file", "path", "name", "namespace", "endpoint", "audience", "type", "seconds", "count", "source", "plugin"];
+/// Values that tell nothing.
+const HARMLESS_VALUES: [&str; 7] = ["(set)", "true", "false", "null", "none", "\"\"", REDACTED];
+
+const PEM_BEGIN: &str = "-----BEGIN ";
+const PEM_END: &str = "-----END ";
+
+/// Without secrets.
+pub(super) fn redacted(text: &str, known: &[String]) -> String {
+    let text = without_known(text, known);
+    let text = without_private_keys(&text);
+    text.split_inclusive('\n').map(|line| without_tokens(&without_named(&without_user_info(line)))).collect()
+}
+
+/// Values as they are, and as JSON and URLs write them. Longer ones first: one may be a part of another.
+fn without_known(text: &str, known: &[String]) -> String {
+    let mut forms: Vec<String> = Vec::new();
+    for secret in known.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST_SECRET) {
+        let json = serde_json::to_string(secret).unwrap_or_default();
+        forms.extend([secret.to_owned(), json.trim_matches('"').to_owned(), percent_encoded(secret)]);
+    }
+    forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    forms.dedup();
+    forms.iter().fold(text.to_owned(), |text, form| text.replace(form, REDACTED))
+}
+
+fn percent_encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+/// From a private key's first line to the end of its last one; to the end of the text when it is cut.
+fn without_private_keys(text: &str) -> String {
+    let (mut clean, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(PEM_BEGIN) {
+        let (before, block) = rest.split_at(at);
+        clean.push_str(before);
+        let title = block[PEM_BEGIN.len()..].split("-----").next().unwrap_or_default();
+        if !title.contains("PRIVATE KEY") {
+            let (kept, after) = block.split_at(PEM_BEGIN.len());
+            clean.push_str(kept);
+            rest = after;
+            continue;
+        }
+        clean.push_str(REDACTED);
+        let end = block.find(PEM_END).map(|end| end + PEM_END.len());
+        let after = end.and_then(|end| Some(&block[end + block[end..].find("-----")? + 5..]));
+        rest = after.unwrap_or_default();
+    }
+    clean + rest
+}
+
+/// `scheme://user:password@host` without user and password.
+fn without_user_info(line: &str) -> String {
+    let mut parts = line.split("://");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|one: char| one.is_whitespace() || "/?#\"'<>,".contains(one)).unwrap_or(part.len());
+        let (authority, rest) = part.split_at(end);
+        clean.push_str("://");
+        match authority.rsplit_once('@') {
+            Some((_, host)) => clean += &format!("{REDACTED}@{host}"),
+            None => clean.push_str(authority),
+        }
+        clean.push_str(rest);
+    }
+    clean
+}
+
+/// Values after names that are secret: `"aadClientSecret": "x"`, `--password=x`, `?sig=x`, `Authorization: Bearer x`.
+fn without_named(line: &str) -> String {
+    let (mut clean, mut rest) = (String::new(), line);
+    while let Some(at) = rest.find([':', '=']) {
+        let (before, after) = rest.split_at(at + 1);
+        let is_prose_mark = before.ends_with(':');
+        clean.push_str(before);
+        rest = after;
+        if !is_secret_name(&before[..at]) {
+            continue;
+        }
+        let lead = rest.len() - rest.trim_start_matches([' ', '"', '\'', '\\']).len();
+        let (quotes, value) = rest.split_at(lead);
+        let is_quoted = quotes.contains(['"', '\'']);
+        let is_end = |one: char| match is_quoted {
+            true => "\"'\n".contains(one),
+            false => "\n\"'&;,})".contains(one) || (one == ' ' && !is_scheme(value)),
+        };
+        let end = value.find(is_end).unwrap_or(value.len());
+        let (secret, after) = value.split_at(end);
+        let plain = secret.trim();
+        let is_word = plain.trim_end_matches(':').chars().all(|one| one.is_ascii_lowercase());
+        let is_prose = is_prose_mark && !is_quoted && before.trim_start().contains(' ') && is_word;
+        if is_prose || HARMLESS_VALUES.contains(&plain) || plain.parse::<f64>().is_ok() {
+            continue;
+        }
+        clean.push_str(quotes);
+        clean.push_str(REDACTED);
+        rest = after;
+    }
+    clean + rest
+}
+
+/// Whether a value begins with the name of a scheme of HTTP, after which the secret comes.
+fn is_scheme(value: &str) -> bool {
+    let begins = |scheme: &&str| value.get(..scheme.len()).is_some_and(|start| start.to_ascii_lowercase() == **scheme);
+    ["bearer ", "basic ", "sharedkey "].iter().any(begins)
+}
+
+/// The last word before a colon or an equals sign.
+fn is_secret_name(before: &str) -> bool {
+    let name = before.trim_end_matches(['"', '\'', ' ', '\\']);
+    let start = name
+        .rfind(|one: char| !(one.is_ascii_alphanumeric() || "-_.".contains(one)))
+        .map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    let name = name[start..].to_ascii_lowercase();
+    let is_secret =
+        SECRET_WORDS.iter().any(|word| name.contains(word)) && !HARMLESS_ENDINGS.iter().any(|end| name.ends_with(end));
+    is_secret || SECRET_NAMES.contains(&name.as_str())
+}
+
+/// What looks like a token wherever it stands: JSON web tokens, what follows `Bearer`, long words of base64.
+fn without_tokens(line: &str) -> String {
+    let is_of_word = |one: char| one.is_ascii_alphanumeric() || "-_.+/=~".contains(one);
+    let (mut clean, mut rest, mut last) = (String::new(), line, "");
+    while !rest.is_empty() {
+        let length = rest.find(|one| !is_of_word(one)).unwrap_or(rest.len());
+        if length == 0 {
+            let one = rest.chars().next().map_or(1, char::len_utf8);
+            clean.push_str(&rest[..one]);
+            rest = &rest[one..];
+            continue;
+        }
+        let (word, after) = rest.split_at(length);
+        let follows = ["bearer", "sharedkey"].contains(&last.to_ascii_lowercase().as_str());
+        clean.push_str(if is_token(word) || (follows && word.len() >= SHORTEST_SECRET) { REDACTED } else { word });
+        (rest, last) = (after, word);
+    }
+    clean
+}
+
+fn is_token(word: &str) -> bool {
+    let is_web_token = word.starts_with("eyJ") && word.len() > 20;
+    let is_base64 = word.len() > LONGEST_WORD && !word.contains(['.', '-', '~']);
+    is_web_token || is_base64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
+
+    #[test]
+    fn secrets_go_by_value_by_name_and_by_form() {
+        let key = format!("a {PEM_BEGIN}RSA PRIVATE KEY-----\nplanted\n{PEM_END}RSA PRIVATE KEY-----\nb");
+        let rows = [
+            ("client planted! refused", "client [redacted]! refused"),
+            ("\"aadClientSecret\": \"p1 p2\", \"x\": 1", "\"aadClientSecret\": \"[redacted]\", \"x\": 1"),
+            ("aadClientCertPassword: p1\n", "aadClientCertPassword: [redacted]\n"),
+            ("--password=p1 --v=2", "--password=[redacted] --v=2"),
+            ("HTTPS_PROXY=http://me:p1@proxy:3128/", "HTTPS_PROXY=http://[redacted]@proxy:3128/"),
+            ("http://me:p@ss@proxy:1 x", "http://[redacted]@proxy:1 x"),
+            ("https://h/a?sv=1&sig=p1%2B&se=2", "https://h/a?sv=1&sig=[redacted]&se=2"),
+            ("Authorization: Bearer p1p1p1\n", "Authorization: [redacted]\n"),
+            ("sent Bearer p1p1p1 there", "sent Bearer [redacted] there"),
+            (&format!("token {TOKEN}."), "token [redacted]"),
+            ("client-key-data: QUJD", "client-key-data: [redacted]"),
+            (&format!("x {}=", "QUJD".repeat(60)), "x [redacted]"),
+            (&key, "a [redacted]\nb"),
+            (&key.replace('\n', "\\n"), "a [redacted]\\nb"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(redacted(text, &["planted".to_owned()]), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for text in [
+            "\"aadClientSecret\": \"(set)\"",
+            "--cloud-config-secret-name=azure-cloud-provider",
+            "--token-file=/var/run/token",
+            "azure_arm_budget_tokens{bucket=\"compute\"} 12",
+            "passwords: 3",
+            "no token: credentials: none is configured; set aadClientSecret",
+            "https://management.azure.com/subscriptions/s?api-version=1",
+            "a@b.c wrote: no",
+            "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group/providers/Microsoft.Network/loadBalancers/kubernetes/frontendIPConfigurations/a6f3c1a528d7e4b909a412c5d7e8f9a0-a-long-name-of-a-subnet-that-goes-on",
+            "-----BEGIN CERTIFICATE-----",
+        ] {
+            assert_eq!(redacted(text, &[]), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_known_secret_comes_through(secret in "[ -~]{9,40}", before in "\\PC{0,40}", after in "\\PC{0,40}") {
+            let known = [secret.clone()];
+            let kept = secret.trim().to_owned();
+            let text = format!("{before}{kept}{after}\n{}\n{}", serde_json::json!({"x": kept}), percent_encoded(&kept));
+            let clean = redacted(&text, &known);
+            prop_assume!(kept.len() >= SHORTEST_SECRET && !REDACTED.contains(&kept));
+            prop_assert!(!clean.contains(&kept), "{}", clean);
+        }
+    }
+}

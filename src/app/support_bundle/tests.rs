@@ -1,0 +1,186 @@
+//! Secrets planted wherever a bundle gathers from, and looked for in what it would write.
+
+use std::{collections::BTreeMap, convert::Infallible};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::{BoxError, ServiceExt};
+
+use super::*;
+use crate::{
+    cli::{self, CliCommand},
+    cloud_provider::diagnostics::DiagnosticFinding,
+    runtime::client::client_over_service,
+};
+
+/// None of these may come through: a client secret, tokens, keys, passwords.
+const PLANTED: [&str; 7] = [
+    "planted-client~secret\"8Q",
+    "planted-kubeconfig-token",
+    "cGxhbnRlZC1rdWJlY29uZmlnLWtleQ==",
+    "planted-url-password",
+    "planted-proxy-password",
+    "planted-token-file",
+    "planted-environment-secret",
+];
+/// A token that only its form gives away.
+const WEB_TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoiMSJ9.c2lnbmF0dXJl";
+
+fn refused(path: &str) -> (u16, String) {
+    let message = format!("{path}: no right for {} {WEB_TOKEN}", PLANTED[1]);
+    (403, json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}).to_string())
+}
+
+/// An API server that shows every secret in everything it answers, and does not answer `hidden`.
+fn client(hidden: &'static str) -> kube::Client {
+    let all = format!(
+        "{} {WEB_TOKEN} Bearer planted-bearer-word https://me:planted-url-password@h/?sig=planted-signature",
+        PLANTED.join(" ")
+    );
+    let lease = json!({"metadata": {"name": "cloud-controller-manager"}, "spec":
+        {"holderIdentity": "ccm-1_x", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:55.000000Z"}});
+    let args = ["--v=2", "--client-secret=planted-in-an-argument"];
+    let container = json!({"name": "cloud-controller-manager", "args": args, "env": [{"name": "X", "value": PLANTED[0]}]});
+    let pod = json!({"metadata": {"name": "ccm-1"}, "spec": {"containers": [container]}});
+    let event = json!({"metadata": {"name": "e", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": all}},
+        "involvedObject": {}, "message": all, "reason": "SyncFailed"});
+    let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let answer = match path.rsplit('/').next().unwrap_or_default() {
+            _ if path.ends_with(hidden) => refused(&path),
+            "cloud-controller-manager" => (200, lease.to_string()),
+            "leases" => (200, list("LeaseList", json!([lease])).to_string()),
+            "pods" => (200, list("PodList", json!([pod])).to_string()),
+            "events" => (200, list("EventList", json!([event])).to_string()),
+            _ => (200, json!({"page": path, "shows": all, "aadClientSecret": PLANTED[0]}).to_string()),
+        };
+        let answer = Response::builder().status(answer.0).body(Body::from(answer.1.into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    client_over_service(service.map_err(BoxError::from))
+}
+
+/// Options whose files have secrets in them.
+fn options(folder: &Path) -> SupportBundleOptions {
+    let file = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let config = json!({"tenantId": "t", "subscriptionId": "s", "resourceGroup": "g", "location": "l", "aadClientId": "c",
+        "aadClientSecret": PLANTED[0], "unheardOf": PLANTED[0]});
+    let user = json!({"name": "u", "user": {"token": PLANTED[1], "client-key-data": PLANTED[2]}});
+    let cluster = json!({"name": "c", "cluster": {"server": "https://127.0.0.1:1", "proxy-url": "http://me:planted-proxy-password@p:1"}});
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [user], "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]});
+    let words = format!(
+        "ccm support-bundle --cloud-config={} --kubeconfig={} --cluster-name=k --file={}",
+        file("azure.json", config.to_string()),
+        file("kubeconfig", kubeconfig.to_string()),
+        folder.join("bundle.tar.gz").display()
+    );
+    let token_file = file("token", format!("{}\n", PLANTED[5]));
+    match cli::parse(words.split(' ').map(Into::into), &["azure"], &["azure"]) {
+        Ok(CliCommand::GatherSupport(mut options)) => {
+            let url = cli::StatusUrl {
+                url: "https://127.0.0.1:1".parse().unwrap(),
+                token_file: Some(token_file.into()),
+                authority: None,
+                insecure: true,
+            };
+            (options.status.url, options.status.port) = (Some(url), 10258);
+            *options
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn environment() -> Vec<(String, String)> {
+    let pairs = [
+        ("HTTPS_PROXY", "http://me:planted-proxy-password@proxy:3128"),
+        ("AZURE_CLIENT_SECRET", PLANTED[6]),
+        ("http_proxy", "http://me:planted-url-password@proxy:3128"),
+        ("HOME", "/root"),
+    ];
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+async fn bundle(hidden: &'static str, with_url: bool) -> (BTreeMap<String, String>, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    // The secret of the token file is known either way; the pages come from the leader's pod.
+    let url = options.status.url.take();
+    let mut known = secrets::known(
+        &SupportBundleOptions {
+            status: cli::StatusOptions { url: url.clone(), ..options.status.clone() },
+            ..options.clone()
+        },
+        &environment(),
+    );
+    options.status.url = url.filter(|_| with_url);
+    let registry = crate::providers::registry();
+    let findings = async { vec![DiagnosticFinding::problem("x", PLANTED.join(" "), format!("password={}", PLANTED[3]))] };
+    let gathered = gather::gather(&registry, &options, Ok(client(hidden)), &environment(), findings).await;
+    known.extend(gathered.secrets);
+    let (files, missing) = files(gathered.files, &known);
+    (files.into_iter().collect(), missing)
+}
+
+fn assert_clean(files: &BTreeMap<String, String>) {
+    let json = |secret: &str| serde_json::to_string(secret).unwrap().trim_matches('"').to_owned();
+    let forms = PLANTED.iter().flat_map(|secret| [(*secret).to_owned(), json(secret)]);
+    let more = [WEB_TOKEN, "planted-bearer-word", "planted-signature", "planted-in-an-argument"].map(str::to_owned);
+    for secret in forms.chain(more) {
+        for (name, text) in files {
+            assert!(!text.contains(&secret), "{name} shows {secret:?}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_secret_comes_into_the_bundle_and_everything_else_does() {
+    let (files, _) = bundle("nothing-is-hidden", false).await;
+    assert_clean(&files);
+    let text = |name: &str| files[&format!("{FOLDER}/{name}")].as_str();
+    for (name, expected) in [
+        ("version.txt", "cloud-controller-manager "),
+        ("flags.txt", "cluster-name=k\n"),
+        ("environment.txt", "HTTPS_PROXY=http://[redacted]@proxy:3128\n"),
+        ("configuration.txt", "\"aadClientSecret\": \"(set)\""),
+        ("doctor.txt", "PROBLEM  x"),
+        ("doctor.json", "\"problems\": 1"),
+        ("orphans.json", "\"complete\": false"),
+        ("statusz.json", "proxy/statusz"),
+        ("reportz.json", "proxy/reportz"),
+        ("planz.txt", "proxy/planz"),
+        ("metrics.txt", "proxy/metrics"),
+        ("leases.json", "ccm-1_x"),
+        ("pods.json", "--v=2"),
+        ("events.json", "SyncFailed"),
+        ("missing.txt", "nothing\n"),
+    ] {
+        assert!(text(name).contains(expected), "{name}: {}", text(name));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_listed_without_secrets() {
+    let (files, missing) = bundle("events", true).await;
+    assert_clean(&files);
+    let told = &files[&format!("{FOLDER}/{MISSING}")];
+    assert!(told.contains("events.json: ") && told.contains("no right for [redacted]"), "{told}");
+    assert!(told.contains("metrics.txt: https://127.0.0.1:1"), "{told}");
+    assert!(missing == told.lines().count() && !files.contains_key(&format!("{FOLDER}/events.json")), "{told}");
+}
+
+#[test]
+fn the_archive_is_its_owners_and_replaces_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar.gz");
+    write(&path, b"x").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(write(&path, b"y").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+}
