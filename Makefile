@@ -33,7 +33,7 @@ TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PR
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image oci sbom reproducible clean
+.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench man image oci sbom reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -100,6 +100,12 @@ advisories: ## Known holes of the dependencies, from RustSec's database; needs t
 docs: ## Regenerate the reference pages under docs/reference, what the chart renders to, and the recording of the demo when it is out of date
 	HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
 	  UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
+
+man: build ## Write manual pages and completions: target/man, target/completions
+	@mkdir -p $(CARGO_TARGET_DIR)/man $(CARGO_TARGET_DIR)/completions
+	@ccm=$(CARGO_TARGET_DIR)/release/cloud-controller-manager && \
+	  for page in $$($$ccm man); do $$ccm man "$$page" > $(CARGO_TARGET_DIR)/man/"$$page".1 || exit 1; done && \
+	  for shell in bash fish zsh; do $$ccm completion $$shell > $(CARGO_TARGET_DIR)/completions/cloud-controller-manager.$$shell || exit 1; done
 
 bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox

@@ -21,6 +21,8 @@ mod health_probe_proxy;
 pub mod label_selector;
 mod leader_migration;
 pub mod logging;
+#[cfg(feature = "completions")]
+mod manual;
 mod node_manager;
 mod plan;
 mod plugin;
@@ -106,6 +108,8 @@ pub fn parse_for(
         Some((completion::COMPLETION, chosen)) => {
             mistakes.finish(Ok(CliCommand::Print(completion::script(chosen, command(&table)))))
         }
+        #[cfg(feature = "completions")]
+        Some((manual::NAME, chosen)) => mistakes.finish(manual::page(chosen, &command(&table)).map(CliCommand::Print)),
         Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
@@ -184,7 +188,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .disable_version_flag(true)
         .max_term_width(125);
     #[cfg(feature = "completions")]
-    let command = command.subcommand(completion::subcommand());
+    let command = command.subcommand(completion::subcommand()).subcommand(manual::subcommand());
     let command = command
         .subcommand(version)
         .subcommand(check_config::command())

@@ -1,0 +1,93 @@
+//! The subcommand `man`: manual pages of the program and of each command, made of the parser. Only in builds with the feature `completions`.
+//!
+//! In: the name of a page, and the whole parser. Out: the page in the language of `man(7)`; without a name the names of all pages.
+
+use clap::{Arg, ArgMatches, Command};
+use clap_mangen::Man;
+
+use super::{ACR_CREDENTIAL_PROVIDER, NAME as PROGRAM, NODE_MANAGER, VERSION, health_probe_proxy};
+
+/// The subcommand's name.
+pub(super) const NAME: &str = "man";
+
+const PAGE: &str = "page";
+
+/// Commands that are programs under their own names.
+const PROGRAMS: [&str; 3] = [NODE_MANAGER, health_probe_proxy::NAME, ACR_CREDENTIAL_PROVIDER];
+
+/// The subcommand, to hang on a parser.
+pub(super) fn subcommand() -> Command {
+    let page = Arg::new(PAGE).help("Which page; without it the names of all pages are printed");
+    Command::new(NAME).about("Prints a manual page, for man(1)").hide(true).arg(page)
+}
+
+/// What was asked for, or one line that says which pages there are.
+pub(super) fn page(chosen: &ArgMatches, parser: &Command) -> Result<String, Vec<String>> {
+    let all = pages(parser);
+    let names = |separator: &str| all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(separator);
+    let Some(wanted) = chosen.get_one::<String>(PAGE) else { return Ok(names("\n") + "\n") };
+    match all.iter().find(|(name, _)| name == wanted) {
+        Some((name, command)) => Ok(render(name, command)),
+        None => Err(vec![format!("there is no page {wanted:?}: want one of {}", names(", "))]),
+    }
+}
+
+/// The program, and each command that is shown.
+fn pages(parser: &Command) -> Vec<(String, Command)> {
+    let shown = parser.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    let of = |command: &Command| {
+        let name = command.get_name();
+        let title = if PROGRAMS.contains(&name) { name.to_owned() } else { format!("{PROGRAM}-{name}") };
+        (title, command.clone())
+    };
+    std::iter::once((PROGRAM.to_owned(), parser.clone())).chain(shown.map(of)).collect()
+}
+
+fn render(title: &str, command: &Command) -> String {
+    let typed =
+        title.strip_prefix(PROGRAM).map_or(title.to_owned(), |rest| format!("{PROGRAM} {}", rest.trim_start_matches('-')));
+    let command = command.clone().name(title.to_owned()).bin_name(typed.trim_end().to_owned());
+    let man = Man::new(command).title(title.to_uppercase()).section("1").source(format!("{PROGRAM} {VERSION}"));
+    let mut page = Vec::new();
+    // Writing to memory does not fail.
+    let _ = man.manual("Cloud Controller Manager").render(&mut page);
+    String::from_utf8_lossy(&page).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use crate::cli::{CliCommand, command, flags::FlagTable, parse};
+
+    fn printed(line: &str) -> Result<String, String> {
+        match parse(line.split(' ').map(OsString::from), &["azure"], &["azure"]) {
+            Ok(CliCommand::Print(text)) => Ok(text),
+            Ok(other) => panic!("{line}: {other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page_with_its_flags() {
+        let names = printed("ccm man").unwrap();
+        let table = FlagTable::new(&[]);
+        let parser = command(&table);
+        let shown = parser.get_subcommands().filter(|one| !one.is_hide_set());
+        for command in shown {
+            let ends = |name: &&str| name.ends_with(command.get_name());
+            let name = names.lines().find(ends).unwrap_or_else(|| panic!("{} has no page: {names}", command.get_name()));
+            let page = printed(&format!("ccm man {name}")).unwrap();
+            for part in [".TH", "NAME", "SYNOPSIS"] {
+                assert!(page.contains(part), "{name} lacks {part}: {page}");
+            }
+            let flags = command.get_arguments().filter(|flag| !flag.is_hide_set()).filter_map(|flag| flag.get_long());
+            for flag in flags {
+                assert!(page.contains(&flag.replace('-', "\\-")), "{name} lacks --{flag}");
+            }
+        }
+        let whole = printed("ccm man cloud-controller-manager").unwrap();
+        assert!(whole.contains("cloud\\-provider") && !whole.contains("generate\\-docs"), "the program's own page");
+        assert!(printed("ccm man nothing").unwrap_err().contains("want one of cloud-controller-manager, "));
+    }
+}
