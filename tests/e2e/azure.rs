@@ -33,8 +33,8 @@ const FLAGS: &[&str] = &[
 /// A served world with the files that a manager needs.
 pub(crate) struct Azure {
     pub(crate) world: World,
-    config: PathBuf,
-    ca_file: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) ca_file: PathBuf,
     stop: Shutdown,
 }
 

@@ -7,6 +7,7 @@ mod azure;
 mod broken_network;
 mod cloud;
 mod control_plane;
+mod doctor;
 #[path = "../support/documents.rs"]
 #[allow(dead_code, reason = "other suites compare more")]
 mod documents;
@@ -71,6 +72,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
     ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
+    ("doctor", On::RealOnly, |plane| doctor::finds_faults(plane).boxed()),
     ("webhooks", On::RealOnly, |plane| webhooks::services_are_judged(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),

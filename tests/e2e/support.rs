@@ -132,6 +132,11 @@ impl Manager {
         Some((status, answer.text().await.ok()?))
     }
 
+    /// Its secure port.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}:{}", self.host, self.port)
+    }
+
     /// What it logged.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
