@@ -79,6 +79,14 @@ pub trait CloudProvider: Send + Sync {
     /// Brings gauges up to date before metrics are read. It must not wait.
     fn observe(&self) {}
 
+    /// Whether the provider looks at this label of a Node, or gives it to Nodes ([`InstanceMetadata::additional_labels`]). The Nodes that it is
+    /// shown have no other labels but those that the controllers read. Asked for each label of each Node, so it must be quick. When a
+    /// label becomes one that is read, [`InformerStore::relist`](crate::runtime::store::InformerStore::relist) brings it.
+    fn reads_node_label(&self, key: &str) -> bool {
+        let _ = key;
+        true
+    }
+
     /// Load balancers for Services of type `LoadBalancer`.
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         None

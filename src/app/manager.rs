@@ -33,7 +33,6 @@ use crate::{
         service::{prune_endpoint_slice, prune_service},
     },
     metrics::Metrics,
-    node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
     runtime::{
         clock::Clock,
         events::{self, EventRecorder, RecordedEvent},
@@ -164,10 +163,7 @@ impl ControllerManager {
         let metered::WriteLeadership { load_balancers, routes } = for_provider.clone();
         let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
 
-        // A selector may name any label.
-        let prune = if config.node_filter.is_none() { prune_node_and_labels } else { prune_node };
-        let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune);
-        let nodes = nodes.without_status_fields(UNREAD_STATUS);
+        let nodes = wiring::node_informer(config.node_filter.as_deref(), &provider);
         let mut informers = Informers::new(nodes, Informer::new(prune_service));
         let context = wiring::WiringContext {
             config: &config,

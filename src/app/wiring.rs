@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
+
 use super::{
     client_source::ClientSource,
     start_error::{ManagerStartError, WiringError},
@@ -18,8 +20,21 @@ use crate::{
         node_lifecycle, route, service,
     },
     metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::ObjectWriter},
+    node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
+    runtime::{clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::ObjectWriter},
 };
+
+/// The informer of Nodes: of all, without the labels that nobody reads; or of those that a selector chooses, which may name any label.
+pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProvider>) -> Informer<Node> {
+    let informer = match selector {
+        Some(selector) => Informer::with_label_selector(Some(selector), prune_node),
+        None => {
+            let provider = Arc::clone(provider);
+            Informer::new(move |node: &mut Node| prune_node_and_labels(node, |key| provider.reads_node_label(key)))
+        }
+    };
+    informer.without_status_fields(UNREAD_STATUS)
+}
 
 /// What controllers are built from.
 pub(super) struct WiringContext<'a> {

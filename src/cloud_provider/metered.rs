@@ -140,6 +140,10 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
         self.inner.observe();
     }
 
+    fn reads_node_label(&self, key: &str) -> bool {
+        self.inner.reads_node_label(key)
+    }
+
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let limit = self.meter.deadlines.writes;
         let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);

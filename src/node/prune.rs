@@ -2,7 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
-use super::well_known::{ANNOTATION_PROVIDED_NODE_IP, CONDITION_NETWORK_UNAVAILABLE};
+use super::well_known::{
+    ANNOTATION_PROVIDED_NODE_IP, CONDITION_NETWORK_UNAVAILABLE, LABEL_INSTANCE_TYPE, LABEL_INSTANCE_TYPE_BETA, LABEL_REGION,
+    LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA,
+};
+use crate::cloud_provider::helpers::EXCLUDE_LABEL;
 
 /// Conditions that somebody here reads.
 const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
@@ -14,17 +18,23 @@ pub const UNREAD_STATUS: &[&str] =
 /// Annotations that somebody here reads.
 const ANNOTATIONS: &[&str] = &[ANNOTATION_PROVIDED_NODE_IP];
 
-/// Domain of the labels that AKS gives, dozens of which describe how a Node was made; and those that are instructions.
-const AKS_LABELS: &str = "kubernetes.azure.com/";
-const READ_AKS_LABELS: &[&str] = &["kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group"];
+/// Labels that the controllers read.
+const LABELS: &[&str] = &[
+    EXCLUDE_LABEL,
+    LABEL_INSTANCE_TYPE,
+    LABEL_INSTANCE_TYPE_BETA,
+    LABEL_REGION,
+    LABEL_REGION_BETA,
+    LABEL_ZONE,
+    LABEL_ZONE_BETA,
+];
 
-/// Drops what [`prune_node`] drops, and the labels of AKS that nobody reads. They are most of what a large cluster's Nodes take. For stores
-/// that the server fills with all Nodes: what selects some of them may name any label.
-pub fn prune_node_and_labels(node: &mut Node) {
+/// Drops what [`prune_node`] drops, and the labels that neither a controller nor the provider reads. They are most of what a large cluster's
+/// Nodes take. For stores that the server fills with all Nodes: what selects some of them may name any label.
+pub fn prune_node_and_labels(node: &mut Node, provider_reads: impl Fn(&str) -> bool) {
     prune_node(node);
-    let is_read = |key: &str| !key.starts_with(AKS_LABELS) || READ_AKS_LABELS.contains(&key);
     if let Some(labels) = &mut node.metadata.labels {
-        labels.retain(|key, _| is_read(key));
+        labels.retain(|key, _| LABELS.contains(&key.as_str()) || provider_reads(key));
     }
 }
 
@@ -59,18 +69,17 @@ mod tests {
     use crate::node::fixtures::*;
 
     #[test]
-    fn labels_of_aks_go_but_for_instructions() {
+    fn labels_go_that_neither_controllers_nor_the_provider_read() {
         let present = [
             ("agentpool", "a"),
-            ("kubernetes.azure.com/managed", "false"),
             ("kubernetes.azure.com/os-sku", "Ubuntu"),
-            ("kubernetes.azure.com/resource-group", "other"),
-            ("topology.kubernetes.azure.com/sub-fault-domain", "3"),
+            (EXCLUDE_LABEL, ""),
+            (LABEL_ZONE, "1"),
+            ("tier", "gold"),
         ];
         let mut pruned = node("n").with(|n| n.metadata.labels = Some(labels(&present)));
-        prune_node_and_labels(&mut pruned);
-        let kept = [present[0], present[1], present[3], present[4]];
-        assert_eq!(pruned, node("n").with(|n| n.metadata.labels = Some(labels(&kept))));
+        prune_node_and_labels(&mut pruned, |key| key == "tier");
+        assert_eq!(pruned, node("n").with(|n| n.metadata.labels = Some(labels(&present[2..]))));
     }
 
     #[test]

@@ -74,6 +74,13 @@ impl CloudProvider for FakeCloud {
         Ok(())
     }
 
+    /// Those that it gives to Nodes.
+    fn reads_node_label(&self, key: &str) -> bool {
+        let config = &self.inner().config;
+        let generated = config.generated_instances.iter().map(|generated| &generated.template);
+        generated.chain(config.instances.values()).any(|instance| instance.labels.contains_key(key))
+    }
+
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         self.inner().config.load_balancers.enabled.then(|| Arc::new(self.clone()) as Arc<dyn LoadBalancer>)
     }

@@ -97,7 +97,8 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
-    pub fn new(prune: PruneFn<K>) -> Self {
+    pub fn new(prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        let prune: PruneFn<K> = Arc::new(prune);
         Self {
             store: InformerStore::pruned_by(prune),
             handlers: Vec::new(),
@@ -107,14 +108,14 @@ where
     }
 
     /// The same for the one object called `name`: the server sends no other.
-    pub fn for_object(name: &str, prune: PruneFn<K>) -> Self {
+    pub fn for_object(name: &str, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let watched = watcher::Config::default().fields(&format!("metadata.name={name}"));
         Self { watch_config: watched, ..Self::new(prune) }
     }
 
     /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
     /// [`ObjectChange::Deleted`].
-    pub fn with_label_selector(selector: Option<&str>, prune: PruneFn<K>) -> Self {
+    pub fn with_label_selector(selector: Option<&str>, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
         Self { watch_config: watched, ..Self::new(prune) }
@@ -148,7 +149,15 @@ where
         let unread = self.unread_status;
         let client = watch_client(client, self.store.clone(), unread, resource.clone(), Arc::clone(&metrics));
         let api = Api::all_with(client, &ApiResource::erase::<K>(&()));
-        let feed = Reflector { informer: self, list_in_progress: None, longest_failed_list: 0, resource, metrics };
+        let feed = Reflector {
+            informer: self,
+            list_in_progress: None,
+            lists_wanted: 0,
+            keeps_known: true,
+            longest_failed_list: 0,
+            resource,
+            metrics,
+        };
         shutdown.spawn(async move {
             tokio::select! {
                 () = token.begun() => {}
@@ -187,6 +196,10 @@ struct Reflector<K> {
     informer: Informer<K>,
     /// Objects of a list that is under way.
     list_in_progress: Option<HashMap<ObjectKey, Arc<K>>>,
+    /// How many lists had been asked for when the last one began.
+    lists_wanted: u64,
+    /// Whether what is in the store is all that is kept of an object of that version.
+    keeps_known: bool,
     /// How many objects the longest of the lists brought that have failed since the last complete one.
     longest_failed_list: usize,
     resource: String,
@@ -202,7 +215,13 @@ where
         loop {
             let watch = watcher::watcher(api.clone(), self.informer.watch_config.clone());
             let mut watch = watch.map_err(|error| WatchFailure::of(&error)).boxed();
-            while let Some(event) = watch.next().await {
+            loop {
+                let (store, begun) = (self.informer.store.clone(), self.lists_wanted);
+                let event = tokio::select! {
+                    event = watch.next() => event,
+                    () = store.relist_wanted(begun) => break,
+                };
+                let Some(event) = event else { break };
                 match event {
                     Ok(event) => {
                         if matches!(event, Event::Apply(_) | Event::Delete(_)) {
@@ -234,12 +253,15 @@ where
 
     fn handle_event(&mut self, event: Event<RawObject>) {
         match event {
-            Event::Init => self.list_in_progress = Some(HashMap::new()),
+            Event::Init => {
+                self.list_in_progress = Some(HashMap::new());
+                (self.lists_wanted, self.keeps_known) = self.informer.store.relists_wanted();
+            }
             Event::InitApply(object) => {
                 let accepted = self.decode_and_prune(&object);
                 if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
                     // What is known already is not held twice.
-                    let known = self.informer.store.get(&key).filter(|known| is_same(known, &object));
+                    let known = self.informer.store.get(&key).filter(|known| self.keeps_known && is_same(known, &object));
                     relisted.insert(key, known.unwrap_or(object));
                     // A list that always fails at the same page gets nowhere.
                     if relisted.len() > self.longest_failed_list {
@@ -270,6 +292,7 @@ where
         let gone: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
         gone.iter().for_each(|key| self.informer.delete(key));
         relisted.into_values().for_each(|object| self.informer.apply(object));
+        self.informer.store.relisted(self.lists_wanted);
         self.informer.store.set_status(|status| {
             status.synced = true;
             status.mark_current();

@@ -68,31 +68,45 @@ impl WatchStatus {
 }
 
 /// Takes out of an object what nobody reads.
-pub type PruneFn<K> = fn(&mut K);
+pub type PruneFn<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+
+/// How often a list was asked for, and how many of these requests have been met.
+#[derive(Default)]
+struct RelistRequests {
+    wanted: u64,
+    met: u64,
+}
 
 /// Objects by key. Clones are the same store.
 pub struct InformerStore<K> {
     prune: PruneFn<K>,
     objects: Arc<RwLock<HashMap<ObjectKey, Arc<K>>>>,
     status: watch::Sender<WatchStatus>,
+    relists: watch::Sender<RelistRequests>,
 }
 
 impl<K> Clone for InformerStore<K> {
     fn clone(&self) -> Self {
-        Self { prune: self.prune, objects: Arc::clone(&self.objects), status: self.status.clone() }
+        Self {
+            prune: Arc::clone(&self.prune),
+            objects: Arc::clone(&self.objects),
+            status: self.status.clone(),
+            relists: self.relists.clone(),
+        }
     }
 }
 
 impl<K> Default for InformerStore<K> {
     fn default() -> Self {
-        Self::pruned_by(|_| ())
+        Self::pruned_by(Arc::new(|_| ()))
     }
 }
 
 impl<K> InformerStore<K> {
     /// An empty store, of objects that went through `prune`.
     pub(super) fn pruned_by(prune: PruneFn<K>) -> Self {
-        Self { prune, objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()) }
+        let relists = watch::Sender::new(RelistRequests::default());
+        Self { prune, objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()), relists }
     }
 
     /// What this store would keep of `object`, to be compared with what it has.
@@ -162,6 +176,34 @@ impl<K> InformerStore<K> {
         let failed = status.wait_for(|status| !status.synced && status.error.is_some()).await;
         // The sender lives in `self`, so waiting cannot fail.
         failed.ok().and_then(|status| status.error.clone()).unwrap_or_default()
+    }
+
+    /// Has the informer list all objects again, and resolves when the store has them as [`InformerStore::as_kept`] keeps them from now on.
+    /// For what is read of objects has grown.
+    pub async fn relist(&self) {
+        let mut mine = 0;
+        self.relists.send_modify(|relists| {
+            relists.wanted += 1;
+            mine = relists.wanted;
+        });
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.relists.subscribe().wait_for(|relists| relists.met >= mine).await;
+    }
+
+    /// How many lists were asked for, and whether all of them are there.
+    pub(super) fn relists_wanted(&self) -> (u64, bool) {
+        let relists = self.relists.borrow();
+        (relists.wanted, relists.met == relists.wanted)
+    }
+
+    /// Resolves when more lists are wanted than `known`.
+    pub(super) async fn relist_wanted(&self, known: u64) {
+        let _ = self.relists.subscribe().wait_for(|relists| relists.wanted > known).await;
+    }
+
+    /// A list that began when so many were wanted is in the store.
+    pub(super) fn relisted(&self, wanted: u64) {
+        self.relists.send_modify(|relists| relists.met = wanted);
     }
 
     pub(super) fn set_status(&self, change: impl FnOnce(&mut WatchStatus)) {

@@ -62,6 +62,9 @@ impl CloudProvider for Probe {
     fn observe(&self) {
         self.note("observe", ());
     }
+    fn reads_node_label(&self, key: &str) -> bool {
+        self.note("reads_node_label", key == "tier")
+    }
 
     fn status(&self) -> serde_json::Value {
         self.note("status", ());
@@ -265,7 +268,7 @@ const WRITES: [&str; 8] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 19] = [
+const ACCESSORS: [&str; 20] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -281,6 +284,7 @@ const ACCESSORS: [&str; 19] = [
     "pod_cidr_masks",
     "problem",
     "provider_name",
+    "reads_node_label",
     "routes",
     "status",
     "webhooks",
@@ -395,6 +399,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     cloud.observe();
+    assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build"));
     assert!(cloud.webhooks().is_empty());
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");

@@ -4,6 +4,7 @@
 //! call works on the session of its moment.
 
 mod first_config;
+mod node_labels;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,10 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use self::first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry};
+use self::{
+    first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
+    node_labels::NodeLabelKeys,
+};
 use super::{
     NAME,
     admission::{DiskLabeler, ServiceValidator},
@@ -84,6 +88,7 @@ struct AzureCloudState {
     observed: OnceLock<(Arc<Metrics>, Clock)>,
     /// One for the process, likewise.
     watches: ClusterWatches,
+    node_labels: NodeLabelKeys,
     scope: ProviderScope,
 }
 
@@ -156,6 +161,7 @@ impl AzureCloud {
             (_, Some(_)) => None,
         };
         let inner = AzureCloudState {
+            node_labels: NodeLabelKeys::of(first.as_ref()),
             settings: config.clone(),
             environment,
             transport: if config.read_only { Arc::new(ReadOnlyTransport(transport)) } else { transport },
@@ -198,6 +204,7 @@ impl AzureCloud {
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
         require_cluster_entry(&config, &self.inner.settings)?;
+        self.inner.node_labels.demand(&config, &context.nodes).await;
         let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),
@@ -386,6 +393,10 @@ impl CloudProvider for AzureCloud {
             Ok(session) => json!({"refusedConfiguration": self.problem(), "session": session.status()}),
             Err(error) => json!({"problem": self.problem().unwrap_or_else(|| error.to_string())}),
         }
+    }
+
+    fn reads_node_label(&self, key: &str) -> bool {
+        self.inner.node_labels.contains(key)
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {

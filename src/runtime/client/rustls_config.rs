@@ -26,7 +26,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::ExposeSecret;
 use serde_json::Value;
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// What `config` asks for. Certificates and keys that it names by path are read now.
 pub(super) fn rustls_config(config: &Config) -> Result<ClientConfig, kube::Error> {
@@ -113,7 +113,7 @@ fn with_newline(mut pem: Vec<u8>) -> Vec<u8> {
     pem
 }
 
-fn identity(mut text: &[u8]) -> Result<Identity, RustlsTlsError> {
+fn identity(mut text: &[u8]) -> Result<ClientIdentity, RustlsTlsError> {
     let mut chain = Vec::new();
     let (mut pkcs8, mut pkcs1, mut sec1) = (None, None, None);
     while let Some((kind, der)) = pem::from_buf(&mut text).map_err(RustlsTlsError::InvalidIdentityPem)? {

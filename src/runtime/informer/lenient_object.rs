@@ -31,13 +31,13 @@ impl RawObject {
 #[derive(Deserialize, Default)]
 struct OnlyMetadata<'text> {
     #[serde(borrow, default)]
-    metadata: Option<Identity<'text>>,
+    metadata: Option<ObjectIdentity<'text>>,
 }
 
 /// What tells an object and its version from others.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Identity<'text> {
+struct ObjectIdentity<'text> {
     #[serde(borrow)]
     name: Option<Cow<'text, str>>,
     #[serde(borrow)]
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let read: OnlyMetadata<'_> = serde_json::from_str(text.get()).unwrap_or_default();
-        let Identity { name, namespace, resource_version } = read.metadata.unwrap_or_default();
+        let ObjectIdentity { name, namespace, resource_version } = read.metadata.unwrap_or_default();
         let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
         let (name, namespace) = (owned(name), owned(namespace));
         let metadata = ObjectMeta { name, namespace, resource_version: owned(resource_version), ..ObjectMeta::default() };

@@ -81,6 +81,30 @@ async fn an_error_is_over_as_soon_as_a_watch_is_accepted_though_nothing_changes(
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions() {
+    let node = json!({"metadata": {"name": "n", "resourceVersion": "1", "labels": {"tier": "gold"}}});
+    let server = server(vec![node], 0);
+    let interest = Arc::new(AtomicUsize::new(0));
+    let interested = Arc::clone(&interest);
+    let informer = Informer::<Node>::new(move |node: &mut Node| {
+        if interested.load(SeqCst) == 0 {
+            node.metadata.labels = None;
+        }
+    });
+    let (store, shutdown) = (informer.store(), Shutdown::new());
+    informer.start(server.client.clone(), &shutdown, metrics());
+    store.synced().await;
+    let labels = || store.get(&ObjectKey::cluster("n")).unwrap().metadata.labels.clone().unwrap_or_default().len();
+    assert_eq!((labels(), server.lists.load(SeqCst)), (0, 1));
+    interest.store(1, SeqCst);
+    store.relist().await;
+    assert_eq!((labels(), server.lists.load(SeqCst)), (1, 2));
+    store.relist().await;
+    assert_eq!((labels(), server.lists.load(SeqCst)), (1, 3));
+    shutdown.begin();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_ends_neither_the_informer_nor_other_handlers() {
     let items = ["bad", "good"].map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}}));
     let server = server(items.to_vec(), 0);

@@ -18,15 +18,19 @@ use tokio::{
 
 use crate::{
     cloud_provider::{CloudError, CloudResult, LabelsRead},
-    providers::azure::planner::load_balancer::{
-        entries,
-        labels::LabelMap,
-        pools::{
-            endpoint_nodes::EndpointNodeIndex,
-            local_pools::{LocalPools, local_services},
+    providers::azure::{
+        config::AzureConfig,
+        planner::load_balancer::{
+            entries,
+            labels::LabelMap,
+            pools::{
+                endpoint_nodes::EndpointNodeIndex,
+                local_pools::{LocalPools, local_services},
+                nodes,
+            },
+            settings::LoadBalancerSettings,
+            spec::ServiceSpec,
         },
-        settings::LoadBalancerSettings,
-        spec::ServiceSpec,
     },
     runtime::{
         informer::{ObjectChange, OnDemandInformer},
@@ -59,6 +63,13 @@ pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
         service: owned(entries::service_label_keys(&settings.entries)),
         namespace: owned(entries::namespace_label_keys(&settings.entries)),
     }
+}
+
+/// Which labels of Nodes are looked at.
+pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
+    let entries = entries::entries(config);
+    let selected = entries::node_label_keys(&entries);
+    selected.into_iter().chain(nodes::READ_LABELS).map(str::to_owned).collect()
 }
 
 /// See the module. Clones are the same.

@@ -181,6 +181,21 @@ async fn a_changed_file_takes_effect_only_with_reloading() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn labels_of_nodes_are_read_as_soon_as_a_configuration_names_them() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    let read = |keys: [&str; 3]| keys.map(|key| cloud.reads_node_label(key));
+    let keys = ["kubernetes.azure.com/managed", "kubernetes.azure.com/mode", "agentpool"];
+    assert_eq!(read(keys), [true, false, false]);
+    let entry = json!([{"name": "kubernetes", "primaryVMSet": "pool", "nodeSelector": {"matchLabels": {"kubernetes.azure.com/mode": "user"}}}]);
+    let several = with(setting.world.config(), "loadBalancerBackendPoolConfigurationType", json!("nodeIP"));
+    setting.write(&with(several, "multipleStandardLoadBalancerConfigurations", entry));
+    until("the new session", || !cloud.session().unwrap().config.multiple_standard_load_balancer_configurations.is_empty())
+        .await;
+    assert_eq!(read(keys), [true, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_changed_secret_brings_new_credentials() {
     let setting = Setting::new();
     setting.put_secret(&setting.world.config());

@@ -46,7 +46,7 @@ impl LoadBalancerEntry {
 }
 
 /// The entries that count: only standard load balancers can be several.
-pub(super) fn entries(config: &AzureConfig) -> Vec<LoadBalancerEntry> {
+pub fn entries(config: &AzureConfig) -> Vec<LoadBalancerEntry> {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
     let list = config.multiple_standard_load_balancer_configurations.iter().filter(|_| is_standard);
     list.map(entry).collect()

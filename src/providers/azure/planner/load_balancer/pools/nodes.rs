@@ -23,6 +23,10 @@ const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node
 const ROLE: &str = "kubernetes.io/role";
 const INTERNAL_IP: &str = "InternalIP";
 
+/// Labels that are looked at whatever is configured.
+pub const READ_LABELS: [&str; 5] =
+    [CONTROL_PLANE[0], CONTROL_PLANE[1], ROLE, node::LABEL_MANAGED, node::LABEL_RESOURCE_GROUP];
+
 /// What decides whether `node` belongs into pools.
 pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     let labels = node.metadata.labels.as_ref();
