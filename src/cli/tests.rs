@@ -602,3 +602,16 @@ fn a_class_is_checked_and_reaches_controller_and_provider() {
         assert!(complaints.len() == 1 && complaints[0].contains(told), "{line}: {complaints:?}");
     }
 }
+
+#[test]
+fn content_types_of_go_are_taken_and_others_are_not() {
+    let notices = |line: &str| config(line).notices;
+    for quiet in ["", "--kube-api-content-type=", "--kube-api-content-type=application/json"] {
+        assert_eq!(notices(quiet), Vec::<String>::new(), "{quiet}");
+    }
+    let told = notices("--kube-api-content-type=application/vnd.kubernetes.protobuf");
+    assert!(told.len() == 1 && told[0].contains("requests are application/json nevertheless"), "{told:?}");
+    let complaints = complaints("--kube-api-content-type=application/yaml");
+    let wanted = "for --kube-api-content-type: want application/json or application/vnd.kubernetes.protobuf";
+    assert!(complaints.len() == 1 && complaints[0].contains(wanted), "{complaints:?}");
+}

@@ -35,6 +35,9 @@ pub enum ApiError {
     /// This process may not write now.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
+    /// The API server is too busy: nothing was written, try later.
+    #[error("{0}")]
+    Busy(String),
     /// The API server, or an admission webhook of it, refuses what is asked for: nothing was written.
     #[error("{0}")]
     Rejected(String),
@@ -52,7 +55,11 @@ impl ApiError {
             kube::Error::Api(status) if status.code == 403 => ApiError::Forbidden(status.message.clone()),
             kube::Error::Api(status) => {
                 let message = format!("{about}: {} ({})", status.message, status.code);
-                if is_refusal(status.code) { ApiError::Rejected(message) } else { ApiError::Failed(message) }
+                match status.code {
+                    429 => ApiError::Busy(message),
+                    code if is_refusal(code) => ApiError::Rejected(message),
+                    _ => ApiError::Failed(message),
+                }
             }
             kube::Error::Service(refused) if refused.is::<NotLeading>() => ApiError::NotLeading(NotLeading),
             other => ApiError::Failed(format!("{about}: {}", with_causes(other))),
@@ -60,7 +67,7 @@ impl ApiError {
     }
 }
 
-/// Whether an answer proves that nothing was written: 408 and 499 are a time-out's.
+/// Whether an answer says that nothing was written, and that the same will be refused again: 408 and 499 are a time-out's.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && code != 408 && code != 499
 }

@@ -96,7 +96,7 @@ pub(crate) fn check(case: &str, object: &Value) {
         without_nulls(object.clone()),
         "{case}: {kind} {name} has fields that Kubernetes does not know"
     );
-    let is_cluster_wide = kind.starts_with("Cluster") || kind.starts_with("Validating");
+    let is_cluster_wide = ["Cluster", "Validating", "Mutating"].iter().any(|word| kind.starts_with(word));
     let namespace = if is_cluster_wide { Value::Null } else { "kube-system".into() };
     assert_eq!(object["metadata"]["namespace"], namespace, "{case}: {kind} {name}");
 }

@@ -31,6 +31,8 @@ use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
 use crate::serving::config::SecureServingConfig;
 
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// client-go's requests per second where none are given.
 const CLIENT_GO_QPS: f32 = 5.0;
 /// client-go's burst there.
@@ -233,6 +235,7 @@ impl OptionsBuilder {
 
     /// The way to the API server for the program called `program`.
     fn kube_api(&mut self, program: &str) -> KubeClientConfig {
+        self.check_content_type();
         let (qps, burst) = self.rate_limit();
         let limit = [&generic::KUBE_API_QPS.spec, &generic::KUBE_API_BURST.spec];
         KubeClientConfig {
@@ -242,6 +245,20 @@ impl OptionsBuilder {
             burst,
             user_agent_base: user_agent(program, &self.version()),
             limit_unless_fair: !limit.iter().any(|flag| self.arguments.is_given(flag)),
+        }
+    }
+
+    /// Charts and manifests of Go's programs ask for protobuf.
+    fn check_content_type(&mut self) {
+        let (flag, accepted) = (&generic::KUBE_API_CONTENT_TYPE, [JSON, PROTOBUF].join(" or "));
+        let value = self.read(flag);
+        match value.as_str() {
+            "" | JSON => {}
+            PROTOBUF if self.arguments.is_given(&flag.spec) => {
+                self.notices.push(format!("--{}={PROTOBUF}: requests are {JSON} nevertheless", flag.spec.name));
+            }
+            PROTOBUF => {}
+            _ => self.refuse(flag, &value, &format!("want {accepted}")),
         }
     }
 

@@ -14,7 +14,7 @@ declare_flags! {
          there is no limit where the API server has priority and fairness.";
     KUBE_API_BURST: i32 = "kube-api-burst" "30" "Requests that may exceed --kube-api-qps for a moment. With --kube-api-qps=0, 0 stands for 10.";
     KUBE_API_CONTENT_TYPE: String = "kube-api-content-type" "application/vnd.kubernetes.protobuf"
-        "Content type of requests to the API server." [ignored("requests are always JSON")];
+        "Content type of requests to the API server: application/json or application/vnd.kubernetes.protobuf. Requests are JSON in either case.";
     USE_SERVICE_ACCOUNT_CREDENTIALS: bool = "use-service-account-credentials" "false"
         "Whether each controller acts under a service account of its own.";
     MIN_RESYNC_PERIOD: Duration = "min-resync-period" "12h"

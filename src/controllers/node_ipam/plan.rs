@@ -82,7 +82,7 @@ pub(super) fn patch(node: &Node, cidrs: &[IpNet]) -> Value {
 /// What is known of a write that the API server did not confirm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedWrite {
-    /// Somebody else wrote: the Node has to be read again.
+    /// Nothing was written for now: the Node has to be read again, since somebody else wrote or the server was busy.
     Conflict,
     /// It has not happened and will not.
     Refused,
@@ -93,7 +93,7 @@ pub(super) enum FailedWrite {
 /// Classes what became of a patch. Upstream keeps blocks on a server's time-out only; a connection that breaks says no more.
 pub(super) fn failed_write(error: &ApiError) -> FailedWrite {
     match error {
-        ApiError::Conflict(_) => FailedWrite::Conflict,
+        ApiError::Conflict(_) | ApiError::Busy(_) => FailedWrite::Conflict,
         ApiError::NotFound(_) | ApiError::Forbidden(_) | ApiError::NotLeading(_) | ApiError::Rejected(_) => {
             FailedWrite::Refused
         }
@@ -184,6 +184,7 @@ mod tests {
         let text = || "n".to_owned();
         for (error, expected) in [
             (ApiError::Conflict(text()), FailedWrite::Conflict),
+            (ApiError::Busy(text()), FailedWrite::Conflict),
             (ApiError::NotFound(text()), FailedWrite::Refused),
             (ApiError::Forbidden(text()), FailedWrite::Refused),
             (ApiError::Rejected(text()), FailedWrite::Refused),

@@ -117,7 +117,7 @@ fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
     let pool = open_pool("10.0.0.0/16");
     let node = tainted("n");
     let first = pool.spec_for(&node, AT_5).unwrap();
-    for error in [ApiError::Conflict("n".into()), ApiError::Failed("silence".into())] {
+    for error in [ApiError::Conflict("n".into()), ApiError::Busy("429".into()), ApiError::Failed("silence".into())] {
         pool.settle(&node, AT_5, Some(&error));
         assert_eq!(pool.spec_for(&node, AT_5).as_ref(), Some(&first), "{error:?}");
     }
@@ -135,7 +135,12 @@ fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
 #[test]
 fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
     let silence = ApiError::Failed("504".into());
-    for refused in [ApiError::Rejected("429".into()), ApiError::Forbidden("no".into()), ApiError::Conflict("n".into())] {
+    for refused in [
+        ApiError::Rejected("422".into()),
+        ApiError::Busy("429".into()),
+        ApiError::Forbidden("no".into()),
+        ApiError::Conflict("n".into()),
+    ] {
         for is_gone in [false, true] {
             let (pool, node) = (open_pool("10.0.0.0/24"), tainted("n"));
             pool.spec_for(&node, AT_5).unwrap();

@@ -206,7 +206,7 @@ impl NodeLifecycleController {
             ApiError::NotFound(_) => return ReconcileResult::Done,
             ApiError::NotLeading(_) => return ReconcileResult::RequeueAfter(self.config.monitor_period, error.to_string()),
             ApiError::Forbidden(_) => *self.forbidden() = Some(error.to_string()),
-            ApiError::Conflict(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {}
+            ApiError::Conflict(_) | ApiError::Busy(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {}
         }
         ReconcileResult::Failed(error.to_string())
     }

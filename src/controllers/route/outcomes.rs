@@ -72,9 +72,11 @@ impl RouteRetry {
     pub(super) fn from_api(what: &str, error: &ApiError) -> Option<Self> {
         match error {
             ApiError::NotFound(_) | ApiError::NotLeading(_) => None,
-            ApiError::Conflict(_) | ApiError::Forbidden(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {
-                Some(RouteRetry::BackOff(format!("{what}: {error}")))
-            }
+            ApiError::Conflict(_)
+            | ApiError::Forbidden(_)
+            | ApiError::Busy(_)
+            | ApiError::Rejected(_)
+            | ApiError::Failed(_) => Some(RouteRetry::BackOff(format!("{what}: {error}"))),
         }
     }
 
