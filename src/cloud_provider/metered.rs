@@ -325,7 +325,7 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
         // One series for both: a comparison ends in an ensure.
-        self.meter.write("ensure_load_balancer", self.inner.compare_load_balancer(cluster, service, nodes)).await
+        self.meter.write("compare_load_balancer", self.inner.compare_load_balancer(cluster, service, nodes)).await
     }
 
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {

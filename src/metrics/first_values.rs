@@ -7,7 +7,8 @@
 use super::{CounterVec, Metrics};
 
 /// Calls that change load balancers, and classes of errors, as `cloud_provider::metered` counts them.
-const CHANGING_CALLS: [&str; 3] = ["ensure_load_balancer", "update_load_balancer", "ensure_load_balancer_deleted"];
+const CHANGING_CALLS: [&str; 4] =
+    ["ensure_load_balancer", "compare_load_balancer", "update_load_balancer", "ensure_load_balancer_deleted"];
 const ERROR_CLASSES: [&str; 7] =
     ["retry_after", "invalid", "refused", "not_leader", "deadline", "failed", "implemented_elsewhere"];
 const INFORMERS: [&str; 2] = ["nodes", "services"];

@@ -43,7 +43,8 @@ pub(super) async fn text(
     page: &str,
 ) -> Result<String, String> {
     if let Some(url) = &options.url {
-        let asking = self::client(config(url)?, &options.kube_api.user_agent_base).map_err(|error| format!("{}: {error}", url.url))?;
+        let asking = self::client(config(url)?, &options.kube_api.user_agent_base)
+            .map_err(|error| format!("{}: {error}", url.url))?;
         return ask_text(&asking, page).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)));
     }
     let client = client.ok_or("there is no way to the API server; --url names a manager")?;

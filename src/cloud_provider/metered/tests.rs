@@ -186,6 +186,9 @@ impl LoadBalancer for Probe {
     async fn ensure_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
         self.answer("ensure_load_balancer", LoadBalancerStatus::default()).await
     }
+    async fn compare_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
+        self.answer("compare_load_balancer", LoadBalancerStatus::default()).await
+    }
     async fn update_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<()> {
         self.answer("update_load_balancer", ()).await
     }
@@ -256,9 +259,10 @@ impl Clusters for Probe {
     }
 }
 
-const WRITES: [&str; 8] = [
+const WRITES: [&str; 9] = [
     "add_ssh_key_to_all_instances",
     "apply_routes",
+    "compare_load_balancer",
     "create_route",
     "delete_route",
     "ensure_load_balancer",
@@ -352,6 +356,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let balancer = cloud.load_balancer().unwrap();
     calls.push(("get_load_balancer", balancer.get_load_balancer("", &service).await.map(drop)));
     calls.push(("ensure_load_balancer", balancer.ensure_load_balancer("", &service, &nodes).await.map(drop)));
+    calls.push(("compare_load_balancer", balancer.compare_load_balancer("", &service, &nodes).await.map(drop)));
     calls.push(("update_load_balancer", balancer.update_load_balancer("", &service, &nodes).await));
     calls.push(("sync_hosts", balancer.sync_hosts("", &nodes).await));
     calls.push(("ensure_load_balancer_deleted", balancer.ensure_load_balancer_deleted("", &service).await));

@@ -37,6 +37,7 @@ fn events_are_documented_once_and_as_they_are() {
     all.push(private_link_notice(&service, &PrivateLinkNotice::LeftBehind(id.clone())));
     all.push(private_link_notice(&service, &PrivateLinkNotice::NameTaken(id)));
     assert!(all.last().unwrap().message.ends_with("leads to another front end and is left alone: choose another name"));
+    all.extend([drifted(&service, "a rule went"), repair_delayed(&service, "it waits")]);
     for reason in [
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,
