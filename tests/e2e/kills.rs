@@ -318,16 +318,17 @@ async fn disturbed(seed: u64, kills: usize, flags: &[&str], expected: &State) {
     let failed = stage.azure.world.azure().count(|request| request.status == 0 || request.status >= 400);
     stage.azure.world.azure().faults().clear();
     let manager = stage.manager("last", if flags == ELECTED { PATIENT } else { flags }).await;
-    let deadline = Instant::now() + END;
-    while Instant::now() < deadline && !(stage.is_settled().await && differences(expected, &stage.state().await).is_empty())
-    {
+    let started = Instant::now();
+    while started.elapsed() < END && !(stage.is_settled().await && differences(expected, &stage.state().await).is_empty()) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+    let took = started.elapsed().as_secs();
     let told = || format!("seed {seed}, {kills} kills, {failed} failed requests\n{}", tail(&manager.log_text()));
-    assert_eq!(differences(expected, &stage.state().await), Vec::<String>::new(), "{}", told());
+    let left = differences(expected, &stage.state().await);
+    assert!(left.is_empty(), "{}\n{}", told(), left.join("\n"));
     assert!(stage.is_settled().await, "{}", told());
     assert!(most <= MEMORY_MIB, "{most} MiB resident; {}", told());
-    println!("seed {seed}: {kills} kills, {failed} failed requests, at most {most} MiB resident");
+    println!("seed {seed}: {kills} kills, {failed} failed requests, {took} s to the end, at most {most} MiB resident");
 }
 
 fn tail(log: &str) -> String {
