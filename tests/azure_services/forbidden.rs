@@ -132,22 +132,22 @@ fn subnets_that_do_not_exist_are_not_read_again_and_again() {
 }
 
 /// Its public IP is made and its load balancer is not, so that it has no address. Then nobody answers for the group, and it is deleted.
-fn half_made(status: u16, code: &str, restarted: bool) -> bool {
+fn half_made(place: &str, status: u16, code: &str, restarted: bool) -> bool {
     alone(async {
         let cluster = Cluster::new(two_nodes(), AzureOptions::default());
         let topology = cluster.world.topology();
-        let group =
-            cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, "elsewhere");
+        let group = cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, place);
         cluster.azure().put_document(topology.group_document(&group)).unwrap();
         let balancers = "Microsoft.Network/loadBalancers";
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));
-        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", "elsewhere"));
+        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", place));
         let mut life = cluster.start();
         let is_made = |cluster: &Cluster| !cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").is_empty();
         cluster.until("its public IP is made", 5 * MINUTE, is_made).await;
         cluster.azure().faults().clear();
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));
-        cluster.azure().add_fault(Fault::refuse(status, code).path("*/resourceGroups/elsewhere/*"));
+        let public_ips = format!("*/resourceGroups/{place}/*/publicIPAddresses*");
+        cluster.azure().add_fault(Fault::refuse(status, code).path(&public_ips));
         if restarted {
             life.kill();
             life = cluster.start();
@@ -161,7 +161,7 @@ fn half_made(status: u16, code: &str, restarted: bool) -> bool {
             assert!(!is_made(&cluster), "{status}: its public IP is left behind");
         } else {
             let told = cluster.warnings("web").into_iter().find(|(reason, _)| reason == "KeptPublicIPAddress");
-            assert!(told.is_some_and(|(_, message)| message.contains("/elsewhere/")), "{status}: nobody is told");
+            assert!(told.is_some_and(|(_, message)| message.contains(&format!("/{place}/"))), "{status}: nobody is told");
         }
         life.stop().await;
         stays
@@ -170,8 +170,9 @@ fn half_made(status: u16, code: &str, restarted: bool) -> bool {
 
 #[test]
 fn a_public_ip_that_no_status_tells_of_is_not_forgotten() {
-    assert!(half_made(503, "ServiceUnavailable", false));
-    assert!(half_made(503, "ServiceUnavailable", true), "that passes");
-    assert!(half_made(403, "AuthorizationFailed", false), "this process has made it");
-    assert!(!half_made(403, "AuthorizationFailed", true), "whoever names a forbidden group can be deleted");
+    assert!(half_made("elsewhere", 503, "ServiceUnavailable", false));
+    assert!(half_made("elsewhere", 503, "ServiceUnavailable", true), "that passes");
+    assert!(half_made("elsewhere", 403, "AuthorizationFailed", false), "this process has made it");
+    assert!(!half_made("elsewhere", 403, "AuthorizationFailed", true), "whoever names a forbidden group can be deleted");
+    assert!(half_made("rg-test", 403, "AuthorizationFailed", true), "a killed process has made it where it may");
 }

@@ -114,7 +114,7 @@ impl StageInput {
 
     /// Why nothing can be planned for this ask: what it names could not be read. Who goes waits only while something of it may be there.
     pub(super) fn blocked_by(&self, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Option<CloudError> {
-        let unread = self.failures_of(request, settings).find(|unread| self.is_blocking(request, unread))?;
+        let unread = self.failures_of(request, settings).find(|unread| self.is_blocking(request, unread, settings))?;
         Some(cloud_error("read what the Service names", unread.error.clone()))
     }
 
@@ -125,16 +125,19 @@ impl StageInput {
         request: &ServiceRequest,
         settings: &LoadBalancerSettings,
     ) -> Option<&NetworkReadFailure> {
-        self.failures_of(request, settings).find(|unread| !unread.group_missing && !self.is_blocking(request, unread))
+        self.failures_of(request, settings)
+            .find(|unread| !unread.group_missing && !self.is_blocking(request, unread, settings))
     }
 
     /// In a group of which ARM says that it does not exist, nothing is left to take away. Where reading is refused for a reason that lasts,
-    /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes.
-    fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure) -> bool {
+    /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes. The cluster's own
+    /// group has to exist and to be readable, and a process that was killed may have made something there.
+    fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
         let is_served = || request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
         let was_tried = || self.public_ip_attempts.contains(request.identity());
         matches!(request, ServiceRequest::Ensure(_))
-            || (!unread.group_missing && (!is_lasting(&unread.error) || is_served() || was_tried()))
+            || (!unread.group_missing
+                && (!is_lasting(&unread.error) || is_in_own_group(unread, settings) || is_served() || was_tried()))
     }
 
     fn failures_of(
@@ -160,6 +163,14 @@ impl StageInput {
             }
         };
         self.failures.iter().filter(move |unread| request.spec().is_some_and(|spec| names(spec, unread)))
+    }
+}
+
+fn is_in_own_group(unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
+    match &unread.key {
+        NetworkCacheKey::PublicIps(group) => *group == settings.group,
+        NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&settings.group),
+        _ => false,
     }
 }
 
