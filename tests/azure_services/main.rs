@@ -49,5 +49,6 @@ mod rights;
 mod scale;
 mod sequences;
 mod several;
+mod several_histories;
 mod storm;
 mod together;

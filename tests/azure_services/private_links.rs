@@ -5,12 +5,13 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::azure::{
     AzureOptions, Class, ConnectionStatus, Effect, Fault, Latencies, Latency, LoadBalancerLimits, RequestRecord,
 };
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, PATIENCE, addresses, alone, is_ready, two_nodes},
     services::{annotate, external, internal, set_port, with},
+    several,
 };
 
 const CREATE: &str = "azure-pls-create";
@@ -96,6 +97,122 @@ fn as_many_as_two_load_balancers_hold_are_made_at_once() {
         cluster.services().iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
         cluster.until_gone(PATIENCE).await;
         assert_eq!(links(&cluster), Vec::<Value>::new());
+        life.stop().await;
+    });
+}
+
+/// Four entries have eight load balancers, and each of these holds eight.
+#[test]
+fn fifty_are_made_at_once() {
+    alone(async {
+        let takes = Latency { respond: Duration::ZERO, operation: Duration::from_secs(1) };
+        let links_take = Latency { respond: Duration::ZERO, operation: WRITE };
+        let latencies = Latencies::writes(takes).with(Class::Write, TYPE, links_take);
+        let options = AzureOptions { latencies, limits: LoadBalancerLimits::azure(), ..AzureOptions::default() };
+        let cluster = several::cluster(4, options);
+        for index in 0..25 {
+            cluster.create(&linked(&format!("i{index}")));
+            let open = with(external(&format!("e{index}")), "azure-disable-load-balancer-floating-ip", "true");
+            cluster.create(&with(open, CREATE, "true"));
+        }
+        let life = cluster.start();
+        let took = cluster.until_ready(PATIENCE).await;
+        let puts = asked(&cluster, "PUT");
+        let begun: Vec<_> = puts.iter().map(|put| put.at).collect();
+        let spread = *begun.iter().max().unwrap() - *begun.iter().min().unwrap();
+        let count = |what: &str| writes(&cluster).into_iter().filter(|write| write == what).count();
+        let (balancers, subnets) = (count("PUT loadBalancers"), count("PUT subnets"));
+        println!("50 private link services in {took:?}, begun within {spread:?}, {balancers} writes of load balancers");
+        assert_eq!((puts.len(), links(&cluster).len(), subnets), (50, 50, 1), "{:?}", cluster.writes());
+        assert!(spread < WRITE / 2, "all are being written long before the first is: {spread:?}");
+        assert!(took < 2 * WRITE, "one after another they take {:?}, and took {took:?}", 50 * WRITE);
+        assert!(balancers <= 2 * 8, "{balancers} writes of load balancers");
+        life.stop().await;
+    });
+}
+
+#[test]
+fn nobody_waits_for_one_at_another_front_end() {
+    alone(async {
+        let cluster = cluster();
+        let life = cluster.start();
+        cluster.create(&linked("web"));
+        cluster.until("it is being written", PATIENCE, |cluster| !asked(cluster, "PUT").is_empty()).await;
+        cluster.create(&internal("plain"));
+        let ready = |cluster: &Cluster| cluster.service("plain").as_ref().is_some_and(is_ready);
+        let took = cluster.until("the other one is served", PATIENCE, ready).await;
+        println!("served after {took:?}");
+        assert!(took < Duration::from_secs(12), "{took:?}");
+        assert!(!is_ready(&cluster.service("web").unwrap()), "it is still being written");
+        // Who changes what it leads to does.
+        cluster.azure().clear_requests();
+        cluster.delete("web");
+        cluster.until("it is gone", PATIENCE, |cluster| cluster.service("web").is_none()).await;
+        assert_eq!(links(&cluster), Vec::<Value>::new());
+        life.stop().await;
+    });
+}
+
+#[test]
+fn consumers_are_told_when_they_are_disconnected_and_not_before() {
+    alone(async {
+        let cluster = cluster();
+        let life = cluster.start();
+        served(&cluster, &linked("web")).await;
+        let link = id(&links(&cluster)[0]);
+        let endpoint = "/subscriptions/consumer/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/one";
+        cluster.azure().connect_private_endpoint(endpoint, &link, ConnectionStatus::Approved).unwrap();
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+        cluster.azure().add_fault(Fault::new(fails).method("DELETE").path("*/privateLinkServices/pls-*").times(1));
+        let told = |cluster: &Cluster| warned(cluster, "web", "PrivateEndpointsDisconnected");
+        cluster.delete("web");
+        let refused = |cluster: &Cluster| {
+            let deletions = asked(cluster, "DELETE").into_iter();
+            deletions.filter(|it| !it.path.contains("Connections")).count() == 1
+        };
+        cluster.until("its deletion is tried", PATIENCE, refused).await;
+        assert_eq!(told(&cluster), Vec::<String>::new());
+        cluster.until_gone(PATIENCE).await;
+        let told = told(&cluster);
+        assert!(told.len() == 1 && told[0].contains("connections that are deleted with it: 1, approved: 1"), "{told:?}");
+        life.stop().await;
+    });
+}
+
+/// A standby that takes over, or a leader that lost the lease for a while: what it remembers may be wrong.
+#[test]
+fn what_another_holder_of_the_lease_did_is_read_again() {
+    alone(async {
+        let cluster = cluster();
+        let life = cluster.start();
+        served(&cluster, &linked("web")).await;
+        cluster.settle().await;
+        served(&cluster, &linked("other")).await;
+        let by = |holder: &str| {
+            cluster.server.update_with("kube-system", "aks-managed-resource-locker", |lease: &mut Lease| {
+                lease.spec.get_or_insert_default().holder_identity = Some(holder.to_owned());
+            });
+        };
+        let mut link =
+            links(&cluster).into_iter().find(|link| link["tags"]["k8s-azure-owner-service"] == "default/web").unwrap();
+        let (old, new) = (id(&link), id(&link) + "-moved");
+        link["id"] = json!(new);
+        link["name"] = json!(new.rsplit('/').next());
+        for part in link["properties"]["ipConfigurations"].as_array_mut().unwrap() {
+            part["id"] = json!(part["id"].as_str().unwrap().replace(&old, &new));
+        }
+        assert!(cluster.azure().delete_document(&old));
+        cluster.azure().put_document(link).unwrap();
+        by("aks-rp");
+        by("");
+        cluster.azure().clear_requests();
+        cluster.delete("web");
+        cluster.until("it is gone", PATIENCE, |cluster| cluster.service("web").is_none()).await;
+        assert_eq!(links(&cluster).len(), 1);
+        let refused: Vec<_> =
+            cluster.writes().into_iter().filter(|write| !write.ends_with("(200)") && !write.ends_with("(202)")).collect();
+        assert_eq!(refused, [""; 0], "nothing is tried on what was remembered");
         life.stop().await;
     });
 }

@@ -1,5 +1,4 @@
-//! Several standard load balancers: what they cost, who moves and what moving keeps, and random histories of Services, Nodes, entries and
-//! restarts.
+//! Several standard load balancers: what they cost, who moves and what moving keeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,25 +12,22 @@ use cloud_controller_manager::{
         topology::{PoolKind, Topology},
     },
 };
-use k8s_openapi::api::core::v1::{Node, Service};
-use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
-    documents::unordered,
+    cluster::{Cluster, Life, PATIENCE, addresses, alone},
     scale::as_slow_as_azure,
-    services::{annotate, dual_stack, external, internal, local, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-const CONFIGURATIONS: &str = "azure-load-balancer-configurations";
-const INTERNAL: &str = "azure-load-balancer-internal";
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub(crate) const CONFIGURATIONS: &str = "azure-load-balancer-configurations";
+pub(crate) const INTERNAL: &str = "azure-load-balancer-internal";
 const LIST: &str = "multipleStandardLoadBalancerConfigurations";
 
 /// An entry whose machines are those of one scale set.
-fn entry(name: &str, set: usize) -> Value {
+pub(crate) fn entry(name: &str, set: usize) -> Value {
     json!({"name": name, "primaryVMSet": format!("aks-pool{set}-vmss")})
 }
 
@@ -52,16 +48,16 @@ pub(crate) fn cluster(sets: u32, options: AzureOptions) -> Cluster {
     configured(Cluster::new(topology, options), entries(sets as usize))
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Front ends and rules, by name of the load balancer.
-fn parts(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn parts(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
     let of = |document: &Value| {
         let both = ["frontendIPConfigurations", "loadBalancingRules"];
         let names = both.iter().flat_map(|kind| list(&document["properties"][*kind])).map(|part| text(&part["name"]));
@@ -77,14 +73,14 @@ fn prefix(service: &Service) -> String {
 }
 
 /// Load balancers with parts of a Service.
-fn places(cluster: &Cluster, name: &str) -> Vec<String> {
+pub(crate) fn places(cluster: &Cluster, name: &str) -> Vec<String> {
     let prefix = prefix(&cluster.service(name).unwrap());
     let has = |names: &Vec<String>| names.iter().any(|part| part.to_lowercase().starts_with(&prefix));
     parts(cluster).into_iter().filter(|(_, names)| has(names)).map(|(balancer, _)| balancer).collect()
 }
 
 /// Names of the members of each pool for IPv4, by name of the load balancer.
-fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
     let of = |document: &Value| {
         let pools = list(&document["properties"]["backendAddressPools"]).iter();
         let own = pools.filter(|pool| pool["name"] == "kubernetes");
@@ -106,7 +102,7 @@ fn pools(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
 }
 
 /// A manager that finds everything as it is now has nothing to do.
-async fn plans_nothing(cluster: &Cluster, what: &str) {
+pub(crate) async fn plans_nothing(cluster: &Cluster, what: &str) {
     cluster.azure().clear_requests();
     let life = cluster.start();
     cluster.settle().await;
@@ -274,209 +270,4 @@ fn from_one_to_several_and_back_nobody_loses_an_address() {
         life.stop().await;
         plans_nothing(&one, "with one again").await;
     });
-}
-
-/// One thing that somebody does.
-#[derive(Debug, Clone)]
-enum Act {
-    Create(String, u8),
-    SetPort(String, i32),
-    /// Names entries, or none.
-    Name(String, Option<String>),
-    Label(String, Option<&'static str>),
-    Flip(String),
-    Delete(String),
-    Exclude(String, bool),
-    /// The machine and its Node go.
-    Remove(String),
-    Kill,
-    /// Another list of entries from now on.
-    Restart(Value),
-}
-
-/// Lists of entries that a cluster may have, one after the other.
-fn some_entries(random: &mut SmallRng) -> Value {
-    let mut list = vec![entry("kubernetes", 1)];
-    if random.random_bool(0.8) {
-        let mut second = entry("lb2", 2);
-        if random.random_bool(0.4) {
-            second["serviceLabelSelector"] = json!({"matchLabels": {"tier": "gold"}});
-        }
-        list.push(second);
-    }
-    if random.random_bool(0.6) {
-        let mut third = entry("lb3", 9);
-        if random.random_bool(0.3) {
-            third["allowServicePlacement"] = json!(false);
-        }
-        if random.random_bool(0.3) {
-            third["nodeSelector"] = json!({"matchLabels": {"kubernetes.io/os": "linux"}});
-        }
-        list.push(third);
-    }
-    Value::Array(list)
-}
-
-fn random_act(number: usize, alive: &mut Vec<String>, nodes: &mut Vec<String>, random: &mut SmallRng) -> Option<Act> {
-    let chosen = alive.choose(random).cloned();
-    Some(match (random.random_range(0..20), chosen) {
-        (0..=1, Some(name)) if alive.len() > 2 => {
-            alive.retain(|one| *one != name);
-            Act::Delete(name)
-        }
-        (2..=3, Some(name)) => Act::SetPort(name, 1000 + i32::try_from(number).unwrap()),
-        (4..=7, Some(name)) => {
-            let entries = ["kubernetes", "lb2", "lb3", "lb2,lb3"].choose(random).map(|entries| (*entries).to_owned());
-            Act::Name(name, entries.filter(|_| random.random_bool(0.7)))
-        }
-        (8..=9, Some(name)) => {
-            Act::Label(name, ["gold", "iron"].choose(random).copied().filter(|_| random.random_bool(0.8)))
-        }
-        (10, Some(name)) => Act::Flip(name),
-        (11..=12, _) => Act::Exclude(nodes[random.random_range(1..nodes.len())].clone(), random.random_bool(0.5)),
-        (13, _) if nodes.len() > 3 => Act::Remove(nodes.remove(random.random_range(1..nodes.len()))),
-        (14, _) => Act::Kill,
-        (15..=16, _) => Act::Restart(some_entries(random)),
-        _ => {
-            let name = format!("s{number}");
-            alive.push(name.clone());
-            Act::Create(name, random.random_range(0..4))
-        }
-    })
-}
-
-fn act_on_objects(cluster: &Cluster, act: &Act) {
-    match act {
-        Act::Create(name, kind) => {
-            let mut service = match kind {
-                0 => internal(name),
-                1 => dual_stack(name),
-                _ => external(name),
-            };
-            set_port(&mut service, 1000 + i32::from(*kind));
-            cluster.create(&service);
-        }
-        Act::SetPort(name, port) => cluster.change(name, |service| set_port(service, *port)),
-        Act::Name(name, entries) => cluster.change(name, |service| annotate(service, CONFIGURATIONS, entries.as_deref())),
-        Act::Label(name, tier) => cluster.change(name, |service| {
-            let labels = service.metadata.labels.get_or_insert_default();
-            labels.remove("tier");
-            labels.extend(tier.map(|tier| ("tier".to_owned(), tier.to_owned())));
-        }),
-        Act::Flip(name) => cluster.change(name, |service| {
-            let is_internal =
-                service.metadata.annotations.iter().flatten().any(|(key, value)| key.ends_with(INTERNAL) && value == "true");
-            annotate(service, INTERNAL, (!is_internal).then_some("true"));
-        }),
-        Act::Delete(name) => cluster.delete(name),
-        Act::Exclude(node, is_excluded) => {
-            cluster.server.update_with::<Node>("", node, |node| {
-                let labels = node.metadata.labels.get_or_insert_default();
-                labels.remove(EXCLUDED);
-                labels.extend(is_excluded.then(|| (EXCLUDED.to_owned(), String::new())));
-            });
-        }
-        Act::Remove(node) => {
-            cluster.world.delete_machine(node).unwrap();
-            cluster.server.delete::<Node>("", node);
-        }
-        Act::Kill | Act::Restart(_) => {}
-    }
-}
-
-/// What has to hold whenever it is quiet. `kept`: addresses that nobody has asked to change.
-fn check_invariants(cluster: &Cluster, kept: &BTreeMap<String, Vec<String>>, told: &str) {
-    for service in cluster.services() {
-        let name = service.metadata.name.clone().unwrap();
-        let places = places(cluster, &name);
-        assert!(places.len() <= 1, "{name} is on {places:?}\n{told}");
-        assert!(!is_ready(&service) || places.len() == 1, "{name} is nowhere\n{told}");
-        if let Some(before) = kept.get(&name).filter(|before| !before.is_empty()) {
-            assert_eq!(*before, addresses(&service), "{name} lost its address\n{told}");
-        }
-    }
-    for (balancer, members) in members(cluster) {
-        assert!(!members.is_empty(), "{balancer} has no Nodes\n{told}");
-    }
-}
-
-/// The life goes on, or ends and another begins.
-async fn live_on(cluster: Cluster, life: Life, act: &Act) -> (Cluster, Life) {
-    let cluster = match act {
-        Act::Kill => {
-            life.kill();
-            cluster
-        }
-        Act::Restart(entries) => {
-            life.stop().await;
-            configured(cluster, entries.clone())
-        }
-        _ => return (cluster, life),
-    };
-    let life = cluster.start();
-    (cluster, life)
-}
-
-fn check(seed: u64) {
-    alone(async {
-        let mut random = SmallRng::seed_from_u64(seed);
-        let mut cluster = cluster(2, AzureOptions::default());
-        let before = unordered(&cluster);
-        let mut nodes: Vec<String> = cluster.world.nodes().into_iter().filter_map(|node| node.metadata.name).collect();
-        let (mut alive, mut kept, mut acts) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
-        let mut life = cluster.start();
-        for number in 0..24 {
-            let Some(act) = random_act(number, &mut alive, &mut nodes, &mut random) else { continue };
-            acts.push(format!("{act:?}"));
-            if let Act::Flip(name) = &act {
-                kept.remove(name);
-            }
-            act_on_objects(&cluster, &act);
-            (cluster, life) = live_on(cluster, life, &act).await;
-            match random.random_range(0..3) {
-                0 => {}
-                1 => tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await,
-                _ => {
-                    cluster.settle().await;
-                    let told = format!("seed {seed}\n{}", acts.join("\n"));
-                    check_invariants(&cluster, &kept, &told);
-                    let now = cluster.services().into_iter();
-                    kept = now.map(|one| (one.metadata.name.clone().unwrap(), addresses(&one))).collect();
-                }
-            }
-        }
-        cluster.settle().await;
-        let told = format!("seed {seed}\n{}", acts.join("\n"));
-        check_invariants(&cluster, &kept, &told);
-        life.stop().await;
-        plans_nothing(&cluster, &told).await;
-        let life = cluster.start();
-        alive.iter().for_each(|name| cluster.delete(name));
-        cluster.until_gone(2 * PATIENCE).await;
-        cluster.settle().await;
-        life.stop().await;
-        let balancers = parts(&cluster);
-        assert!(balancers.is_empty(), "{balancers:?} stay\n{told}");
-        let is_address = |id: &&String| id.contains("publicipaddresses");
-        assert_eq!(
-            unordered(&cluster).keys().filter(is_address).count(),
-            before.keys().filter(is_address).count(),
-            "{told}"
-        );
-    });
-}
-
-/// `CCM_SEVERAL` gives one seed alone, or another number of histories as `0..100`.
-#[test]
-fn whatever_happens_nobody_is_on_two_load_balancers_or_loses_an_address() {
-    let whole = |text: &str| text.parse::<u64>().expect("a whole number");
-    let asked = std::env::var("CCM_SEVERAL").ok();
-    let seeds = match asked.as_deref().map(|text| text.split_once("..").ok_or(text)) {
-        None => 0..12,
-        Some(Ok((first, end))) => whole(first)..whole(end),
-        Some(Err(seed)) => whole(seed)..whole(seed) + 1,
-    };
-    let outcomes = seeds.map(|seed| (seed, std::panic::catch_unwind(|| check(seed))));
-    let failed: Vec<_> = outcomes.filter_map(|(seed, outcome)| outcome.is_err().then_some(seed)).collect();
-    assert!(failed.is_empty(), "seeds {failed:?}: run one alone with CCM_SEVERAL");
 }

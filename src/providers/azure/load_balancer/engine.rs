@@ -237,12 +237,13 @@ impl AzureLoadBalancers {
         Err(CloudError::refused(problem))
     }
 
-    /// Holds the lease. What was read before somebody else held it is read again.
+    /// Holds the lease. What was read before somebody else held it, or by a standby before it ever held it, is read again.
     async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
         let held = self.locker.hold().await?;
         let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
-        if epoch.replace(held.epoch()).is_some_and(|known| known != held.epoch()) {
+        if epoch.replace(held.epoch()) != Some(held.epoch()) {
             self.pipeline.context.observer.invalidate(NetworkCacheKey::LoadBalancers);
+            self.pipeline.context.observer.invalidate_private_links();
         }
         Ok(held)
     }

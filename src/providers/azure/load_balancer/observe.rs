@@ -220,6 +220,13 @@ impl NetworkObserver {
         }
     }
 
+    /// What is known of private link services may be wrong, whichever groups they are in: another process may have made or deleted some.
+    pub fn invalidate_private_links(&self) {
+        let mut state = self.lock();
+        let groups = state.cache.observed().private_links.groups.clone();
+        groups.into_iter().for_each(|group| state.cache.invalidate(NetworkCacheKey::PrivateLinks(group)));
+    }
+
     /// Tells the zones of the region, for [`ObservedNetwork::zones`].
     pub fn set_zones(&self, zones: Vec<String>) {
         self.lock().cache.set_zones(zones);

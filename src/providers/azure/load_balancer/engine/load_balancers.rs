@@ -27,6 +27,7 @@ use crate::{
             desired::{
                 ServiceRequest,
                 load_balancers::{LoadBalancerChange, LoadBalancerWrite, ServicePlacement},
+                private_links::touched::touched_frontends,
                 public_ips::{self, PublicIpRelease},
                 status::has_parts_of,
             },
@@ -81,9 +82,15 @@ impl BatchStage for LoadBalancerStage<'_> {
 
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         let mut held = HeldServices::new();
+        let mut conflicts = 0;
         for _ in 0..MAX_CONFLICTS {
-            self.context.private_links.settled().await;
-            let planned = self.plan(requests, &held).await?;
+            // Each private link service gives its load balancer another version, many at once perhaps too many.
+            self.context.private_links.settled(|_| conflicts > 1).await;
+            let mut planned = self.plan(requests, &held).await?;
+            let touched = touched_frontends(&planned.input.observed, &planned.plan.load_balancers);
+            if self.context.private_links.settled(|frontend| touched.contains(frontend)).await {
+                planned = self.plan(requests, &held).await?;
+            }
             let PlannedBatch { input, hindered, ready, unready, plan } = planned;
             if let Some(more) = private_links::write_first(self.context, &plan.private_links, self.urgency).await {
                 held.extend(more);
@@ -95,6 +102,7 @@ impl BatchStage for LoadBalancerStage<'_> {
                     if error.class == ArmErrorClass::Conflict =>
                 {
                     tracing::info!(%error, "document modified concurrently, planning again");
+                    conflicts += 1;
                 }
                 Ok(()) if plan.load_balancers.is_interim => {
                     tracing::info!("addresses given back, planning who takes them");

@@ -1,18 +1,23 @@
-//! What is remembered of private link services beside the documents: which are being written, and where Azure said that some are.
+//! What is remembered of private link services beside the documents: which are being written, where Azure said that some are, and which
+//! connections were to be cut.
 //!
-//! In: writes that begin and end, groups. Out: the moment when none is being written, since each gives its load balancer another version.
+//! In: writes that begin and end, groups, deletions. Out: the moment when none is being written that is in the way of a write of load
+//! balancers.
 
 use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{sync::Notify, time::timeout};
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::{
+    arm::{ResourceId, private_link::PrivateLinkService},
+    planner::load_balancer::desired::private_links::PrivateLinkDeletion,
+};
 
-/// How long load balancers wait for private link services that are being written: those give them other versions.
+/// How long load balancers wait for private link services that are being written at front ends which they change.
 const MAX_SETTLING: Duration = Duration::from_secs(10);
 
 /// What is remembered of private link services beside the documents.
@@ -20,39 +25,60 @@ const MAX_SETTLING: Duration = Duration::from_secs(10);
 pub(super) struct PrivateLinkState {
     /// Resource groups that only Azure named.
     discovered: Mutex<BTreeSet<ResourceId>>,
-    /// How many are being written.
-    in_flight: Mutex<usize>,
+    in_flight: Mutex<WritesInFlight>,
+    /// Those with connections whose deletion has begun, as they were then.
+    going: Mutex<BTreeMap<ResourceId, PrivateLinkDeletion>>,
     changed: Notify,
 }
 
+#[derive(Default)]
+struct WritesInFlight {
+    next: u64,
+    /// Ids in lower case of the front ends to which they lead, by number.
+    frontends: BTreeMap<u64, Vec<String>>,
+}
+
 /// A private link service is being written.
-pub(super) struct WriteInFlight<'a>(&'a PrivateLinkState);
+pub(super) struct WriteInFlight<'a> {
+    state: &'a PrivateLinkState,
+    number: u64,
+}
 
 impl Drop for WriteInFlight<'_> {
     fn drop(&mut self) {
-        *self.0.in_flight.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.changed.notify_waiters();
+        self.state.in_flight().frontends.remove(&self.number);
+        self.state.changed.notify_waiters();
     }
 }
 
 impl PrivateLinkState {
-    pub(super) fn begin(&self) -> WriteInFlight<'_> {
-        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        WriteInFlight(self)
+    pub(super) fn begin(&self, link: &PrivateLinkService) -> WriteInFlight<'_> {
+        let mut writes = self.in_flight();
+        let number = writes.next;
+        writes.next += 1;
+        writes.frontends.insert(number, link.frontends().map(str::to_ascii_lowercase).collect());
+        WriteInFlight { state: self, number }
     }
 
-    fn is_idle(&self) -> bool {
-        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) == 0
+    fn in_flight(&self) -> MutexGuard<'_, WritesInFlight> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until none is being written, for a while.
-    pub(super) async fn settled(&self) {
+    fn is_busy(&self, concerns: impl Fn(&str) -> bool) -> bool {
+        self.in_flight().frontends.values().flatten().any(|frontend| concerns(frontend))
+    }
+
+    /// Waits until none is being written at a front end that `concerns` holds of, for a while. Whether there was one.
+    pub(super) async fn settled(&self, concerns: impl Fn(&str) -> bool) -> bool {
+        if !self.is_busy(&concerns) {
+            return false;
+        }
         let wait = async {
             loop {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if self.is_idle() {
+                if !self.is_busy(&concerns) {
                     return;
                 }
                 changed.await;
@@ -60,6 +86,23 @@ impl PrivateLinkState {
         };
         // One that hangs holds up nobody: at worst the load balancer is planned again.
         let _ = timeout(MAX_SETTLING, wait).await;
+        true
+    }
+
+    /// Connections go before their private link service, which may stay when Azure refuses: remembers what there was at first.
+    pub(super) fn begin_deletion(&self, gone: &PrivateLinkDeletion) {
+        if !gone.document.connections().is_empty() {
+            self.going().entry(gone.id.clone()).or_insert_with(|| gone.clone());
+        }
+    }
+
+    /// It is gone. What it was, if connections went with it.
+    pub(super) fn end_deletion(&self, id: &ResourceId) -> Option<PrivateLinkDeletion> {
+        self.going().remove(id)
+    }
+
+    fn going(&self) -> MutexGuard<'_, BTreeMap<ResourceId, PrivateLinkDeletion>> {
+        self.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Azure says that private link services of this cluster are in these groups.

@@ -86,20 +86,27 @@ pub(super) async fn write_first(context: &StageContext, plan: &PrivateLinkPlan, 
 /// A conflict is no error: all is planned anew anyway.
 async fn delete(context: &StageContext, gone: &PrivateLinkDeletion, urgency: Urgency) -> CloudResult<()> {
     context.announce(PlannedChange::DeletePrivateLink(gone), &gone.services);
-    if !gone.document.connections().is_empty() {
-        for service in gone.services.iter().filter_map(|who| context.service_index.service(who)) {
-            context.events.record(events::connections_cut(&service, gone));
-        }
-    }
+    context.private_links.begin_deletion(gone);
     let running = gone.services.iter().map(|who| context.pool_metrics.private_link(DELETE, who)).collect::<Vec<_>>();
-    let _busy = context.private_links.begin();
+    let _busy = context.private_links.begin(&gone.document);
     let outcome = context.writer.delete_private_link(gone, urgency).await;
     running.into_iter().for_each(|one| one.end(outcome.is_ok()));
+    if outcome.is_ok() {
+        tell_disconnected(context, &gone.id);
+    }
     match outcome {
         Err(error) if error.class != ArmErrorClass::Conflict => {
             Err(cloud_error(&format!("delete private link service {}", gone.id.name()), error))
         }
         _ => Ok(()),
+    }
+}
+
+/// Told when it is so: a deletion that Azure refuses disconnects nobody, or is tried again.
+fn tell_disconnected(context: &StageContext, id: &ResourceId) {
+    let Some(gone) = context.private_links.end_deletion(id) else { return };
+    for service in gone.services.iter().filter_map(|who| context.service_index.service(who)) {
+        context.events.record(events::connections_cut(&service, &gone));
     }
 }
 
@@ -127,7 +134,7 @@ impl PrivateLinkWrite {
 
 async fn put(context: &StageContext, change: &PrivateLinkChange, urgency: Urgency) -> ArmResult<()> {
     context.announce(PlannedChange::PrivateLink(change), &change.services);
-    let _busy = context.private_links.begin();
+    let _busy = context.private_links.begin(&change.document);
     context.writer.put_private_link(change, urgency).await
 }
 

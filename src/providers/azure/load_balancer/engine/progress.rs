@@ -61,7 +61,7 @@ impl PipelineStage {
     pub(super) fn of_write(change: &PlannedChange<'_>) -> Option<Self> {
         match change {
             PlannedChange::PublicIp(_) => Some(Self::PublicIps),
-            PlannedChange::LoadBalancer(..) => Some(Self::LoadBalancer),
+            PlannedChange::LoadBalancer(..) | PlannedChange::LaterLoadBalancer(..) => Some(Self::LoadBalancer),
             PlannedChange::Pool(_) => Some(Self::BackendPools),
             PlannedChange::SecurityGroup(_) => Some(Self::SecurityGroup),
             PlannedChange::DeletePrivateLink(_) => Some(Self::LoadBalancer),

@@ -8,6 +8,7 @@
 //! stages that write read anew and call the parts.
 
 pub mod after;
+pub mod later;
 pub mod network;
 pub mod pools;
 pub mod print;
@@ -21,6 +22,7 @@ use std::{
 };
 
 use self::{
+    later::LaterStep,
     network::{NetworkPlan, plan_network},
     pools::{PoolInput, PoolPlan},
     rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
@@ -61,6 +63,8 @@ pub struct PlanInput<'a> {
 pub struct Plan {
     /// Public IPs, load balancers, and who is refused.
     pub network: NetworkPlan,
+    /// Load balancers that are written once more, when all of those before have been.
+    pub later: Vec<LaterStep>,
     /// Members of back-end pools.
     pub pools: PoolPlan,
     /// The security group; `None`: there is none.
@@ -89,14 +93,15 @@ impl Plan {
 pub fn plan(input: &PlanInput<'_>) -> Plan {
     let PlanInput { observed, requests, others, settings, .. } = *input;
     let specs: Vec<Arc<ServiceSpec>> = others.iter().map(|other| Arc::clone(other.spec())).collect();
-    let network = plan_network(observed, requests, &specs, settings);
+    let mut network = plan_network(observed, requests, &specs, settings);
     let mut written = after::after_network(observed, &network);
+    let later = later::later_steps(&mut network, &mut written, requests, &specs, settings);
     let pools = pools::plan_pools(observed, &written, &network, input.pools, settings);
     after::apply_pools(&mut written, &pools);
     let (granted, others) = granted(requests, others, &network);
     let rules = plan_group(input, &written, &granted, &others);
     let mut waiting = waiting::for_network(&written, &granted, &network, settings);
-    let changes = network.load_balancers.changes.iter();
+    let changes = network.load_balancers.changes.iter().chain(later.iter().flat_map(LaterStep::load_balancers));
     waiting.extend(changes.flat_map(|change| pools::new_pools(observed, change)).map(WaitingFor::NewPool));
     waiting.extend(pools.waiting.iter().cloned());
     if let (None, Some(id)) = (&rules, &settings.security_group)
@@ -106,7 +111,7 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
     }
     let causes = network.load_balancers.causes(observed, requests);
     let occupancy = occupancy(&written, settings);
-    Plan { network, pools, rules: rules.map(|rules| rules.plan), waiting, occupancy, causes }
+    Plan { network, later, pools, rules: rules.map(|rules| rules.plan), waiting, occupancy, causes }
 }
 
 /// Those that are planned for, and those that are not. Who is refused keeps what it has.

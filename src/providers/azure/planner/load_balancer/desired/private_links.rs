@@ -12,6 +12,7 @@ mod deletions;
 mod document;
 mod names;
 pub mod reads;
+pub mod touched;
 mod types;
 mod write;
 

@@ -34,6 +34,8 @@ pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> Observed
             None => after.public_ips.push(document),
         }
     }
+    let is_gone = |id: Option<&str>| plan.private_links.deletions.iter().any(|gone| is_id(id, &gone.id));
+    after.private_links.services.retain(|known| !is_gone(known.id.as_deref()));
     for change in &plan.load_balancers.changes {
         match &change.write {
             LoadBalancerWrite::Delete => after.load_balancers.retain(|known| !is_id(known.id.as_deref(), &change.id)),

@@ -18,10 +18,12 @@ use super::{
         spec::{ServiceIdentity, ServiceRefusal},
     },
     Plan,
+    later::LaterStep,
     network::NetworkPlan,
     pools::{PoolChange, PoolChangeKind},
     waiting::WaitingFor,
 };
+use crate::providers::azure::arm::network::ArmLoadBalancer;
 
 /// How many Services a sentence names.
 const NAMED: usize = 3;
@@ -33,6 +35,8 @@ pub enum PlannedChange<'a> {
     PublicIp(&'a PublicIpChange),
     /// A load balancer is written or deleted, for these Services.
     LoadBalancer(&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>),
+    /// The same, when what comes before has been written; with the document as it will be by then.
+    LaterLoadBalancer(&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>, Option<&'a ArmLoadBalancer>),
     /// A pool, or what lists it, is written.
     Pool(&'a PoolChange),
     /// The security group is written.
@@ -66,10 +70,8 @@ impl fmt::Display for PlannedChange<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::PublicIp(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
-            Self::LoadBalancer(change, causes) => {
-                let verb = if matches!(change.write, LoadBalancerWrite::Delete) { "delete" } else { "put" };
-                sentence(f, verb, &change.id, &change.reasons, causes)
-            }
+            Self::LoadBalancer(change, causes) => load_balancer(f, "", change, causes),
+            Self::LaterLoadBalancer(change, causes, _) => load_balancer(f, "then: ", change, causes),
             Self::Pool(change) => {
                 let verb = if matches!(change.kind, PoolChangeKind::Model) { "put model of" } else { "put" };
                 sentence(f, verb, &change.id, &change.reasons, [])?;
@@ -90,6 +92,17 @@ impl fmt::Display for PlannedChange<'_> {
             Self::Waiting(waiting) => write!(f, "later: {waiting}"),
         }
     }
+}
+
+fn load_balancer(
+    f: &mut fmt::Formatter<'_>,
+    when: &str,
+    change: &LoadBalancerChange,
+    causes: &BTreeSet<ServiceIdentity>,
+) -> fmt::Result {
+    let verb = if matches!(change.write, LoadBalancerWrite::Delete) { "delete" } else { "put" };
+    f.write_str(when)?;
+    sentence(f, verb, &change.id, &change.reasons, causes)
 }
 
 static NOBODY: BTreeSet<ServiceIdentity> = BTreeSet::new();
@@ -123,16 +136,21 @@ impl Plan {
         let NetworkPlan { public_ips, load_balancers, private_links, refused } = &self.network;
         let PrivateLinkPlan { deletions, subnets, writes, notices } = private_links;
         let (first, last): (Vec<_>, Vec<_>) = writes.iter().partition(|change| change.is_first);
+        let opens_first =
+            |subnet: &&SubnetPolicyChange| first.iter().any(|change| change.policies_of.as_ref() == Some(&subnet.id));
+        let (first_subnets, subnets): (Vec<_>, Vec<_>) = subnets.iter().partition(opens_first);
         let balancers = load_balancers.changes.iter().zip(self.causes.iter().chain(iter::repeat(&NOBODY)));
         let group = self.rules.iter().filter(|rules| rules.document.is_some());
         let written = public_ips.writes.iter().map(PlannedChange::PublicIp);
         written
             .chain(deletions.iter().map(PlannedChange::DeletePrivateLink))
+            .chain(first_subnets.into_iter().map(PlannedChange::Subnet))
             .chain(first.into_iter().map(PlannedChange::PrivateLink))
             .chain(balancers.map(|(change, causes)| PlannedChange::LoadBalancer(change, causes)))
+            .chain(self.later.iter().flat_map(LaterStep::changes))
             .chain(self.pools.changes.iter().map(PlannedChange::Pool))
             .chain(group.map(PlannedChange::SecurityGroup))
-            .chain(subnets.iter().map(PlannedChange::Subnet))
+            .chain(subnets.into_iter().map(PlannedChange::Subnet))
             .chain(last.into_iter().map(PlannedChange::PrivateLink))
             .chain(public_ips.releases.iter().map(PlannedChange::Release))
             .chain(public_ips.retained.iter().map(PlannedChange::Retained))
@@ -153,5 +171,34 @@ impl fmt::Display for Plan {
 impl fmt::Display for NetworkPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Plan { network: self.clone(), ..Plan::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::arm::ResourceId;
+
+    /// A private link service waits for its subnet, whether load balancers wait for it or not.
+    #[test]
+    fn a_subnet_comes_before_what_needs_it() {
+        let id = |name: &str| ResourceId::group_of("s", "g").resource("Microsoft.Network/x", &[name]);
+        let subnet = |name: &str| SubnetPolicyChange { id: id(name), reasons: Vec::new(), services: Vec::new() };
+        let link = |name: &str, is_first, subnet: &str| PrivateLinkChange {
+            id: id(name),
+            document: Default::default(),
+            is_first,
+            policies_of: Some(id(subnet)),
+            reasons: Vec::new(),
+            services: Vec::new(),
+        };
+        let private_links = PrivateLinkPlan {
+            subnets: vec![subnet("s1"), subnet("s2")],
+            writes: vec![link("late", false, "s1"), link("first", true, "s2")],
+            ..PrivateLinkPlan::default()
+        };
+        let plan = NetworkPlan { private_links, ..NetworkPlan::default() }.to_string();
+        let order: Vec<&str> = plan.lines().filter_map(|line| line.split(": ").next()?.rsplit('/').next()).collect();
+        assert_eq!(order, ["s2", "first", "s1", "late"], "{plan}");
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! In: what there is, and the plan. Out: a [`WritePlan`] with a document before and after each write, where the plan has it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     super::{
-        desired::{load_balancers::LoadBalancerWrite, private_links::PrivateLinkDeletion},
+        desired::{
+            load_balancers::{LoadBalancerChange, LoadBalancerWrite},
+            private_links::PrivateLinkDeletion,
+        },
         observed::ObservedNetwork,
         spec::ServiceIdentity,
     },
@@ -21,6 +26,7 @@ use crate::{
     providers::azure::arm::{
         ApiType, ResourceId, api,
         body::{read_only, strip},
+        network::ArmLoadBalancer,
     },
 };
 
@@ -49,16 +55,8 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
             let documents = (document(&api::PUBLIC_IPS, before), document(&api::PUBLIC_IPS, Some(&change.document)));
             put("public_ip", &change.id, &change.reasons, &change.services, documents)
         }
-        PlannedChange::LoadBalancer(change, causes) => {
-            let before = document(&api::LOAD_BALANCERS, observed.load_balancer(&change.id));
-            match &change.write {
-                LoadBalancerWrite::Put(after) => {
-                    let after = document(&api::LOAD_BALANCERS, Some(after.as_ref()));
-                    put("load_balancer", &change.id, &change.reasons, causes, (before, after))
-                }
-                LoadBalancerWrite::Delete => delete("load_balancer", &change.id, &change.reasons, causes, before),
-            }
-        }
+        PlannedChange::LoadBalancer(change, causes) => load_balancer(change, causes, observed.load_balancer(&change.id)),
+        PlannedChange::LaterLoadBalancer(change, causes, before) => load_balancer(change, causes, before),
         PlannedChange::Pool(change) => pool(change),
         PlannedChange::SecurityGroup(rules) => {
             let (before, after) = (observed.security_group.as_ref(), rules.document.as_ref()?);
@@ -88,6 +86,21 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
         | PlannedChange::Refused(..)
         | PlannedChange::Waiting(_) => return None,
     })
+}
+
+fn load_balancer(
+    change: &LoadBalancerChange,
+    causes: &BTreeSet<ServiceIdentity>,
+    before: Option<&ArmLoadBalancer>,
+) -> PlannedWrite {
+    let before = document(&api::LOAD_BALANCERS, before);
+    match &change.write {
+        LoadBalancerWrite::Put(after) => {
+            let after = document(&api::LOAD_BALANCERS, Some(after.as_ref()));
+            put("load_balancer", &change.id, &change.reasons, causes, (before, after))
+        }
+        LoadBalancerWrite::Delete => delete("load_balancer", &change.id, &change.reasons, causes, before),
+    }
 }
 
 /// Its connections go first, each on its own.
