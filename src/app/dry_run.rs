@@ -24,6 +24,9 @@ use crate::{
     serving::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, truncate},
 };
 
+/// What a manager answers that has nothing to report.
+pub(super) const NO_REPORT: &str = "no report: this manager writes";
+
 /// How long a plan for the cluster may take: less than the secure port waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Lines of a section beyond which only their number is told.
@@ -58,7 +61,7 @@ pub(super) fn planner(watched: &Arc<ManagerState>, shadow: Option<&Arc<ShadowRep
 /// What a shadow manager has to say.
 fn report(shadow: Option<&ShadowReports>, json: bool) -> Result<String, DryRunError> {
     let Some(shadow) = shadow else {
-        return Err(dry_run_error(404, "no report: this manager writes; one with --dry-run reports".to_owned()));
+        return Err(dry_run_error(404, format!("{NO_REPORT}; one with --dry-run reports")));
     };
     let Some(report) = shadow.report() else {
         return Err(dry_run_error(503, "not yet: the first plan is being made".to_owned()));

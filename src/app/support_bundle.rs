@@ -23,14 +23,12 @@ use std::{
 
 use super::process::{fail, on_runtime, print};
 use crate::{cli::SupportBundleOptions, cloud_provider::Registry, runtime::clock::Clock};
+use gather::GatheredFile;
 
 /// Folder in the archive.
 const FOLDER: &str = "ccm-support";
 /// The file that lists what could not be had.
 const MISSING: &str = "missing.txt";
-
-/// A file, or why there is none.
-type Gathered = (&'static str, Result<String, String>);
 
 pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> ExitCode {
     let gathered = match on_runtime(async |_| gather::everything(registry, options).await) {
@@ -54,7 +52,7 @@ pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> ExitCo
 }
 
 /// Every file as it goes into the archive, and how many are missing. Nothing goes around the redaction, the reasons of what is missing included.
-fn files(gathered: Vec<Gathered>, secrets: &[String]) -> (Vec<(String, String)>, usize) {
+fn files(gathered: Vec<GatheredFile>, secrets: &[String]) -> (Vec<(String, String)>, usize) {
     let (mut files, mut missing) = (Vec::new(), String::new());
     let path = |name: &str| format!("{FOLDER}/{name}");
     for (name, content) in gathered {

@@ -48,8 +48,11 @@ pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
     let account = "kube-system/cloud-controller-manager";
     let (code, rows) = examined(plane, &azure, account);
     let odd: Vec<_> = rows.iter().filter(|(_, state, _)| state != "ok").collect();
-    // The manager under test is no pod.
-    assert!(code == 0 && odd.len() == 1 && odd[0].0 == "lease" && odd[0].1 == "warning", "{rows:#?}");
+    // The manager under test is no pod, and the API server may be an old one.
+    let is_expected =
+        |row: &&(String, String, String)| row.1 == "warning" && ["lease", "versions"].contains(&row.0.as_str());
+    assert!(code == 0 && odd.iter().all(|row| is_expected(row)), "{rows:#?}");
+    assert!(odd.iter().any(|(check, ..)| check == "lease"), "{rows:#?}");
     assert_eq!(run(plane, &azure, &["orphans"]), (0, "no orphans\n".to_owned()));
 
     let (code, rows) = examined(plane, &azure, "default/nobody");
@@ -94,8 +97,7 @@ fn bundle(plane: &ControlPlane, azure: &Azure, manager: &Manager) {
         ["support-bundle", "--insecure-skip-tls-verify", "--configure-cloud-routes=false", &url, &words[0], &words[1]];
     let (code, text) = run(plane, azure, &words);
     let content = unpacked(&file);
-    // Only a shadow manager has a report.
-    assert!(code == 1 && text.contains("1 are missing") && content.contains("reportz.json: "), "{text}\n{content}");
+    assert!(code == 0 && content.contains("no report: this manager writes"), "{text}\n{content}");
     assert!(!content.contains(SECRET) && !content.contains(ADMIN_TOKEN), "{content}");
     for part in [
         "ccm-support/metrics.txt",

@@ -27,9 +27,6 @@ const CHECKS: &[DiagnosticCheck] = &[
     DiagnosticCheck { id: INITIALIZED, examines: "Nodes that wait for their initialisation" },
 ];
 
-/// What to do when something could not be looked at.
-const LOOK_FIRST: &str = "mend what is reported above, then run doctor again";
-
 pub(super) fn in_order(
     mut findings: Vec<DiagnosticFinding>,
     provider: Option<&dyn ProviderDiagnostics>,
@@ -38,11 +35,7 @@ pub(super) fn in_order(
     let places: BTreeMap<&str, usize> = CHECKS.iter().chain(own).map(|check| check.id).zip(0..).collect();
     for check in CHECKS.iter().chain(own) {
         if !findings.iter().any(|finding| finding.check == check.id) {
-            findings.push(DiagnosticFinding::unknown(
-                check.id,
-                "not examined, because of what is reported above",
-                LOOK_FIRST,
-            ));
+            findings.push(DiagnosticFinding::unknown(check.id, "not examined: mend what is reported above first", ""));
         }
     }
     findings.sort_by_key(|finding| (places.get(finding.check).copied(), finding.state != FindingState::Problem));

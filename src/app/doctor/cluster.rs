@@ -21,19 +21,19 @@ const PAGE: u32 = 500;
 const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Everything that is read, or why not.
-pub(in crate::app) struct ClusterFacts {
+pub(crate) struct ClusterFacts {
     /// Version of the API server, and its clock where it tells.
     pub(super) server: Result<(String, Option<Timestamp>), String>,
     /// The lease of the election; `None`: there is none.
     pub(super) lease: Result<Option<Lease>, String>,
     /// Pods of the lease's namespace.
     pub(super) pods: Result<Vec<Pod>, String>,
-    pub(in crate::app) nodes: Result<Vec<Node>, String>,
-    pub(in crate::app) services: Result<Vec<Service>, String>,
+    pub(crate) nodes: Result<Vec<Node>, String>,
+    pub(crate) services: Result<Vec<Service>, String>,
 }
 
 impl ClusterFacts {
-    pub(in crate::app) fn unseen(reason: &str) -> Self {
+    pub(crate) fn unseen(reason: &str) -> Self {
         let reason = || format!("the API server could not be asked: {reason}");
         Self {
             server: Err(reason()),
@@ -44,7 +44,7 @@ impl ClusterFacts {
         }
     }
 
-    pub(in crate::app) async fn read(client: &Client, election: &LeaderElectionOptions) -> Self {
+    pub(crate) async fn read(client: &Client, election: &LeaderElectionOptions) -> Self {
         let server = server(client).await;
         if let Err(reason) = &server {
             return Self { server: Err(reason.clone()), ..Self::unseen(reason) };
@@ -76,7 +76,7 @@ async fn server(client: &Client) -> Result<(String, Option<Timestamp>), String> 
 }
 
 /// All objects, page by page.
-pub(in crate::app) async fn listed<K>(api: &Api<K>) -> Result<Vec<K>, String>
+pub(crate) async fn listed<K>(api: &Api<K>) -> Result<Vec<K>, String>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {

@@ -10,7 +10,7 @@ use crate::cloud_provider::diagnostics::{DiagnosticFinding, FindingState};
 const STATE_WIDTH: usize = 7;
 
 /// 2 when there is a problem, 1 when there is none but not everything could be looked at, else 0.
-pub(in crate::app) fn code(findings: &[DiagnosticFinding]) -> u8 {
+pub(crate) fn code(findings: &[DiagnosticFinding]) -> u8 {
     match (count(findings, FindingState::Problem), count(findings, FindingState::Unknown)) {
         (0, 0) => 0,
         (0, _) => 1,
@@ -22,7 +22,7 @@ fn count(findings: &[DiagnosticFinding], state: FindingState) -> usize {
     findings.iter().filter(|finding| finding.state == state).count()
 }
 
-pub(in crate::app) fn text(findings: &[DiagnosticFinding]) -> String {
+pub(crate) fn text(findings: &[DiagnosticFinding]) -> String {
     let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
     let mut text = String::new();
     for DiagnosticFinding { check, state, text: found, remedy } in findings {
@@ -43,7 +43,7 @@ pub(in crate::app) fn text(findings: &[DiagnosticFinding]) -> String {
     text + &format!("{problems} problems, {warnings} warnings, {unknown} could not be looked at, {ok} ok\n")
 }
 
-pub(in crate::app) fn json(findings: &[DiagnosticFinding]) -> String {
+pub(crate) fn json(findings: &[DiagnosticFinding]) -> String {
     let complete = count(findings, FindingState::Unknown) == 0;
     format!("{:#}", json!({"complete": complete, "problems": count(findings, FindingState::Problem), "findings": findings}))
 }

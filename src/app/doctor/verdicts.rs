@@ -198,9 +198,9 @@ fn kubelets(nodes: &[Node], server: u32) -> Option<DiagnosticFinding> {
     (!odd.is_empty()).then(|| DiagnosticFinding::warning(VERSIONS, text(), remedy))
 }
 
-/// The minor version in `v1.33.2-gke.1`.
+/// The minor version in `v1.33.2-gke.1`. Builds without a release have none.
 fn minor(version: &str) -> Option<u32> {
-    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
+    version.trim_start_matches('v').strip_prefix("1.")?.split('.').next()?.parse().ok()
 }
 
 fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
@@ -249,5 +249,26 @@ fn shown(names: &[String]) -> String {
     match names.len().saturating_sub(NAMED) {
         0 => list,
         more => format!("{list} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kubelets_that_are_newer_or_too_old_are_told() {
+        let node = |name: &str, version: &str| -> Node {
+            let info = json!({"kubeletVersion": version, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""});
+            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"nodeInfo": info}})).unwrap()
+        };
+        let nodes = [node("new", "v1.35.0"), node("fits", "v1.31.2"), node("old", "v1.30.9"), node("odd", "v0.0.0-master")];
+        let found = kubelets(&nodes, 34).unwrap();
+        assert!(found.text.contains("2 kubelets do not fit API server 1.34: new (v1.35.0), old (v1.30.9)"), "{found:?}");
+        assert!(kubelets(&nodes[1..2], 34).is_none() && found.remedy.contains("upgrade"), "{found:?}");
+        assert_eq!((minor("v1.33.2-gke.1"), minor("v0.0.0-master+1"), minor("")), (Some(33), None, None));
     }
 }

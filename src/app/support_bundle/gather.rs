@@ -12,9 +12,9 @@ use kube::{Api, Client, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use super::{Gathered, secrets};
+use super::secrets;
 use crate::{
-    app::{doctor, orphans, status_command},
+    app::{doctor, dry_run::NO_REPORT, orphans, status_command},
     cli::{DiagnoseOptions, NAME, SupportBundleOptions, VERSION, platform},
     cloud_provider::{Registry, diagnostics::DiagnosticFinding},
     runtime::{client::with_causes, clock::Clock},
@@ -48,9 +48,12 @@ const VARIABLES: [&str; 9] = [
     "KUBECONFIG",
 ];
 
+/// A file's name, and its text or why there is none.
+pub(super) type GatheredFile = (&'static str, Result<String, String>);
+
 /// Files, and secrets that have to be taken out of them.
 pub(super) struct GatheredFacts {
-    pub(super) files: Vec<Gathered>,
+    pub(super) files: Vec<GatheredFile>,
     pub(super) secrets: Vec<String>,
 }
 
@@ -70,7 +73,7 @@ pub(super) async fn gather(
     environment: &[(String, String)],
     findings: impl Future<Output = Vec<DiagnosticFinding>>,
 ) -> GatheredFacts {
-    let mut files: Vec<Gathered> = vec![
+    let mut files: Vec<GatheredFile> = vec![
         ("version.txt", Ok(format!("{NAME} {VERSION} {}\n", platform()))),
         ("flags.txt", Ok(lines(&options.diagnose.manager.flagz()))),
         ("environment.txt", Ok(lines(environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()))))),
@@ -82,7 +85,7 @@ pub(super) async fn gather(
     files.push(("doctor.json", Ok(doctor::print::json(&findings))));
     files.push(("orphans.json", Ok(orphans::shown(&orphans::look(registry, &options.diagnose.manager).await, true))));
     let pages = status_command::pages(client.as_ref().ok(), &options.status, &PAGES.map(|(_, page)| page)).await;
-    files.extend(PAGES.iter().map(|(name, _)| *name).zip(pages));
+    files.extend(PAGES.iter().map(|(name, _)| *name).zip(pages.into_iter().map(or_no_report)));
     let namespace = &options.status.lease.0;
     match &client {
         Ok(client) => {
@@ -93,6 +96,11 @@ pub(super) async fn gather(
         Err(reason) => files.extend(["leases.json", "pods.json", "events.json"].map(|name| (name, Err(reason.clone())))),
     }
     GatheredFacts { files, secrets: known }
+}
+
+/// Only a shadow manager reports: nothing is missing of another one.
+fn or_no_report(page: Result<String, String>) -> Result<String, String> {
+    page.or_else(|reason| if reason.contains(NO_REPORT) { Ok(format!("{NO_REPORT}\n")) } else { Err(reason) })
 }
 
 fn lines<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {

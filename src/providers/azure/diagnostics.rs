@@ -4,12 +4,14 @@
 //! azure.json ─► session ─► access (credential, wire, clock) ─► permissions ─► network (documents) ─┬─► verdicts
 //!                                                                                                 └─► orphans
 //! ```
-//! In: the manager's configuration, Nodes and Services. Out: findings by the checks of [`CHECKS`]. What lies behind a fault is not looked
+//! In: the manager's configuration, Nodes and Services. Out: findings by the checks of `checks`. What lies behind a fault is not looked
 //! at: its checks stay without a finding, which the command shows as not examined.
 
 mod access;
+mod checks;
 mod network;
 mod observer;
+mod opened;
 mod orphans;
 mod permissions;
 #[cfg(all(test, feature = "sandbox"))]
@@ -25,54 +27,19 @@ use super::{
     arm::ArmTransport,
     auth::ReqwestTransport,
     check,
-    config::{
-        AzureConfig, ConfigFinding, ConfigLoader, ConfigReport, EnvironmentOverrides, FindingSeverity, offline_report,
-    },
+    config::{AzureConfig, ConfigFinding, ConfigLoader, ConfigReport, EnvironmentOverrides, offline_report},
     load_balancer::lease::plan::NAME as LEASE_NAME,
     node,
     planner::load_balancer::settings::LoadBalancerSettings,
     provider::{environment, source},
-    session::Session,
     transport::ReadOnlyTransport,
 };
 use crate::cloud_provider::diagnostics::{
     DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, OrphanReport, ProviderDiagnostics,
 };
+use checks::{CHECKS, CONFIG};
 use observer::ObservedTransport;
-
-const CONFIG: &str = "azure-config";
-const NETWORK: &str = "azure-network";
-const TLS: &str = "azure-tls";
-const CREDENTIAL: &str = "azure-credential";
-const CLOCK: &str = "azure-clock";
-const READS: &str = "azure-read-rights";
-const WRITES: &str = "azure-write-rights";
-const SECURITY_GROUP: &str = "azure-security-group";
-const SUBNET: &str = "azure-subnet";
-const ROUTE_TABLE: &str = "azure-route-table";
-const QUOTA: &str = "azure-quota";
-const ROOM: &str = "azure-load-balancer-room";
-const SERVICES: &str = "azure-services";
-const ORPHANS: &str = "azure-orphans";
-
-/// Every check, in the order of the output.
-#[rustfmt::skip]
-const CHECKS: &[DiagnosticCheck] = &[
-    DiagnosticCheck { id: CONFIG, examines: "`azure.json`: unknown, missing and unsafe fields" },
-    DiagnosticCheck { id: NETWORK, examines: "Whether Entra and Azure Resource Manager can be reached" },
-    DiagnosticCheck { id: TLS, examines: "Whether their certificates are trusted, or something on the way opens TLS" },
-    DiagnosticCheck { id: CREDENTIAL, examines: "Whether Entra gives a token for the identity in this tenant, and ARM accepts it" },
-    DiagnosticCheck { id: CLOCK, examines: "Whether this machine's clock and Azure's differ by more than 60 s" },
-    DiagnosticCheck { id: READS, examines: "Whether the identity may read what the configuration needs" },
-    DiagnosticCheck { id: WRITES, examines: "Whether the identity may write what the configuration needs" },
-    DiagnosticCheck { id: SECURITY_GROUP, examines: "Whether the security group exists" },
-    DiagnosticCheck { id: SUBNET, examines: "Whether the virtual network and the subnet exist" },
-    DiagnosticCheck { id: ROUTE_TABLE, examines: "Whether the route table exists, where the manager writes routes" },
-    DiagnosticCheck { id: QUOTA, examines: "Public IPs, load balancers and security groups of the subscription against its quotas" },
-    DiagnosticCheck { id: ROOM, examines: "How full the cluster's load balancers are" },
-    DiagnosticCheck { id: SERVICES, examines: "Services whose annotations or fields cannot be" },
-    DiagnosticCheck { id: ORPHANS, examines: "Resources that belong to no Service, as `orphans` lists them" },
-];
+use opened::OpenedCloud;
 
 /// What `load_balancer::lease` calls.
 pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] =
@@ -113,13 +80,6 @@ impl Default for AzureDiagnostics {
     }
 }
 
-/// A configuration that works, and what was seen on the way.
-struct OpenedCloud {
-    session: Session,
-    settings: LoadBalancerSettings,
-    wire: Arc<ObservedTransport>,
-}
-
 #[async_trait]
 impl ProviderDiagnostics for AzureDiagnostics {
     fn checks(&self) -> &'static [DiagnosticCheck] {
@@ -142,6 +102,7 @@ impl ProviderDiagnostics for AzureDiagnostics {
         }
         permissions::examine(&cloud.session, &mut findings).await;
         network::examine(&cloud, request, &mut findings).await;
+        findings.extend(orphans::findings(&cloud, request).await);
         findings
     }
 
@@ -216,8 +177,4 @@ fn loader(request: &DiagnosticRequest, environment: &EnvironmentOverrides) -> Co
         environment: environment.clone(),
         is_strict: false,
     }
-}
-
-fn is_error(finding: &ConfigFinding) -> bool {
-    finding.severity == FindingSeverity::Error
 }

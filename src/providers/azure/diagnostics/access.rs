@@ -5,8 +5,9 @@
 use jiff::Timestamp;
 
 use super::{
-    CLOCK, CREDENTIAL, NETWORK, OpenedCloud, TLS,
+    checks::{CLOCK, CREDENTIAL, NETWORK, TLS},
     observer::{ObservedTransport, WireSightings},
+    opened::OpenedCloud,
 };
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,

@@ -1,20 +1,21 @@
-//! The cluster's network in Azure: what is there, what is full, what belongs to nobody.
+//! The cluster's network in Azure: whether it is there, and whether quotas are used up.
 //!
 //! In: a session that works. Out: a finding for each check; what may not be read is a finding too.
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 
-use super::{OpenedCloud, QUOTA, ROUTE_TABLE, SECURITY_GROUP, SUBNET, orphans, verdicts};
+use super::{
+    checks::{QUOTA, ROUTE_TABLE, SECURITY_GROUP, SUBNET},
+    opened::{OpenedCloud, READ_RIGHT},
+    verdicts,
+};
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest},
     providers::azure::{
-        arm::{ApiType, ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api},
+        arm::{ApiType, ArmClient, ArmErrorClass, ResourceId, Urgency, api},
         planner::routes::settings::RouteSettings,
     },
 };
-
-/// What to do when something may not be read.
-pub(super) const READ_RIGHT: &str = "assign the identity Reader at this scope, or look with `az`";
 
 pub(super) async fn examine(cloud: &OpenedCloud, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) {
     let settings = &cloud.settings;
@@ -50,7 +51,6 @@ pub(super) async fn examine(cloud: &OpenedCloud, request: &DiagnosticRequest, fi
     });
     findings.push(quotas(&arm, config.location.as_str(), settings.group.subscription()).await);
     findings.push(verdicts::services(&request.services, settings));
-    findings.extend(orphans::findings(cloud, request).await);
 }
 
 /// Whether one document is there. `field`: what of `azure.json` names it.
@@ -81,14 +81,4 @@ async fn quotas(arm: &ArmClient, location: &str, subscription: &str) -> Diagnost
             DiagnosticFinding::unknown(QUOTA, error.to_string(), remedy)
         }
     }
-}
-
-/// All documents of a group, or one line that says why not.
-pub(super) async fn list<D: DeserializeOwned>(
-    arm: &ArmClient,
-    kind: &'static ApiType,
-    group: &ResourceId,
-) -> Result<Vec<D>, String> {
-    let listed: ArmResult<Vec<D>> = arm.list(kind, &format!("{group}/providers/{}", kind.resource_type), &[]).await;
-    listed.map_err(|error| error.to_string())
 }

@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{
-    ORPHANS, OpenedCloud, ROOM,
-    network::{READ_RIGHT, list},
+    checks::{ORPHANS, ROOM},
+    opened::{OpenedCloud, READ_RIGHT, list},
     verdicts,
 };
 use crate::{
@@ -17,8 +17,9 @@ use crate::{
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency, api},
         planner::load_balancer::{
-            desired::ownerless::{OwnerlessKind, OwnerlessPart, ownerless},
+            desired::ownerless::{OwnerlessKind, OwnerlessPart, OwnershipInput, ownerless},
             observed::{ObservedNetwork, ObservedPrivateLinks},
+            pools::managed_pool::is_managed,
             spec::{identity_of, parse_leniently, status_addresses},
         },
     },
@@ -151,7 +152,10 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
         }
     };
     let identities: Vec<_> = services.iter().map(identity_of).collect();
-    let found = ownerless(&sighted.observed, &identities, &addresses(services, &request.nodes), &cloud.settings);
+    let (observed, settings) = (&sighted.observed, &cloud.settings);
+    let managed = observed.load_balancers.iter().filter(|document| is_managed(document, settings)).collect();
+    let addresses = addresses(services, &request.nodes);
+    let found = ownerless(&OwnershipInput { observed, managed, services: &identities, addresses: &addresses, settings });
     let can_be_judged = |part: &&OwnerlessPart| {
         let needs = NEEDS.iter().find(|(kind, _)| *kind == part.kind).map(|(_, needs)| *needs).unwrap_or_default();
         needs.iter().all(|need| !sighted.missing.contains(need))

@@ -3,7 +3,7 @@
 //! In: a session. Out: a finding for reads and one for writes, or one for each action that is not granted. A grant is looked up, not tried;
 //! where ARM does not tell its grants, a read is tried, and writes stay unknown.
 
-use super::{READS, WRITES};
+use super::checks::{READS, WRITES};
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
     providers::azure::{

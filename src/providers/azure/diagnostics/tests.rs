@@ -5,7 +5,7 @@ use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{checks::*, *};
 use crate::{
     cloud_provider::{
         diagnostics::FindingState::{self, Ok as Fine, Problem, Unknown, Warning},

@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Service;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CONFIG, QUOTA, ROOM, SERVICES, is_error};
+use super::checks::{CONFIG, QUOTA, ROOM, SERVICES};
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
     providers::azure::{
         arm::spelling,
-        config::{ConfigFinding, FIELDS},
+        config::{ConfigFinding, FIELDS, FindingSeverity},
         planner::load_balancer::{
             observed::ObservedNetwork,
             occupancy::occupancy,
@@ -60,7 +60,7 @@ pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
         let text = one.to_string();
         let text = text.strip_prefix("error: ").or_else(|| text.strip_prefix("warning: ")).unwrap_or(&text).to_owned();
         let place = if one.field.is_empty() { "azure.json".to_owned() } else { format!("{} in azure.json", one.field) };
-        match is_error(one) {
+        match one.severity == FindingSeverity::Error {
             true => DiagnosticFinding::problem(CONFIG, text, format!("correct {place}: the manager refuses it")),
             false => DiagnosticFinding::warning(CONFIG, text, format!("correct {place}")),
         }

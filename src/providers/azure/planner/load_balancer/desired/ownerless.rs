@@ -10,7 +10,6 @@ use super::{
     super::{
         naming,
         observed::ObservedNetwork,
-        pools::managed_pool::{is_cluster_pool, is_managed},
         settings::LoadBalancerSettings,
         spec::{IpFamily, ServiceIdentity},
     },
@@ -48,16 +47,24 @@ pub enum OwnerlessKind {
     PublicIp,
 }
 
+/// What decides.
+pub struct OwnershipInput<'a> {
+    pub observed: &'a ObservedNetwork,
+    /// Those of the load balancers that are the cluster's.
+    pub managed: Vec<&'a ArmLoadBalancer>,
+    /// Every Service of the cluster.
+    pub services: &'a [ServiceIdentity],
+    /// Where Nodes and Services can be reached.
+    pub addresses: &'a BTreeSet<IpAddr>,
+    pub settings: &'a LoadBalancerSettings,
+}
+
 /// Everything that belongs to nobody, in the order in which it can be removed.
-pub fn ownerless(
-    observed: &ObservedNetwork,
-    services: &[ServiceIdentity],
-    addresses: &BTreeSet<IpAddr>,
-    settings: &LoadBalancerSettings,
-) -> Vec<OwnerlessPart> {
+pub fn ownerless(input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
+    let OwnershipInput { observed, managed, services, addresses, settings } = input;
     let owners = NameOwners::new(services.iter().map(|service| (service, ())));
-    let managed = observed.load_balancers.iter().filter(|document| is_managed(document, settings));
     let mut parts: Vec<OwnerlessPart> = managed
+        .iter()
         .flat_map(|document| of_load_balancer(document, &owners, services, settings))
         .chain(security_rules_of_nobody(observed, services, addresses, settings))
         .chain(private_links(observed, services, settings))
@@ -65,6 +72,11 @@ pub fn ownerless(
         .collect();
     parts.sort_by(|one, other| (one.kind, &one.id).cmp(&(other.kind, &other.id)));
     parts
+}
+
+fn is_shared_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
+    let shared = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
+    shared.iter().any(|known| spelling::same_name(known, name))
 }
 
 fn exists(services: &[ServiceIdentity], key: &str) -> bool {
@@ -118,7 +130,7 @@ fn unused_pools(document: &ArmLoadBalancer, services: &[ServiceIdentity], settin
     used.extend(outbound.map(|rule| reference_key(rule.backend_address_pool.as_ref())));
     let is_used = |name: &str| used.iter().any(|id| id.ends_with(&format!("/{}", name.to_ascii_lowercase())));
     let names = properties.backend_address_pools.iter().flatten().filter_map(|pool| pool.name.clone());
-    names.filter(|name| !is_cluster_pool(name, settings) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
+    names.filter(|name| !is_shared_pool(name, settings) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
 }
 
 /// Rules that lead only to addresses that nothing of the cluster has.

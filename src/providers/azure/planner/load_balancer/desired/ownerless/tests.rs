@@ -23,9 +23,20 @@ fn rule(name: &str, frontend: &str, pool: &str) -> Value {
         "backendAddressPool": id("backendAddressPools", pool)}})
 }
 
-fn found(observed: &ObservedNetwork, services: &[ServiceIdentity], addresses: &[&str]) -> Vec<(OwnerlessKind, String)> {
+fn parts_of(
+    observed: &ObservedNetwork,
+    services: &[ServiceIdentity],
+    addresses: &[&str],
+    settings: &LoadBalancerSettings,
+) -> Vec<OwnerlessPart> {
     let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    let parts = ownerless(observed, services, &addresses, &settings());
+    let is_managed = |document: &&ArmLoadBalancer| document.name.as_deref() == Some("kubernetes");
+    let managed = observed.load_balancers.iter().filter(is_managed).collect();
+    ownerless(&OwnershipInput { observed, managed, services, addresses: &addresses, settings })
+}
+
+fn found(observed: &ObservedNetwork, services: &[ServiceIdentity], addresses: &[&str]) -> Vec<(OwnerlessKind, String)> {
+    let parts = parts_of(observed, services, addresses, &settings());
     parts.into_iter().map(|part| (part.kind, part.id.rsplit('/').next().unwrap_or_default().to_owned())).collect()
 }
 
@@ -110,7 +121,7 @@ fn among_several_load_balancers_a_pool_without_rules_is_nobodys() {
     let pools = ["kubernetes", "default-web", "default-gone", "default-used"];
     let rules = [rule("theirs", "x", "default-used")];
     let there = observed(vec![balancer("kubernetes", &[], &rules, &pools)]);
-    let parts = ownerless(&there, &[service("web").identity], &BTreeSet::new(), &settings);
+    let parts = parts_of(&there, &[service("web").identity], &[], &settings);
     let names: Vec<&str> = parts.iter().map(|part| part.id.rsplit('/').next().unwrap_or_default()).collect();
     assert_eq!(names, ["default-gone"]);
 }
