@@ -65,7 +65,7 @@ impl Azure {
     }
 
     /// Other values in the configuration of managers to come.
-    fn configure(&self, values: &serde_json::Value) {
+    pub(crate) fn configure(&self, values: &serde_json::Value) {
         let mut config = self.world.config();
         for (field, value) in values.as_object().expect("fields") {
             config[field] = value.clone();
@@ -94,7 +94,7 @@ impl Azure {
         names
     }
 
-    fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.world.azure().count(|request| ["PUT", "PATCH", "DELETE"].contains(&request.method.as_str()))
     }
 }

@@ -4,9 +4,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod azure;
+#[path = "../guides/blocks.rs"]
+#[allow(dead_code, reason = "the suite that runs all pages reads more of them")]
+mod blocks;
 mod broken_network;
+#[path = "../golden/case.rs"]
+#[allow(dead_code, reason = "the suite that replays cases reads more of them")]
+mod case;
 mod cloud;
 mod control_plane;
+#[path = "../golden/corpus.rs"]
+#[allow(dead_code, reason = "the suite that replays cases reads more of them")]
+mod corpus;
 mod doctor;
 #[path = "../support/documents.rs"]
 #[allow(dead_code, reason = "other suites compare more")]
@@ -14,6 +23,7 @@ mod documents;
 mod helm_release;
 mod kills;
 mod live_metrics;
+mod migration;
 mod node_managers;
 mod objects;
 mod pod_cidrs;
@@ -70,6 +80,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
+    ("migration", On::RealOnly, |plane| migration::as_the_guide_says(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
     ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
     ("doctor", On::RealOnly, |plane| doctor::finds_faults(plane).boxed()),

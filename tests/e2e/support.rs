@@ -56,6 +56,17 @@ impl Manager {
         Self::of(plane, name, "azure", &kubeconfig, cloud, flags, &[("SSL_CERT_FILE", ca_file)])
     }
 
+    /// The same with a kubeconfig at hand. `cloud`: the configuration, and the certificate authority.
+    pub(crate) fn start_azure_as(
+        plane: &ControlPlane,
+        name: &str,
+        kubeconfig: &Path,
+        cloud: (&Path, &Path),
+        flags: &[&str],
+    ) -> Self {
+        Self::of(plane, name, "azure", kubeconfig, cloud.0, flags, &[("SSL_CERT_FILE", cloud.1)])
+    }
+
     fn of(
         plane: &ControlPlane,
         name: &str,
@@ -81,6 +92,11 @@ impl Manager {
             .args(flags);
         let child = command.stdout(file()).stderr(file()).spawn().expect("the manager starts");
         Self { process: Process(child), host, port, log }
+    }
+
+    /// The address of its secure port.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
     }
 
     /// Sends SIGTERM.

@@ -5,6 +5,7 @@
 //! | `sh` | the commands run, in the order of the page, and end with 0 |
 //! | `console` | lines that begin with `$ ` run, and print the lines that follow; `…` stands for anything |
 //! | `sh example cluster` | as `sh example`; `tests/e2e/runbooks.rs` runs them on a real API server |
+//! | `sh example migration` | likewise; `tests/e2e/migration.rs` runs them beside a stand-in for the Go program |
 //! | `sh example`, `console example` | they need a cluster, an account or Docker: targets, flags and files in them exist |
 //! | any language and `file=NAME` | the text is written into that file for later commands of the page |
 //!
@@ -30,9 +31,10 @@ fn every_fenced_block_has_a_language_and_known_words() {
     let all = pages().into_iter().flat_map(|(page, text)| blocks(&page, &text));
     let is_wrong = |block: &blocks::Block| {
         let other_shell = block.has_commands() && !["sh", "console"].contains(&block.language.as_str());
-        let known = |word: &String| ["example", "cluster"].contains(&word.as_str()) || word.starts_with("file=");
-        let unknown =
-            !block.words.iter().all(known) || (block.words.iter().any(|word| word == "cluster") && !block.is_example());
+        let known =
+            |word: &String| ["example", "cluster", "migration"].contains(&word.as_str()) || word.starts_with("file=");
+        let runs_elsewhere = block.words.iter().any(|word| ["cluster", "migration"].contains(&word.as_str()));
+        let unknown = !block.words.iter().all(known) || (runs_elsewhere && !block.is_example());
         block.language.is_empty() || other_shell || unknown
     };
     let wrong: Vec<_> = all.filter(is_wrong).map(|block| block.place()).collect();

@@ -24,7 +24,8 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 
 /// Queries with their legends, as Prometheus gets them.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
-    let variables = |query: &str| query.replace("$__rate_interval", "5m").replace("$instance", ".*");
+    let variables =
+        |query: &str| query.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$lease", "any");
     let of_panel = |panel: &Value| {
         let targets = panel["targets"].as_array().unwrap().clone();
         targets

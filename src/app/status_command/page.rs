@@ -84,9 +84,9 @@ fn config(url: &StatusUrl) -> Result<Config, String> {
         config.root_cert = Some(found.into_iter().map(|one| one.as_ref().to_vec()).collect());
     }
     if let Some(file) = &url.token_file {
-        // Looked at first, for an error that names the flag.
-        std::fs::metadata(file).map_err(|error| format!("--token-file {}: {error}", file.display()))?;
-        config.auth_info = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
+        let text = std::fs::read_to_string(file).map_err(|error| format!("--token-file {}: {error}", file.display()))?;
+        // Editors and `echo` end a file with a line feed.
+        config.auth_info = AuthInfo { token: Some(text.trim().to_owned().into()), ..AuthInfo::default() };
     }
     Ok(config)
 }
@@ -113,5 +113,26 @@ fn explained(error: &kube::Error, namespace: &str, pod: &leader::LeaderPod) -> S
         (true, true) => format!("{told}; the right to get pods/proxy is missing, or {instead}"),
         (true, false) => format!("{told}; the API server's proxy brings no credentials to the pod: {instead}"),
         (false, _) => format!("pod {namespace}/{} on port {port}: {told}", pod.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_file_may_end_with_a_line_feed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "a-token\n").unwrap();
+        let at = |path: &std::path::Path| StatusUrl {
+            url: http::Uri::from_static("https://localhost:1"),
+            token_file: Some(path.to_owned()),
+            authority: None,
+            insecure: true,
+        };
+        let read = serde_json::to_value(config(&at(file.path())).unwrap().auth_info).unwrap();
+        assert_eq!(read["token"], "a-token");
+        let missing = config(&at(std::path::Path::new("/nowhere/token"))).unwrap_err();
+        assert!(missing.starts_with("--token-file /nowhere/token: "), "{missing}");
     }
 }
