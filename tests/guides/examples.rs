@@ -15,8 +15,20 @@ const FLAGS: [&str; 4] = [
     "docs/reference/acr-credential-provider.md",
 ];
 /// Flags of subcommands that no page lists, and of the demo.
-const OTHER_FLAGS: [&str; 10] =
-    ["--online", "--strict", "--help", "--version", "--exit-when-ready", "--all", "--diff", "--report", "--output", "--url"];
+const OTHER_FLAGS: [&str; 12] = [
+    "--online",
+    "--strict",
+    "--help",
+    "--version",
+    "--exit-when-ready",
+    "--all",
+    "--diff",
+    "--report",
+    "--output",
+    "--url",
+    "--token-file",
+    "--insecure-skip-tls-verify",
+];
 const PROGRAM: &str = "cloud-controller-manager";
 
 pub(crate) fn problems(block: &Block) -> Vec<String> {

@@ -81,6 +81,30 @@ fn panels_are_complete_and_have_places_of_their_own() {
     }
 }
 
+/// A cluster may have another lease, or two.
+#[test]
+fn the_lease_is_chosen_and_no_query_names_one() {
+    let mut asked = 0;
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        let lease = variables.iter().find(|one| one["name"] == "lease");
+        for query in panels(&dashboard).flat_map(|panel| panel["targets"].as_array().unwrap()) {
+            let query = query["expr"].as_str().unwrap();
+            assert!(!query.contains("cloud-controller-manager"), "{name}: {query}");
+            if query.contains("leader_election_master_status") {
+                assert!(query.contains("name=\"$lease\"") && lease.is_some(), "{name}: {query}");
+                asked += 1;
+            }
+        }
+        if let Some(lease) = lease {
+            assert_eq!(lease["query"]["query"], "label_values(leader_election_master_status, name)");
+            assert_eq!(lease["current"]["value"], "cloud-controller-manager");
+        }
+    }
+    assert_eq!(asked, 2);
+}
+
 #[test]
 fn dashboards_can_be_chosen_by_data_source_and_replica() {
     let mut uids = BTreeSet::new();
