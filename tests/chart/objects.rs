@@ -8,7 +8,8 @@ use std::{
 use cloud_controller_manager::runtime::yaml;
 use k8s_openapi::api::{
     admissionregistration::v1::{
-        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+        ValidatingWebhookConfiguration,
     },
     apps::v1::{DaemonSet, Deployment},
     core::v1::{ConfigMap, PodSpec, Secret, Service, ServiceAccount},
@@ -86,6 +87,9 @@ pub(crate) fn check(case: &str, object: &Value) {
         }
         ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration") => {
             round_trip::<ValidatingWebhookConfiguration>(object)
+        }
+        ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
+            round_trip::<MutatingWebhookConfiguration>(object)
         }
         ("monitoring.coreos.com/v1", kind) if FOREIGN.contains(&kind) => object.clone(),
         other => panic!("{case}: {other:?} is not known to this test"),

@@ -1,4 +1,4 @@
-//! The webhook of the chart: that of the kustomize component, on the port that the Deployment serves, and never in the way.
+//! The webhooks of the chart: those of the kustomize components, on the port that the Deployment serves, and never in the way.
 //!
 //! In: the case `webhooks`, `manifests/webhooks`.
 
@@ -21,7 +21,10 @@ fn component(file: &str) -> Vec<Value> {
 fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
     let objects = rendered("webhooks");
     let config = manager(&objects).webhooks.unwrap();
-    assert_eq!((config.secure.port, config.names.as_slice()), (10261, ["service-validator".to_owned()].as_slice()));
+    assert_eq!(
+        (config.secure.port, config.names.as_slice()),
+        (10261, ["service-validator", "pv-labeler"].map(str::to_owned).as_slice())
+    );
 
     let configuration = find(&objects, "ValidatingWebhookConfiguration", &config.configurations[0]);
     assert_eq!(configuration["webhooks"], component("configuration.yaml")[0]["webhooks"]);
@@ -39,6 +42,13 @@ fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
     let ports = pod(deployment).containers.remove(0).ports.unwrap();
     assert!(ports.iter().any(|port| port.container_port == i32::from(config.secure.port)));
 
+    let labeler = find(&objects, "MutatingWebhookConfiguration", NAME);
+    assert!(config.configurations.contains(&format!("mutating/{NAME}")), "{:?}", config.configurations);
+    assert_eq!(labeler["webhooks"], component("pv-labeler/configuration.yaml")[0]["webhooks"]);
+    assert_eq!(labeler["webhooks"][0]["failurePolicy"], "Ignore");
+    let rights = "system:cloud-controller-manager:pv-labeler";
+    assert_eq!(find(&objects, "ClusterRole", rights)["rules"], component("pv-labeler/rbac.yaml")[0]["rules"]);
+
     assert_eq!(find(&objects, "ClusterRole", RIGHTS)["rules"], component("rbac.yaml")[0]["rules"]);
     let whom = |name| &find(&objects, "ClusterRoleBinding", name)["subjects"];
     assert_eq!(whom(RIGHTS), whom("system:cloud-controller-manager"));
@@ -48,5 +58,8 @@ fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
 fn there_is_no_webhook_unless_asked_for() {
     let objects = rendered("minimal");
     assert!(manager(&objects).webhooks.is_none());
-    assert!(objects.iter().all(|object| object["kind"] != "ValidatingWebhookConfiguration" && object["kind"] != "Service"));
+    assert!(objects.iter().all(|object| {
+        !["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Service"]
+            .contains(&object["kind"].as_str().unwrap())
+    }));
 }
