@@ -70,10 +70,11 @@ shipped: static ## The end-to-end suite on the binary of the image, with its mem
 	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
-soak: ## The sweeps of the tests for longer: storms and kills with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, 10⁶ fuzz inputs
+soak: ## The sweeps of the tests for longer: storms and kills with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, growth to 15,000 Nodes, 10⁶ fuzz inputs
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
 	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random && \
-	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence && \
+	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence growth && \
+	  $(CARGO) test --locked --features sandbox --test azure_nodes -- growth && \
 	  CCM_SEQUENCES=1000 $(CARGO) test --locked --features sandbox --test azure_services -- sequences && \
 	  $(CARGO) test --locked --features sandbox --test api_server_faults -- random_faults && \
 	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test fuzz

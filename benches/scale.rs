@@ -42,8 +42,9 @@ const NODES: u32 = 5_000;
 const SERVICES: u32 = 1_000;
 /// As client-go asks. Pages of 100 did not lower the peak, which comes later.
 const NODES_PER_PAGE: u32 = 500;
-/// Peak for the Nodes. The goal is 60.
-const MEMORY_MIB: f64 = 80.0;
+/// Peak for the Nodes, of the program of the image, and of one with the sandbox in it.
+const SHIPPED_MEMORY_MIB: f64 = 60.0;
+const MEMORY_MIB: f64 = 68.0;
 /// What the program holds of its own without Nodes; and with the pages of its file, of the program of the image.
 const IDLE_OWN_MIB: f64 = 6.0;
 const IDLE_MIB: f64 = 20.0;
@@ -78,6 +79,11 @@ fn main() {
     }
 }
 
+/// Whether the program of the image is measured.
+fn is_shipped() -> bool {
+    std::env::var_os(SHIPPED).is_some()
+}
+
 /// The program without a Node.
 async fn idle() {
     let place = Place::new("nodes", 0);
@@ -87,8 +93,7 @@ async fn idle() {
     let (own, whole) = (program.mib("RssAnon"), program.mib("VmHWM"));
     println!("idle: {own:.1} MiB of its own, {whole:.1} MiB with the pages of the program file");
     assert!(own <= IDLE_OWN_MIB, "{own:.1} MiB idle, at most {IDLE_OWN_MIB}");
-    let is_shipped = std::env::var_os(SHIPPED).is_some();
-    assert!(!is_shipped || whole <= IDLE_MIB, "{whole:.1} MiB idle, at most {IDLE_MIB}");
+    assert!(!is_shipped() || whole <= IDLE_MIB, "{whole:.1} MiB idle, at most {IDLE_MIB}");
     program.terminate();
 }
 
@@ -118,7 +123,8 @@ async fn nodes() -> (u32, f64) {
     println!("{} bare patches: {bare:.2} s; initialisation takes {:.2} times as long", 2 * NODES, wall / bare);
     assert!(writes <= 2 * NODES, "{writes} writes for {NODES} nodes");
     assert_eq!(lists, NODES.div_ceil(NODES_PER_PAGE), "one list, in pages of {NODES_PER_PAGE}: {counts:?}");
-    assert!(memory <= MEMORY_MIB, "peak RSS {memory:.1} MiB, at most {MEMORY_MIB}");
+    let most = if is_shipped() { SHIPPED_MEMORY_MIB } else { MEMORY_MIB };
+    assert!(memory <= most, "peak RSS {memory:.1} MiB, at most {most}");
     assert!(cpu <= CPU, "{cpu:.2} s of CPU, at most {CPU}");
     assert!(wall <= PATCHES_RATIO * bare, "{wall:.2} s, at most {PATCHES_RATIO} times the {bare:.2} s of bare patches");
     (requests(&counts), memory)
