@@ -324,7 +324,6 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         service: &Service,
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
-        // One series for both: a comparison ends in an ensure.
         self.meter.write("compare_load_balancer", self.inner.compare_load_balancer(cluster, service, nodes)).await
     }
 

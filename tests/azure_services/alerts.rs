@@ -210,3 +210,24 @@ fn a_load_balancer_with_little_room_is_told() {
         life.stop().await;
     });
 }
+
+#[test]
+fn what_somebody_changes_again_and_again_is_told() {
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+        cluster.create(&external("web"));
+        let life = cluster.start_with(&["--min-resync-period=3m"]);
+        cluster.until_ready(10 * MINUTE).await;
+        let mut scraped = ScrapedSeries::since(cluster.now());
+        for _ in 0..60 {
+            let balancer = cluster.azure().documents_of("Microsoft.Network/loadBalancers").remove(0);
+            cluster.azure().change_document(balancer["id"].as_str().unwrap(), |document| {
+                document["properties"]["probes"][0]["properties"]["port"] = json!(1234);
+            });
+            read(&mut scraped, &life, 1).await;
+        }
+        let firing = firing(&scraped);
+        assert!(firing.contains("DriftLeft"), "{firing:?}");
+        life.stop().await;
+    });
+}

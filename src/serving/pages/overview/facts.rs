@@ -60,6 +60,9 @@ pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_
     for (key, entry) in stages.as_object().into_iter().flatten() {
         all.entry(("", key)).or_insert_with(|| of_provider(key, entry));
     }
+    for (key, entry) in balancers(status)["drift"]["services"].as_object().into_iter().flatten() {
+        all.entry(("", key)).or_insert_with(|| of_drift(key, entry));
+    }
     let mut all: Vec<_> = all.into_values().collect();
     all.sort_by(|a, b| b.failures.cmp(&a.failures).then_with(|| a.key.cmp(b.key)));
     all.into_iter().partition(WaitingKey::is_service)
@@ -73,6 +76,13 @@ fn of_queue<'a>(key: &'a str, row: &'a Value, stage: &'a Value) -> WaitingKey<'a
 
 fn of_provider<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
     WaitingKey { key, stage: text(&entry["stage"]), reason: text(&entry["problem"]), ..WaitingKey::default() }
+}
+
+/// What somebody else changed, and is left so.
+fn of_drift<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
+    let turn = entry["repairAfter"].as_str().map(|due| format!("put right after {due}")).unwrap_or_default();
+    let reason = text(&entry["documents"][0]);
+    WaitingKey { key, stage: "changed by somebody else", turn, reason, ..WaitingKey::default() }
 }
 
 fn turn(row: &Value) -> String {

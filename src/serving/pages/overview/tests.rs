@@ -39,7 +39,7 @@ fn what_waits_is_shown_with_stage_and_reason() {
         "loadBalancers": {"waiting": {"lease": 1}, "unsettled": {"services": {
             "default/web-0": {"stage": "planning", "problem": null},
             "default/late": {"stage": "refused", "problem": "no such protocol"},
-        }}},
+        }}, "drift": {"services": {"default/odd": {"documents": ["kubernetes (change probe p)"], "repairAfter": "2026-01-01T00:00:00Z"}}}},
         "requestBudget": {"buckets": [{"bucket": "writes", "left": 7.5, "capacity": 10.0, "waiting": {"change": 4}}]},
     }}});
     let page = shown(&status, &[probe("informer-nodes", Some("list fails")), probe("ping", None)]);
@@ -47,7 +47,9 @@ fn what_waits_is_shown_with_stage_and_reason() {
         "<small>v1.2.3</small>",
         "Leader<b>this replica</b>",
         "no: 1 of 2 checks fail",
-        "Services that wait<b>3</b>",
+        "Services that wait<b>4</b>",
+        "put right after 2026-01-01T00:00:00Z",
+        "kubernetes (change probe p)",
         "<td data-of=\"Stage\">planning</td>",
         "<a href=\"/planz?service=default/web-0\">default/web-0</a>",
         "<td data-of=\"Stage\">refused</td>",
@@ -82,7 +84,8 @@ fn hostile_values_stay_text_everywhere() {
     status["controllers"][0]["facts"] = json!({evil: evil, format!("load balancers: {evil}"): evil});
     status["cloudProvider"] = json!({"name": evil, "state": evil, "details": {"refusedConfiguration": evil, "session": {
         "inventory": {"lists": [{"list": evil, "lastError": evil}], "failures": [{"read": evil, "error": evil}]},
-        "loadBalancers": {"waiting": {evil: evil}, "unsettled": {"services": {evil: {"stage": evil, "problem": evil}}}},
+        "loadBalancers": {"waiting": {evil: evil}, "unsettled": {"services": {evil: {"stage": evil, "problem": evil}}},
+            "drift": {"services": {format!("{evil}2"): {"documents": [evil], "repairAfter": evil}}}},
         "requestBudget": {"buckets": [{"bucket": evil, "resource": evil, "left": evil, "capacity": evil, "refillPerSecond": evil, "waiting": {evil: evil}}]},
     }}});
     let page = shown(&status, &[probe(evil, Some(evil))]);

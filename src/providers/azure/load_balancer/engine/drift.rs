@@ -262,3 +262,6 @@ fn is_same(known: &ServiceSpec, spec: &ServiceSpec) -> bool {
     let without_status = |spec: &ServiceSpec| ServiceSpec { status_addresses: Vec::new(), ..spec.clone() };
     without_status(known) == without_status(spec)
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,3 +155,93 @@ fn repairs_of(who: &ServiceIdentity, reasons: &[String]) -> Vec<String> {
     let own: Vec<String> = changed().filter(|reason| reason.contains(&who.name_prefix)).cloned().collect();
     if own.is_empty() { changed().cloned().collect() } else { own }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::{
+            desired::samples::*,
+            plan::{after::after_network, network::plan_network},
+        },
+        *,
+    };
+    use crate::providers::azure::arm::network::LoadBalancerProperties;
+
+    /// Two internal Services that are served.
+    fn served() -> (ObservedNetwork, Vec<ServiceRequest>) {
+        let requests = vec![ensure(&internal("web")), ensure(&internal("api"))];
+        let empty = observed(Vec::new());
+        let there = after_network(&empty, &plan_network(&empty, &requests, &[], &settings()));
+        (there, requests)
+    }
+
+    fn properties(there: &mut ObservedNetwork) -> &mut LoadBalancerProperties {
+        there.load_balancers[0].properties.get_or_insert_default()
+    }
+
+    fn found(
+        there: &ObservedNetwork,
+        requests: &[ServiceRequest],
+        nodes_changed: bool,
+        settings: &LoadBalancerSettings,
+    ) -> DriftByService {
+        let network = plan_network(there, requests, &[], settings);
+        let compared = requests.iter().map(|request| (request.identity().clone(), nodes_changed)).collect();
+        let leads_to_machines = false;
+        drift(&DriftInput {
+            observed: there,
+            requests,
+            compared: &compared,
+            network: &network,
+            rules: None,
+            leads_to_machines,
+            settings,
+        })
+    }
+
+    #[test]
+    fn only_those_whose_parts_differ_are_told_and_only_their_changes() {
+        let (mut there, requests) = served();
+        assert_eq!(found(&there, &requests, false, &settings()), DriftByService::new());
+        let web = requests[0].identity().clone();
+        properties(&mut there).load_balancing_rules.as_mut().unwrap().retain(|rule| {
+            let name = rule.name.as_deref().unwrap();
+            !name.starts_with(&web.name_prefix) || !name.contains("443")
+        });
+        for nodes_changed in [false, true] {
+            let found = found(&there, &requests, nodes_changed, &settings());
+            assert_eq!(found.keys().collect::<Vec<_>>(), [&web]);
+            let [document] = found[&web].as_slice() else { panic!("{found:?}") };
+            assert_eq!((document.kind, document.repairs.len()), (DriftedKind::LoadBalancer, 1));
+            assert!(document.to_string().contains("443"), "{document}");
+        }
+        let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
+        assert!(found(&there, &requests, true, &basic).is_empty(), "basic load balancers follow the Nodes");
+    }
+
+    #[test]
+    fn what_arm_could_not_finish_is_nobodys_change() {
+        let (mut there, requests) = served();
+        properties(&mut there).provisioning_state = Some("Failed".to_owned());
+        assert!(!plan_network(&there, &requests, &[], &settings()).is_empty());
+        assert_eq!(found(&there, &requests, false, &settings()), DriftByService::new());
+    }
+
+    #[test]
+    fn tags_that_differ_are_told_to_all_who_are_there() {
+        let (mut there, requests) = served();
+        let tagged = LoadBalancerSettings { tags: BTreeMap::from([("team".into(), "a".into())]), ..settings() };
+        assert_eq!(found(&there, &requests, false, &tagged).len(), 2);
+        let plan = plan_network(&there, &requests, &[], &tagged);
+        there = after_network(&there, &plan);
+        assert_eq!(found(&there, &requests, false, &tagged), DriftByService::new());
+    }
+
+    #[test]
+    fn a_message_is_bounded() {
+        let repairs = vec!["é".repeat(1000); 50];
+        let document = DriftedDocument { kind: DriftedKind::PublicIp, id: public_ip("a"), repairs };
+        let message = document.to_string();
+        assert!(message.len() < 1000 && message.ends_with("…; and 47 more)"), "{message}");
+    }
+}
