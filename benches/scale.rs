@@ -56,8 +56,10 @@ const CPU: f64 = 12.0;
 const PATCHES_RATIO: f64 = 2.0;
 /// Of `/proc/*/stat` on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How much more 5,000 Nodes may cost that get their pod CIDRs here.
+/// How many times the requests, and how much more memory, 5,000 Nodes may cost that get their pod CIDRs here. It was a tenth of 70 MiB while Nodes
+/// took so much; what the CIDRs take has not changed with that.
 const POD_CIDRS_RATIO: f64 = 1.1;
+const POD_CIDRS_MIB: f64 = 6.0;
 const ALLOCATE: &[&str] = &["--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/8"];
 const LATENCY: Duration = Duration::from_millis(50);
 
@@ -148,7 +150,7 @@ async fn pod_cidrs(without: (u32, f64)) {
     let without_cidrs = place.server.count("nodes without pod CIDRs");
     assert!(done && without_cidrs == 0, "{without_cidrs} nodes without pod CIDRs: {counts:?}\n{}", place.log());
     assert!(more <= POD_CIDRS_RATIO, "{requests} requests, {} without: {counts:?}", without.0);
-    assert!(memory <= POD_CIDRS_RATIO * without.1, "peak RSS {memory:.1} MiB, {:.1} MiB without", without.1);
+    assert!(memory <= without.1 + POD_CIDRS_MIB, "peak RSS {memory:.1} MiB, {:.1} MiB without", without.1);
 }
 
 /// All but for the lease.
