@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone},
+    documents::{differences, unordered},
     scale::as_slow_as_azure,
     services::{annotate, dual_stack, external, internal, local, with},
 };
@@ -103,10 +104,12 @@ fn pools(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
 
 /// A manager that finds everything as it is now has nothing to do.
 pub(crate) async fn plans_nothing(cluster: &Cluster, what: &str) {
+    let before = unordered(cluster);
     cluster.azure().clear_requests();
     let life = cluster.start();
     cluster.settle().await;
-    assert_eq!(cluster.writes(), Vec::<String>::new(), "{what}");
+    let writes = cluster.writes();
+    assert_eq!(writes, Vec::<String>::new(), "{what}\n{:#?}", differences(&before, &unordered(cluster)));
     life.stop().await;
 }
 
