@@ -83,7 +83,7 @@ pub(super) fn groups<'k>(
         let guests = rules.remove(&draft.frontend_id(part).to_ascii_lowercase()).unwrap_or_default();
         add(&mut found, name, reader.tenants(part, guests));
     }
-    found.into_iter().map(|(frontends, tenants)| group(draft, frontends, tenants)).collect()
+    found.into_iter().map(|(frontends, tenants)| group(draft, frontends, &tenants)).collect()
 }
 
 /// Adds a front end to the groups that it belongs to, which become one.
@@ -129,7 +129,7 @@ impl<'k> TenantReader<'_, '_, 'k> {
 }
 
 /// Who was internal and is to be external decides nothing, and comes along.
-fn group<'k>(draft: &LoadBalancerDraft<'_>, frontends: BTreeSet<String>, tenants: Vec<Tenant<'k>>) -> FormerGroup<'k> {
+fn group<'k>(draft: &LoadBalancerDraft<'_>, frontends: BTreeSet<String>, tenants: &[Tenant<'k>]) -> FormerGroup<'k> {
     let counts = || tenants.iter().filter(|tenant| tenant.spec.internal == draft.internal);
     let leader = counts().min_by_key(|tenant| tenant.say).map(|tenant| tenant.spec);
     let is_leader = |spec: &ServiceSpec| leader.is_some_and(|leader| leader.identity == spec.identity);
