@@ -214,3 +214,33 @@ fn metadata_patch<K: Resource>(
     built.headers_mut().insert(ACCEPT, METADATA_ONLY);
     Ok(built)
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_to_do_next() {
+        let class = |code: u16| {
+            let status = Status { code, message: "told".to_owned(), ..Status::default() };
+            ApiError::from_kube("n", &kube::Error::Api(Box::new(status)))
+        };
+        let told = |code: u16| format!("n: told ({code})");
+        for (code, expected) in [
+            (404, ApiError::NotFound("n".to_owned())),
+            (409, ApiError::Conflict("n".to_owned())),
+            (403, ApiError::Forbidden("told".to_owned())),
+            (400, ApiError::Rejected(told(400))),
+            (422, ApiError::Rejected(told(422))),
+            (429, ApiError::Busy(told(429))),
+            (408, ApiError::Failed(told(408))),
+            (499, ApiError::Failed(told(499))),
+            (500, ApiError::Failed(told(500))),
+            (504, ApiError::Failed(told(504))),
+        ] {
+            assert_eq!(class(code), expected, "{code}");
+        }
+    }
+}
