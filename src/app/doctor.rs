@@ -12,6 +12,7 @@ mod cluster;
 pub(super) mod print;
 mod rights;
 #[cfg(all(test, feature = "sandbox", feature = "azure"))]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 mod tests;
 mod verdicts;
 

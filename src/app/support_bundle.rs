@@ -11,6 +11,7 @@ mod gather;
 mod redact;
 mod secrets;
 #[cfg(all(test, feature = "sandbox", feature = "azure"))]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 mod tests;
 
 use std::{

@@ -51,7 +51,7 @@ pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
     // The manager under test is no pod, and the API server may be an old one.
     let is_expected =
         |row: &&(String, String, String)| row.1 == "warning" && ["lease", "versions"].contains(&row.0.as_str());
-    assert!(code == 0 && odd.iter().all(|row| is_expected(row)), "{rows:#?}");
+    assert!(code == 0 && odd.iter().all(is_expected), "{rows:#?}");
     assert!(odd.iter().any(|(check, ..)| check == "lease"), "{rows:#?}");
     assert_eq!(run(plane, &azure, &["orphans"]), (0, "no orphans\n".to_owned()));
 
@@ -102,7 +102,7 @@ fn bundle(plane: &ControlPlane, azure: &Azure, manager: &Manager) {
     for part in [
         "ccm-support/metrics.txt",
         "workqueue_depth",
-        "\"leading\": true",
+        "\"leading\":true",
         "\"aadClientSecret\": \"(set)\"",
         "EnsuredLoadBalancer",
     ] {

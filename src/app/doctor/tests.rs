@@ -102,7 +102,7 @@ async fn a_sound_cluster_has_nothing_but_good_findings() {
 
 #[tokio::test]
 async fn whoever_holds_the_lease_is_told() {
-    let cases: [(&str, &str, &str, (&str, FindingState, &str, &str)); 5] = [
+    let cases = [
         ("ccm-1_x", FRESH, GO, (checks::LEASE, Warning, "the Go cloud-controller-manager", "migration guide")),
         ("stranger_x", FRESH, OURS, (checks::LEASE, Warning, "stranger_x leads, and is no manager's pod", "--dry-run")),
         ("n_x", FRESH, OURS, (checks::LEASE, Fine, "n_x leads", "")),

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::secrets;
 use crate::{
@@ -130,10 +130,11 @@ where
     let mut items = json!(listed.items);
     for item in items.as_array_mut().into_iter().flatten() {
         // Fields that only the API server needs, and copies of whole objects.
-        item["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
-        item["metadata"]["annotations"]
-            .as_object_mut()
-            .map(|annotations| annotations.remove("kubectl.kubernetes.io/last-applied-configuration"));
+        let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) else { continue };
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
     }
     Ok(format!("{items:#}\n"))
 }

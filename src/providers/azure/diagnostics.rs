@@ -15,6 +15,7 @@ mod opened;
 mod orphans;
 mod permissions;
 #[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests;
 mod verdicts;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::DATE;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{checks::*, *};
@@ -27,7 +27,8 @@ struct DatedTransport(Arc<dyn ArmTransport>, SignedDuration);
 impl ArmTransport for DatedTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         let mut answer = self.0.send(request).await?;
-        let date = jiff::fmt::rfc2822::to_string(&(Timestamp::now() + self.1).to_zoned(jiff::tz::TimeZone::UTC)).unwrap();
+        let date =
+            jiff::fmt::rfc2822::to_string(&(Clock::System.wall() + self.1).to_zoned(jiff::tz::TimeZone::UTC)).unwrap();
         answer.headers_mut().insert(DATE, date.parse().unwrap());
         Ok(answer)
     }
@@ -52,7 +53,7 @@ fn request(config: &Value, folder: &tempfile::TempDir, services: Vec<Value>) -> 
         client: None,
         nodes: Ok(Vec::new()),
         services: Ok(services),
-        now: Timestamp::now(),
+        now: Clock::System.wall(),
     }
 }
 
@@ -83,6 +84,7 @@ fn with(mut config: Value, key: &str, value: Value) -> Value {
     config
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a value written in place")]
 fn service(name: &str, annotations: Value) -> Value {
     json!({"metadata": {"namespace": "default", "name": name, "uid": "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01", "annotations": annotations},
            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}]}})
