@@ -104,7 +104,7 @@ impl Cluster {
     pub(crate) fn start_following(&self, file: &Path) -> Life {
         std::fs::write(file, self.config.to_string()).unwrap();
         let wire = Wire::new(self.azure(), &self.server, &self.objections);
-        let provider = provider_of(ProviderConfig { reload: true, ..provider_config(file) }, &wire);
+        let provider = provider_of(&ProviderConfig { reload: true, ..provider_config(file) }, &wire);
         self.start_as(flags(&[]), wire, provider)
     }
 
@@ -152,7 +152,7 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("azure.json");
         std::fs::write(&file, self.config.to_string()).unwrap();
-        provider_of(ProviderConfig { load_balancer_classes, ..provider_config(&file) }, wire)
+        provider_of(&ProviderConfig { load_balancer_classes, ..provider_config(&file) }, wire)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -258,8 +258,8 @@ fn provider_config(file: &Path) -> ProviderConfig {
     ProviderConfig { cloud_config: Some(file.to_owned()), cluster_name: "kubernetes".into(), ..ProviderConfig::default() }
 }
 
-fn provider_of(config: ProviderConfig, wire: &Wire) -> AzureCloud {
-    AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
+fn provider_of(config: &ProviderConfig, wire: &Wire) -> AzureCloud {
+    AzureCloud::new(config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
 }
 
 fn flags(more: &[&str]) -> ManagerConfig {
