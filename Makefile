@@ -33,7 +33,7 @@ TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PR
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench man image oci sbom reproducible clean
+.PHONY: help build static size test traces unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench man image oci sbom reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -55,6 +55,11 @@ demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--e
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
 	$(TOOLS) && $(CARGO) test --locked --features sandbox --no-fail-fast
+	$(MAKE) traces
+
+traces: ## The feature otlp: lints, and spans that arrive at a collector
+	$(CARGO) clippy --locked --lib --bins --features sandbox,otlp -- -D warnings
+	$(CARGO) test --locked --features sandbox,otlp --test azure_services -- traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test --locked --features sandbox --lib --bins

@@ -31,6 +31,11 @@ mod start_error;
 mod status;
 mod status_command;
 mod support_bundle;
+#[cfg(feature = "otlp")]
+pub mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "app/no_traces.rs"]
+mod traces;
 mod webhooks;
 mod wiring;
 
@@ -79,7 +84,12 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
 }
 
 fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
-    let log = match logging::install(&config.logging) {
+    // Lives until the process ends, so that the last spans are sent.
+    let (spans, _export) = match traces::from_environment() {
+        Ok(exporter) => exporter.unzip(),
+        Err(error) => return fail(&error),
+    };
+    let log = match logging::install_with(&config.logging, spans) {
         Ok(log) => log,
         Err(error) => return fail(&error),
     };

@@ -26,6 +26,7 @@ pub mod shutdown;
 pub mod single_flight;
 pub mod store;
 pub mod token_bucket;
+pub mod trace;
 pub mod work_queue;
 pub mod worker;
 pub mod yaml;

@@ -6,17 +6,17 @@
 
 mod line;
 
-use tracing::{Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
+use tracing::{Dispatch, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
 use tracing_subscriber::{
     Registry,
     fmt::format::JsonFields,
-    layer::{Context, Layer, SubscriberExt},
+    layer::{Context, Layer, Layered, SubscriberExt},
     reload,
     util::SubscriberInitExt,
 };
 
 use self::line::{JsonLine, KlogFields, KlogLine};
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, trace};
 
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,11 +73,13 @@ pub fn level(verbosity: u8) -> LevelFilter {
 
 /// Decides which events are written.
 #[derive(Debug, Clone)]
-struct LogFilter {
+pub struct LogFilter {
     verbosity: u8,
     modules: Vec<ModuleLevel>,
     quiet: bool,
     crates: Vec<String>,
+    /// Whether spans are exported.
+    traces: bool,
 }
 
 impl LogFilter {
@@ -99,6 +101,9 @@ impl LogFilter {
     }
 
     fn allows(&self, metadata: &Metadata<'_>) -> bool {
+        if trace::is_traced(metadata) {
+            return self.traces;
+        }
         metadata.level() <= &self.level_for(metadata.target(), metadata.file())
     }
 
@@ -144,6 +149,9 @@ impl<S: Subscriber> Layer<S> for LogFilter {
     }
 }
 
+/// What exports spans, beside the log.
+pub type SpanLayer = Box<dyn Layer<Layered<reload::Layer<LogFilter, Registry>, Registry>> + Send + Sync>;
+
 /// The log could not be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
@@ -168,17 +176,29 @@ impl LogHandle {
 
 /// Installs the log for the whole process.
 pub fn install(config: &LoggingOptions) -> Result<LogHandle, LogError> {
+    install_with(config, None)
+}
+
+/// The same beside an exporter of spans.
+pub fn install_with(config: &LoggingOptions, spans: Option<SpanLayer>) -> Result<LogHandle, LogError> {
+    let (log, handle) = subscriber(config, spans);
+    log.try_init()?;
+    Ok(handle)
+}
+
+/// What [`install_with`] installs.
+pub fn subscriber(config: &LoggingOptions, spans: Option<SpanLayer>) -> (Dispatch, LogHandle) {
     let LoggingOptions { verbosity, modules, quiet, crates, .. } = config.clone();
-    let filter = LogFilter { verbosity, modules, quiet, crates };
+    let filter = LogFilter { verbosity, modules, quiet, crates, traces: spans.is_some() };
     let (filter, handle) = reload::Layer::new(filter);
     let clock = Clock::System;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter);
-    match config.format {
-        LogFormat::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).try_init()?,
-        LogFormat::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).try_init()?,
-    }
-    Ok(LogHandle(handle))
+    let registry = tracing_subscriber::registry().with(filter).with(spans);
+    let log = match config.format {
+        LogFormat::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).into(),
+        LogFormat::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).into(),
+    };
+    (log, LogHandle(handle))
 }
 
 #[cfg(test)]
@@ -188,7 +208,13 @@ mod tests {
     fn filter(verbosity: u8, modules: &[(&str, u8)]) -> LogFilter {
         let modules =
             modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
-        LogFilter { verbosity, modules: modules.collect(), quiet: false, crates: LoggingOptions::default().crates }
+        LogFilter {
+            verbosity,
+            modules: modules.collect(),
+            quiet: false,
+            crates: LoggingOptions::default().crates,
+            traces: false,
+        }
     }
 
     #[test]

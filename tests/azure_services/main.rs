@@ -52,3 +52,5 @@ mod several;
 mod several_histories;
 mod storm;
 mod together;
+#[cfg(feature = "otlp")]
+mod traces;

@@ -13,10 +13,10 @@ use tracing_subscriber::{
         FmtContext, FormatEvent, FormatFields, FormattedFields,
         format::{JsonFields, Writer},
     },
-    registry::LookupSpan,
+    registry::{LookupSpan, SpanRef},
 };
 
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, trace};
 
 /// `"key"="value"` pairs in klog's manner, for spans.
 pub(super) struct KlogFields;
@@ -92,13 +92,18 @@ where
         event.record(&mut pairs);
         let letter = severity(*metadata.level());
         write!(line, "{letter}{time} {:>7} {}] {:?}", std::process::id(), caller(event), pairs.message)?;
-        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()).filter(is_logged) {
             if let Some(fields) = span.extensions().get::<FormattedFields<KlogFields>>() {
                 line.write_str(&fields.fields)?;
             }
         }
         writeln!(line, "{}", pairs.text)
     }
+}
+
+/// Spans that are exported are no part of the log.
+fn is_logged<S: Subscriber + for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> bool {
+    !trace::is_traced(span.metadata())
 }
 
 fn severity(level: Level) -> char {
@@ -162,7 +167,7 @@ where
 {
     fn format_event(&self, ctx: &FmtContext<'_, S, JsonFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut members = Map::new();
-        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()).filter(is_logged) {
             if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
                 members.extend(serde_json::from_str::<Map<_, _>>(&fields.fields).unwrap_or_default());
             }

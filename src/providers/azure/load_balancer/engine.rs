@@ -33,6 +33,7 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use serde_json::{Value, json};
+use tracing::Instrument;
 
 use self::{
     drift::{DriftWatch, EnsureOrigin},
@@ -74,7 +75,7 @@ use crate::{
         inventory::Inventory,
         operation_metrics::{OperationLabels, observe_operation},
     },
-    runtime::{clock::Clock, events::EventRecorder, informer::OnDemandInformer, store::InformerStore},
+    runtime::{clock::Clock, events::EventRecorder, informer::OnDemandInformer, store::InformerStore, trace},
 };
 
 /// What load balancers are built from.
@@ -269,7 +270,8 @@ impl AzureLoadBalancers {
             let _held = self.hold_lease().await?;
             self.pipeline.run(ask, urgency, compared).await
         });
-        let result = observe_operation(&self.metrics, self.clock, operation, work).await;
+        let span = trace::service(&ask.identity().key, request);
+        let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;
         self.pipeline.context.progress.ended(&ask.identity().key, result.as_ref().map(drop));
         result.inspect(|result| self.record_retained(service, result))
     }

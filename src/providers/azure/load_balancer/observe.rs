@@ -31,6 +31,7 @@ use futures::future::join_all;
 use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
 pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
+use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
     labels::LabelMap, observed::ObservedNetwork, settings::LoadBalancerSettings,
@@ -267,7 +268,9 @@ impl NetworkObserver {
             _ => &self.client,
         };
         let (this, read, client) = (Arc::clone(self), what.clone(), client.with_urgency(urgency));
-        let flight = SharedTask::start(async move { this.read(&client, read, since).await }, |_| Err(read_aborted()));
+        let flight = SharedTask::start(async move { this.read(&client, read, since).await }.in_current_span(), |_| {
+            Err(read_aborted())
+        });
         state.reads.insert(what, flight.clone());
         flight
     }

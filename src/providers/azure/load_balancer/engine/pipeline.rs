@@ -10,6 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::{join, join_all};
+use tracing::Instrument;
 
 use super::{
     admission::{Admission, PublicIpWrites, admit},
@@ -38,6 +39,7 @@ use crate::{
             spec::{ServiceIdentity, ServiceSpec},
         },
     },
+    runtime::trace,
 };
 
 /// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
@@ -151,41 +153,45 @@ impl ServicePipeline {
         self.report_stage(ask, PipelineStage::Planning);
         let queued = |compared: Option<u64>| QueuedRequest { request: ask.clone(), urgency, compared };
         let admission = self.admission.submit(queued(*compared), None, |turns| self.admit(turns));
-        let Admission { public_ips, drift, nodes } = batch_result(admission.await)??;
+        let Admission { public_ips, drift, nodes } = batch_result(admission.instrument(trace::step("plan")).await)??;
         match self.context.judge_drift(ask.identity(), drift) {
             DriftVerdict::Right => {}
             DriftVerdict::Repair(_) => *compared = None,
             DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Some(PipelineResult::LeftDrifted)),
         }
         let queued = || queued(None);
-        if !self.put_public_ips(ask, &public_ips, urgency).await? {
+        let put = self.put_public_ips(ask, &public_ips, urgency).instrument(trace::step("public IPs"));
+        if !put.await? {
             return Ok(None);
         }
         self.report_stage(ask, PipelineStage::LoadBalancer);
         let step = self
             .load_balancers
             .submit(queued(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns))
+            .instrument(trace::step("load balancer"))
             .await;
         let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
         drop(newcomer);
         let reached = async {
-            let joined = self.join_pools(ask, queued()).await;
+            let joined = self.join_pools(ask, queued()).instrument(trace::step("back-end pools")).await;
             if got.recreated {
                 drop(awaited.security);
             } else {
                 // Who may reach the front end does not depend on which machines are behind it.
                 self.report_stage(ask, PipelineStage::SecurityGroup);
                 let rules = self.security.submit(queued(), Some(awaited.security), |turns| self.write_rules(turns));
-                batch_result(rules.await)??;
+                batch_result(rules.instrument(trace::step("security group")).await)??;
             }
             joined
         };
-        let linked = private_links::write_after(&self.context, ask, &got.private_links, urgency);
+        let linked = private_links::write_after(&self.context, ask, &got.private_links, urgency)
+            .instrument(trace::step("private link service"));
         // Boxed, since whoever waits would otherwise hold room for both twice.
         let (reached, linked) = join(Box::pin(reached), Box::pin(linked)).await;
         reached?;
         let is_linked = linked?;
-        let is_done = self.release(ask, &got, urgency).await? && !got.recreated && is_linked;
+        let is_done =
+            self.release(ask, &got, urgency).instrument(trace::step("release")).await? && !got.recreated && is_linked;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
         let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept };
         Ok(is_done.then_some(PipelineResult::Done(kept, nodes)))
