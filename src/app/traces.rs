@@ -57,7 +57,7 @@ pub(super) fn from_environment() -> Result<Option<(SpanLayer, TraceExport)>, Tra
 
 /// The exporter, if `environment` asks for it.
 pub fn exporter(environment: impl Fn(&str) -> Option<String>) -> Result<Option<(SpanLayer, TraceExport)>, TracesError> {
-    let is_off = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let is_off = environment("OTEL_SDK_DISABLED").is_some_and(|value| matches!(value.as_str(), "true" | "True" | "TRUE"));
     if is_off || ENDPOINTS.iter().all(|name| environment(name).is_none_or(|value| value.is_empty())) {
         return Ok(None);
     }
