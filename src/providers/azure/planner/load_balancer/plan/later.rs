@@ -14,7 +14,6 @@ use super::{
     },
     after,
     network::{NetworkPlan, plan_network},
-    print::PlannedChange,
 };
 use crate::providers::azure::arm::network::ArmLoadBalancer;
 
@@ -25,17 +24,13 @@ const MAX_STEPS: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaterStep {
     /// Load balancers that change, with those for whom they do, and as they are by then.
-    changes: Vec<(LoadBalancerChange, BTreeSet<ServiceIdentity>, Option<ArmLoadBalancer>)>,
+    pub(super) changes: Vec<(LoadBalancerChange, BTreeSet<ServiceIdentity>, Option<ArmLoadBalancer>)>,
 }
 
 impl LaterStep {
     /// The load balancers that change.
     pub(super) fn load_balancers(&self) -> impl Iterator<Item = &LoadBalancerChange> {
         self.changes.iter().map(|(change, ..)| change)
-    }
-
-    pub(super) fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
-        self.changes.iter().map(|(change, causes, before)| PlannedChange::LaterLoadBalancer(change, causes, before.as_ref()))
     }
 }
 

@@ -130,6 +130,10 @@ fn sentence<'a>(
     }
 }
 
+fn later_changes(step: &LaterStep) -> impl Iterator<Item = PlannedChange<'_>> {
+    step.changes.iter().map(|(change, causes, before)| PlannedChange::LaterLoadBalancer(change, causes, before.as_ref()))
+}
+
 impl Plan {
     /// Everything, in the order in which it is written.
     pub fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
@@ -147,7 +151,7 @@ impl Plan {
             .chain(first_subnets.into_iter().map(PlannedChange::Subnet))
             .chain(first.into_iter().map(PlannedChange::PrivateLink))
             .chain(balancers.map(|(change, causes)| PlannedChange::LoadBalancer(change, causes)))
-            .chain(self.later.iter().flat_map(LaterStep::changes))
+            .chain(self.later.iter().flat_map(later_changes))
             .chain(self.pools.changes.iter().map(PlannedChange::Pool))
             .chain(group.map(PlannedChange::SecurityGroup))
             .chain(subnets.into_iter().map(PlannedChange::Subnet))
