@@ -194,7 +194,7 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
         ("changes to the class", with("LoadBalancer", class, &[FINALIZER]), [cleanup.clone(), wait(FINALIZER)]),
         ("changes to none", with("LoadBalancer", None, &[OURS]), [wait(OURS), cleanup.clone()]),
         ("changed, deleted", deleted(with("LoadBalancer", class, &[FINALIZER])), [cleanup.clone(), hand_over.clone()]),
-        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [hand_over.clone(), new.clone()]),
+        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [hand_over.clone(), new]),
         ("both at work, deleted", deleted(with("LoadBalancer", None, &[FINALIZER, OURS])), [cleanup.clone(), hand_over]),
         ("both gave up", with("ClusterIP", None, &[FINALIZER, OURS]), [cleanup.clone(), cleanup]),
         ("of a third", with("LoadBalancer", Some("x"), &["load-balancer-cleanup/x"]), [ignore.clone(), ignore]),
