@@ -74,16 +74,20 @@ fn any_entries() -> impl Strategy<Value = String> {
     let one =
         (any::<bool>(), prop::bool::weighted(0.2), prop::option::weighted(0.3, "[ab]"), prop::option::weighted(0.2, "[xy]"));
     prop::collection::vec(one, 3).prop_map(|rows| {
-        let entry =
-            |(name, (is_there, is_closed, service, namespace)): (&str, (bool, bool, Option<String>, Option<String>))| {
-                let words = [
-                    is_closed.then(|| "closed".to_owned()),
-                    service.map(|value| format!("t={value}")),
-                    namespace.map(|value| format!("team={value}")),
-                ];
-                (is_there || name == "kubernetes").then(|| format!("{name}:{}", joined(words)))
-            };
-        ["kubernetes", "lb2", "lb3"].into_iter().zip(rows).filter_map(entry).collect::<Vec<_>>().join(" ")
+        let entry = |name: &str, is_closed: bool, service: Option<String>, namespace: Option<String>| {
+            let words = [
+                is_closed.then(|| "closed".to_owned()),
+                service.map(|value| format!("t={value}")),
+                namespace.map(|value| format!("team={value}")),
+            ];
+            format!("{name}:{}", joined(words))
+        };
+        let names = ["kubernetes", "lb2", "lb3"].into_iter().zip(rows);
+        let there = names.filter(|(name, (is_there, ..))| *is_there || *name == "kubernetes");
+        there
+            .map(|(name, (_, is_closed, service, namespace))| entry(name, is_closed, service, namespace))
+            .collect::<Vec<_>>()
+            .join(" ")
     })
 }
 
