@@ -15,7 +15,7 @@ const FLAGS: [&str; 4] = [
     "docs/reference/acr-credential-provider.md",
 ];
 /// Flags of subcommands that no page lists, and of the demo.
-const OTHER_FLAGS: [&str; 12] = [
+const OTHER_FLAGS: [&str; 14] = [
     "--online",
     "--strict",
     "--help",
@@ -27,6 +27,8 @@ const OTHER_FLAGS: [&str; 12] = [
     "--output",
     "--url",
     "--token-file",
+    "--service-account",
+    "--file",
     "--insecure-skip-tls-verify",
 ];
 const PROGRAM: &str = "cloud-controller-manager";

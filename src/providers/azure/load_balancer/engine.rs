@@ -192,8 +192,7 @@ impl AzureLoadBalancers {
 
     /// What is being done and why it is not done yet, for the status page.
     pub fn status(&self) -> Value {
-        let waiting: serde_json::Map<_, _> =
-            self.pipeline.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
+        let waiting: Value = self.pipeline.waiting().into_iter().collect();
         let context = &self.pipeline.context;
         let (unsettled, drift) = (context.progress.status(), context.drift.status());
         json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": unsettled, "drift": drift})
@@ -340,12 +339,8 @@ impl AzureLoadBalancers {
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
             return Ok(Some(forecast::ingress(addresses)));
         }
-        let plan = plan_network(
-            &look.observed,
-            &[self.pipeline.context.service_index.deletion_request(service)],
-            &look.specs(),
-            &self.settings,
-        );
+        let requests = [self.pipeline.context.service_index.deletion_request(service)];
+        let plan = plan_network(&look.observed, &requests, &look.specs(), &self.settings);
         let has_something = !spec.status_addresses.is_empty() || !plan.is_empty();
         if !has_something {
             self.pipeline.context.public_ip_attempts().remove(&spec.identity);
