@@ -13,6 +13,7 @@
 pub(crate) mod config;
 pub mod conformance;
 pub mod diagnostics;
+pub mod drift;
 mod error;
 pub mod helpers;
 mod instances;

@@ -18,7 +18,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 
 use crate::{
-    cloud_provider::{CloudResult, WritePlan},
+    cloud_provider::{CloudResult, WritePlan, drift::DriftNote},
     metrics::Metrics,
     runtime::{
         clock::Clock, events::EventRecorder, informer::Informer, patch::ObjectWriter, shutdown::Shutdown,
@@ -72,6 +72,8 @@ pub struct ControllerStatus {
     pub unsettled: Vec<UnsettledKey>,
     /// Facts worth showing, name and value.
     pub facts: Vec<(String, String)>,
+    /// What somebody else changed lately of what the controller keeps in the cloud.
+    pub drift: Vec<DriftNote>,
 }
 
 /// A controller that has been built.

@@ -176,6 +176,8 @@ declare_metrics! {
             "[ALPHA] Taken blocks that were passed over to find a free one.";
         route_sync_total: counter "route_controller_route_sync_total" []
             "[ALPHA] Route reconciliations.";
+        route_drift_total: counter "cloud_controller_manager_route_drift_total" ["change"]
+            "[ALPHA] Routes that somebody else deleted, changed or added between two reconciliations, all put right. Only in this program.";
         service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []
             "[ALPHA] Calls that change the hosts of a load balancer.";
         service_nodesync_error_total: counter "service_controller_nodesync_error_total" []

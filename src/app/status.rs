@@ -55,6 +55,7 @@ pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
         "problem": status.problem,
         "facts": status.facts.into_iter().map(|(name, value)| (name, Value::from(value))).collect::<serde_json::Map<_, _>>(),
         "unsettled": status.unsettled.iter().map(unsettled).collect::<Vec<_>>(),
+        "drift": status.drift,
     })
 }
 

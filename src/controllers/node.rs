@@ -183,7 +183,7 @@ impl Controller for NodeController {
             ("nodes".to_owned(), all.len().to_string()),
             ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
         ];
-        ControllerStatus { problem: self.forbidden().clone(), unsettled, facts }
+        ControllerStatus { problem: self.forbidden().clone(), unsettled, facts, ..ControllerStatus::default() }
     }
 
     fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {

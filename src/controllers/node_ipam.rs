@@ -228,7 +228,7 @@ impl Controller for NodeIpamController {
         };
         let mut facts = vec![("pod CIDRs".to_owned(), shown(&phase).to_owned())];
         facts.extend(self.reconciler.pool.facts());
-        ControllerStatus { problem, unsettled: self.queue.unsettled(), facts }
+        ControllerStatus { problem, unsettled: self.queue.unsettled(), facts, ..ControllerStatus::default() }
     }
 
     fn observe(&self) {

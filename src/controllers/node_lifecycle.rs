@@ -142,6 +142,7 @@ impl Controller for NodeLifecycleController {
             problem: self.forbidden().clone(),
             unsettled: self.queue.unsettled(),
             facts: vec![("node deletions held back".to_owned(), held_back)],
+            ..ControllerStatus::default()
         }
     }
 

@@ -12,9 +12,11 @@
 //! - A blackhole is never taken for the route of its node: it is replaced at once. Upstream deletes it and marks the node ready.
 //! - A CIDR that a node lists twice is one route; upstream creates it twice.
 //! - A node without pod CIDRs makes no work when it appears or changes.
+//! - What somebody else did to a route between two reconciles is told, counted and put right.
 //! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
 
 pub(crate) mod config;
+mod drift;
 mod events;
 mod outcomes;
 mod plan;

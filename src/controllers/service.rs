@@ -275,7 +275,7 @@ impl Controller for ServiceController {
         let stages = self.reconciler.cache().phases();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
         let unsettled: Vec<UnsettledKey> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
-        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts }
+        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts, ..ControllerStatus::default() }
     }
 
     fn observe(&self) {

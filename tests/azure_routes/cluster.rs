@@ -42,6 +42,7 @@ pub(crate) struct Cluster {
 
 /// A manager at work.
 pub(crate) struct Life {
+    pub(crate) metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
 }
@@ -86,18 +87,19 @@ impl Cluster {
             ..ProviderConfig::default()
         };
         let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), self.world.azure().transport()).unwrap();
+        let metrics = Arc::new(Metrics::new().unwrap());
         let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(self.server.clone())),
             provider: Arc::new(provider),
-            metrics: Arc::new(Metrics::new().unwrap()),
+            metrics: Arc::clone(&metrics),
             clock: self.clock,
             set_verbosity: Arc::new(|_| ()),
         };
         let stop = Shutdown::new();
         let until = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &until).await });
-        Life { stop, task }
+        Life { metrics, stop, task }
     }
 
     /// The provider's session alone, without controllers.
@@ -185,6 +187,13 @@ impl Cluster {
         let writes = requests.iter().filter(|request| matches!(request.class, Class::Write | Class::Delete)).count();
         assert_eq!(writes, about.iter().filter(|request| request.class == Class::Write).count(), "writes elsewhere");
         (writes, about.iter().filter(|request| request.class == Class::Read).count())
+    }
+
+    /// Messages about routes that somebody else changed.
+    pub(crate) fn drifted(&self) -> Vec<String> {
+        let events = self.server.list::<Event>().into_iter();
+        let events = events.filter(|event| event.reason.as_deref() == Some("RouteDrifted"));
+        events.filter_map(|event| event.message).collect()
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass};
+use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
 
 /// Nodes of two kinds and families.
 fn cluster(seed: u64) -> Cluster {
@@ -280,4 +280,43 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
         assert_eq!(cluster.routes(), expected, "{when}");
         life.stop().await;
     }
+}
+
+/// Nodes come and go for an hour: none of it is somebody else's doing. Then somebody else deletes a route, sends one elsewhere and adds one:
+/// told once each, counted, and put right.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
+    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 4)));
+    cluster.join();
+    let life = cluster.start();
+    for _ in 0..3 {
+        pass(1200).await;
+        churn(&cluster);
+    }
+    pass(600).await;
+    cluster.assert_converged("before");
+    assert_eq!(cluster.drifted(), Vec::<String>::new());
+    let mut table = cluster.table();
+    let routes = table["properties"]["routes"].as_array_mut().unwrap();
+    let gone = routes.remove(0);
+    routes[1]["properties"]["nextHopIpAddress"] = routes[0]["properties"]["nextHopIpAddress"].clone();
+    routes.push(route_left_by_go("nobody", "100.64.200.0/24", "10.0.0.9"));
+    cluster.world.azure().put_document(table).unwrap();
+    cluster.requests();
+    pass(900).await;
+    cluster.assert_converged("put right");
+    assert_eq!(cluster.requests().0, 1, "one write for all");
+    for change in ["deleted", "changed", "added"] {
+        let counted = life.metrics.route_drift_total.with_label_values(&[change]).get();
+        assert!((counted - 1.0).abs() < f64::EPSILON, "{change}: {counted}");
+    }
+    let told = cluster.drifted();
+    assert_eq!(told.len(), 2, "the one to nobody has no Node that could be told: {told:?}");
+    let cidr = gone["properties"]["addressPrefix"].as_str().unwrap();
+    let deleted = format!("somebody else deleted route for {cidr} of Node ");
+    assert!(told.iter().any(|message| message.starts_with(&deleted)), "{told:?}");
+    let is_whole =
+        |message: &String| message.contains(" between 2026-01-01T01:") && message.ends_with("Z; it is put right now");
+    assert!(told.iter().all(is_whole), "{told:?}");
+    life.stop().await;
 }

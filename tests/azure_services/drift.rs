@@ -167,6 +167,10 @@ fn what_somebody_else_changed_is_told_counted_and_put_right_once() {
             );
             assert_eq!(counted(&life, tampering.resource, "repaired"), 1.0, "{name}");
             assert_eq!((left(&life, "delayed"), left(&life, "reported")), (0.0, 0.0), "{name}");
+            let latest = &status(&life)["latest"];
+            let note = (latest.as_array().unwrap().len(), &latest[0]["about"], &latest[0]["outcome"]);
+            assert_eq!(note, (1, &json!("default/web"), &json!("repaired")), "{name}: {latest}");
+            assert!(told[0].starts_with(latest[0]["what"].as_str().unwrap()), "{name}: {latest}");
             life.stop().await;
         });
     }
@@ -186,6 +190,12 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
             assert!(told.len() == 1 && told[0].ends_with("; it is left as it is (driftPolicy: report)"), "{name}: {told:?}");
             assert_eq!((counted(&life, tampering.resource, "reported"), left(&life, "reported")), (1.0, 1.0), "{name}");
             assert_eq!(status(&life)["services"]["default/web"]["documents"].as_array().unwrap().len(), 1, "{name}");
+            let latest = &status(&life)["latest"];
+            assert_eq!(
+                (latest.as_array().unwrap().len(), &latest[0]["outcome"]),
+                (1, &json!("reported")),
+                "{name}: {latest}"
+            );
             assert_eq!(addresses(&cluster.service("web").unwrap()).len(), 1, "{name}");
             let service = cluster.service("web").unwrap();
             let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();

@@ -3,6 +3,7 @@
 //! In: what was found. Out: text in columns. What could not be seen comes first.
 
 use super::view::{LeaseView, StatusView};
+use crate::cli::VERSION;
 
 /// Most rows of a table.
 const MOST_ROWS: usize = 200;
@@ -17,7 +18,8 @@ pub(super) fn text(view: &StatusView) -> String {
         text += &format!("Leader: {}\n", leader(lease));
     }
     if let (Some(source), Some(leading)) = (&view.source, view.leading) {
-        text += &format!("Page of: {source}, which {}\n", if leading { "leads" } else { "does not lead" });
+        let version = version(view.version.as_deref());
+        text += &format!("Page of: {source}, which {}{version}\n", if leading { "leads" } else { "does not lead" });
     }
     text.extend(view.problems.iter().map(|line| format!("Problem: {line}\n")));
     match &view.object {
@@ -40,8 +42,22 @@ pub(super) fn text(view: &StatusView) -> String {
             [row.key.clone(), row.controller.clone(), row.state.clone(), failures, row.reason.clone()]
         });
         text += &table("Waiting", ["KEY", "CONTROLLER", "STATE", "FAILURES", "REASON"], rows);
+        let rows = view.drift.iter().map(|row| {
+            let about = if row.about.is_empty() { "-" } else { &row.about };
+            [row.found.clone(), about.to_owned(), row.outcome.clone(), row.what.clone()]
+        });
+        text += &table("Changed by somebody else", ["FOUND", "NAME", "OUTCOME", "WHAT"], rows);
     }
     text
+}
+
+/// Said only where it is not this command's.
+fn version(manager: Option<&str>) -> String {
+    match manager {
+        Some(VERSION) => String::new(),
+        Some(other) => format!("; it is version {other}, this command {VERSION}"),
+        None => format!("; it does not tell its version, this command is {VERSION}"),
+    }
 }
 
 fn leader(lease: &LeaseView) -> String {

@@ -31,7 +31,7 @@ fn answers() -> Answers {
     let event = json!({"metadata": {"name": "e"}, "involvedObject": {}, "type": "Warning", "reason": "SyncFailed",
         "message": "no\u{1b}[31m quota", "count": 3, "lastTimestamp": "2026-01-01T00:00:00Z"});
     let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
-    let page = json!({"leading": true, "cloudProvider": {"name": "azure", "state": "initialised", "problem": null},
+    let page = json!({"version": crate::cli::VERSION, "leading": true, "cloudProvider": {"name": "azure", "state": "initialised", "problem": null},
         "informers": {"nodes": {"synced": true, "objects": 1, "error": null}, "namespaces": null},
         "controllers": [{"name": "service-lb-controller", "problem": null, "unsettled": []}], "notRunning": {"route": "off"}});
     [
@@ -82,6 +82,59 @@ type StatusCase = (&'static str, fn(&mut Answers), StatusSubject, u8, &'static [
 fn row(answers: &mut Answers, key: &str) {
     let row = json!({"key": key, "runningForSeconds": null, "dueInSeconds": 30.2, "failures": 4, "reason": "no quota"});
     answers.get_mut(PAGE).unwrap().1["controllers"][0]["unsettled"] = json!([row]);
+}
+
+/// Somebody changed a document of `default/odd`, which is left or not, and a route of the Node `a`.
+fn drift(answers: &mut Answers, is_left: bool) {
+    let page = &mut answers.get_mut(PAGE).unwrap().1;
+    let note = |about: &str, second: u8, outcome: &str, what: &str| json!({"about": about, "found": format!("2026-01-01T00:00:0{second}Z"), "outcome": outcome, "what": what});
+    let outcome = if is_left { "delayed" } else { "repaired" };
+    let mut found =
+        json!({"latest": [note("default/odd", 1, outcome, "somebody else changed\u{1b}[31m a probe")], "services": {}});
+    if is_left {
+        found["services"]["default/odd"] =
+            json!({"documents": ["kubernetes (change probe p)"], "repairAfter": "2026-01-01T00:10:00Z"});
+    }
+    page["cloudProvider"]["details"]["session"]["loadBalancers"]["drift"] = found;
+    page["controllers"][0]["drift"] = json!([note("a", 2, "repaired", "somebody else deleted route r")]);
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_shown_the_latest_first() {
+    let odd = StatusSubject::Service { namespace: "default".to_owned(), name: "odd".to_owned() };
+    for (is_left, subject, code, lines) in [
+        (
+            false,
+            StatusSubject::Manager,
+            0,
+            &["repaired  somebody else deleted route r", "repaired  somebody else changed [31m a probe"][..],
+        ),
+        (false, StatusSubject::Node("a".to_owned()), 0, &["repaired  somebody else deleted route r"]),
+        (
+            true,
+            StatusSubject::Manager,
+            2,
+            &[
+                "put right after 2026-01-01T00:10:00Z",
+                "kubernetes (change probe p)",
+                "somebody else deleted",
+                "delayed   somebody else changed",
+            ],
+        ),
+        (true, odd, 1, &["INCOMPLETE", "put right after 2026-01-01T00:10:00Z", "delayed  somebody else changed"]),
+        (true, web(), 0, &["Changed by somebody else: none"]),
+    ] {
+        let mut all = answers();
+        drift(&mut all, is_left);
+        let (found, text, json) = look_at(all, subject.clone()).await;
+        assert_eq!(found, code, "{subject:?}: {text}");
+        let mut rest = text.as_str();
+        for line in lines {
+            let place = rest.find(line).unwrap_or_else(|| panic!("{subject:?}: {line:?} is not next in {text}"));
+            rest = &rest[place + line.len()..];
+        }
+        assert!(!text.contains('\u{1b}') && json["drift"].is_array(), "{json}");
+    }
 }
 
 #[tokio::test]
@@ -167,6 +220,29 @@ async fn codes_and_texts() {
             &["this replica does not lead", "does not lead"],
         ),
         ("another program answers", |all| all.get_mut(PAGE).unwrap().1 = json!({}), manager(), 1, &["not the status page"]),
+        (
+            "another version",
+            |all| all.get_mut(PAGE).unwrap().1["version"] = json!("v0.0.1"),
+            manager(),
+            0,
+            &["which leads; it is version v0.0.1, this command "],
+        ),
+        (
+            "a version that says what waits elsewhere",
+            |all| drop(all.get_mut(PAGE).unwrap().1.as_object_mut().unwrap().remove("controllers")),
+            manager(),
+            1,
+            &["INCOMPLETE", "the page has no controllers: a manager of another version?"],
+        ),
+        (
+            "a version that says what waits in other words",
+            |all| {
+                all.get_mut(PAGE).unwrap().1["controllers"] = json!([{"name": "service-lb-controller", "waiting": ["a/b"]}])
+            },
+            manager(),
+            1,
+            &["INCOMPLETE", "service-lb-controller: the page does not say what waits"],
+        ),
         (
             "the cloud is not reached",
             |all| all.get_mut(PAGE).unwrap().1["cloudProvider"]["problem"] = json!("HTTP 403"),

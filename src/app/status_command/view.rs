@@ -51,6 +51,16 @@ pub(super) struct EventView {
     pub(super) message: String,
 }
 
+/// Something that somebody else changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct DriftView {
+    pub(super) about: String,
+    pub(super) found: String,
+    /// `repaired`, `reported` or `delayed`.
+    pub(super) outcome: String,
+    pub(super) what: String,
+}
+
 /// A Service or Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,8 +78,12 @@ pub(super) struct StatusView {
     /// Where the page came from.
     pub(super) source: Option<String>,
     pub(super) leading: Option<bool>,
+    /// The manager's.
+    pub(super) version: Option<String>,
     pub(super) controllers: Vec<ControllerView>,
     pub(super) waiting: Vec<WaitingView>,
+    /// The latest first.
+    pub(super) drift: Vec<DriftView>,
     pub(super) problems: Vec<String>,
     pub(super) object: Option<ObjectView>,
     pub(super) unseen: Vec<String>,
@@ -105,6 +119,15 @@ impl StatusView {
         if !leading {
             self.unseen(&source, "this replica does not lead; what waits is known to the leader");
         }
+        self.version = page["version"].as_str().map(clean);
+        // A manager of another version may say what waits in other words; nothing waits only where it says so.
+        for (part, is_there) in
+            [("controllers", page["controllers"].is_array()), ("cloudProvider", page["cloudProvider"].is_object())]
+        {
+            if !is_there {
+                self.unseen(&source, &format!("the page has no {part}: a manager of another version?"));
+            }
+        }
         for one in page["controllers"].as_array().into_iter().flatten() {
             self.take_controller(one);
         }
@@ -115,6 +138,7 @@ impl StatusView {
                 waiting: 0,
             });
         }
+        self.take_drift(page);
         let cloud = &page["cloudProvider"];
         if cloud["state"].as_str().is_some_and(|state| state != "initialised") {
             self.problems.push(format!("cloud provider: {}", text(&cloud["state"])));
@@ -129,8 +153,22 @@ impl StatusView {
         }
     }
 
+    /// What somebody else changed lately; what of it is left waits.
+    fn take_drift(&mut self, page: &Value) {
+        let balancers = &page["cloudProvider"]["details"]["session"]["loadBalancers"]["drift"];
+        let controllers = page["controllers"].as_array().into_iter().flatten();
+        let routes = controllers.flat_map(|one| one["drift"].as_array().into_iter().flatten());
+        self.drift.extend(balancers["latest"].as_array().into_iter().flatten().chain(routes).map(drift));
+        self.drift.sort_by(|one, other| other.found.cmp(&one.found));
+        let left = balancers["services"].as_object().into_iter().flatten();
+        self.waiting.extend(left.map(|(key, left)| left_drift(key, left)));
+    }
+
     fn take_controller(&mut self, one: &Value) {
         let name = text(&one["name"]);
+        if !one["unsettled"].is_array() {
+            self.unseen(&name, "the page does not say what waits: a manager of another version?");
+        }
         let rows = one["unsettled"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.waiting.extend(rows.iter().map(|row| waiting(&name, row)));
         let state = if one["problem"].is_null() { "running".to_owned() } else { text(&one["problem"]) };
@@ -148,6 +186,7 @@ impl StatusView {
             StatusSubject::Node(name) => name.clone(),
         };
         self.waiting.retain(|row| row.key == key);
+        self.drift.retain(|row| row.about == key);
     }
 
     /// 1 when not everything was seen, 2 when something waits or is wrong, else 0.
@@ -179,6 +218,23 @@ fn waiting(controller: &str, row: &Value) -> WaitingView {
     };
     let reason = if row["reason"].is_null() { String::new() } else { text(&row["reason"]) };
     WaitingView { controller: controller.to_owned(), key: text(&row["key"]), state, failures, reason }
+}
+
+fn drift(note: &Value) -> DriftView {
+    let [about, found, outcome, what] = ["about", "found", "outcome", "what"].map(|field| match &note[field] {
+        Value::Null => String::new(),
+        value => text(value),
+    });
+    DriftView { about, found, outcome, what }
+}
+
+/// A Service with documents that somebody else changed and that are left so.
+fn left_drift(key: &str, left: &Value) -> WaitingView {
+    let due = left["repairAfter"].as_str().map(|due| format!("put right after {due}"));
+    let state = clean(&due.unwrap_or_else(|| "left (driftPolicy: report)".to_owned()));
+    let documents = left["documents"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+    let reason = clean(&format!("somebody else changed {documents}"));
+    WaitingView { controller: "cloud provider".to_owned(), key: clean(key), state, failures: 0, reason }
 }
 
 fn text(value: &Value) -> String {

@@ -13,8 +13,24 @@ const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription {
     when: "The cloud rejected a route for a pod CIDR of this node. Retries with back-off.",
 };
 
+const ROUTE_DRIFTED: EventDescription = EventDescription {
+    reason: "RouteDrifted",
+    type_: EventType::Warning,
+    when: "Somebody else deleted, changed or added a route to this node in the cloud between two reconciliations: which, and between which moments. It is put right at once.",
+};
+
 /// For the reference page.
-pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE];
+pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED];
+
+/// Somebody else did this to a route to `node`.
+pub(super) fn route_drifted(node: &Node, what: &str) -> RecordedEvent {
+    RecordedEvent {
+        about: object_reference(node),
+        type_: ROUTE_DRIFTED.type_,
+        reason: ROUTE_DRIFTED.reason,
+        message: format!("{what}; it is put right now"),
+    }
+}
 
 /// A route for `cidr` of `node` could not be created; the batch it was part of took `after`. Upstream's text.
 pub(super) fn failed_to_create_route(node: &Node, hint: &str, cidr: &str, after: Duration, error: &str) -> RecordedEvent {

@@ -75,13 +75,13 @@ pub(super) enum RequiredRoute {
 
 /// A CIDR by what it means; one that is none, by its text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Cidr {
+pub(super) enum Cidr {
     Net(IpNet),
     Text(String),
 }
 
 impl Cidr {
-    fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         text.parse().map_or_else(|_| Cidr::Text(text.to_owned()), |net: IpNet| Cidr::Net(net.trunc()))
     }
 }
@@ -183,7 +183,7 @@ impl fmt::Display for RoutePlan {
 }
 
 /// A route for people.
-struct PrintedRoute<'a>(&'a Route);
+pub(super) struct PrintedRoute<'a>(pub(super) &'a Route);
 
 impl fmt::Display for PrintedRoute<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

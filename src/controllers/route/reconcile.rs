@@ -2,24 +2,28 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 
 use super::{
     config::RouteControllerConfig,
+    drift::{KnownRoutes, RouteDrift, RouteDriftChange},
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome, planned_conditions},
     plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes, WritePlan},
+    cloud_provider::{
+        CloudError, CloudResult, RouteOutcomes, Routes, WritePlan,
+        drift::{DriftLog, DriftOutcome},
+    },
     controllers::{ControllerContext, ControllerStatus},
     node::pod_cidrs,
     runtime::{
@@ -34,6 +38,9 @@ const MAX_CONCURRENT_PATCHES: usize = 200;
 
 /// How many Nodes that the informer's selector hides a dry run reads.
 const MAX_DRY_RUN_READS: usize = 100;
+
+/// Most events and lines of the log about routes that somebody else changed, for one reconcile. The metric counts all.
+const MAX_DRIFT_EVENTS: usize = 20;
 
 /// Conflicts are retried this often, each time after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
 const CONFLICT_RETRIES: u32 = 5;
@@ -53,6 +60,9 @@ pub(super) struct RouteReconciler {
 struct LastRouteReconcile {
     list_error: Option<String>,
     summary: Option<String>,
+    /// What there was when it ended.
+    known: Option<KnownRoutes>,
+    drift: DriftLog,
 }
 
 /// `plan`, and what the cloud makes of it.
@@ -73,6 +83,9 @@ impl RouteReconciler {
         nodes: InformerStore<Node>,
         config: &RouteControllerConfig,
     ) -> Self {
+        for change in RouteDriftChange::ALL {
+            drop(context.metrics.route_drift_total.with_label_values(&[change.as_str()]));
+        }
         Self {
             context: context.clone(),
             routes,
@@ -93,12 +106,16 @@ impl RouteReconciler {
             Err(error) => return self.cannot_list(&error),
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
-        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let nodes = self.nodes.list();
+        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
         let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan, usize::MAX).await } else { Vec::new() };
+        self.tell_drift(&plan, &nodes);
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
         let mut settled = evaluate(&plan, &outcomes);
         self.report(&plan, &settled, started.elapsed());
+        let known = KnownRoutes::new(&routes, &nodes, &plan, &settled.node_results, self.context.clock.wall());
+        self.last_reconcile().known = Some(known);
         settled.retries.extend(unsure);
         settled.retries.extend(self.write_conditions(&settled).await);
         outcome(&settled.retries)
@@ -166,9 +183,35 @@ impl RouteReconciler {
 
     fn cannot_list(&self, error: &CloudError) -> ReconcileResult {
         let again = RouteRetry::from_cloud("listing routes", error);
-        let mut last = self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner);
-        last.list_error = again.is_some().then(|| format!("routes cannot be listed: {error}"));
+        self.last_reconcile().list_error = again.is_some().then(|| format!("routes cannot be listed: {error}"));
         outcome(again.as_slice())
+    }
+
+    /// Tells what somebody else did since the last reconcile. The plan puts it right.
+    fn tell_drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) {
+        let mut last = self.last_reconcile();
+        let Some((right, drift)) = last.known.as_ref().map(|known| (known.at(), known.drift(plan, nodes))) else { return };
+        let found = self.context.clock.wall();
+        for (number, RouteDrift { change, route, node }) in drift.iter().enumerate() {
+            self.context.metrics.route_drift_total.with_label_values(&[change.as_str()]).inc();
+            if number >= MAX_DRIFT_EVENTS {
+                continue;
+            }
+            let what = format!("somebody else {} between {right:.0} and {found:.0}", drift[number]);
+            tracing::warn!(node = %route.target_node, what, "found drift");
+            let about = node.as_ref().map_or_else(String::new, |node| node.name_any());
+            last.drift.note(&about, found, DriftOutcome::Repaired, &what);
+            if let Some(node) = node {
+                self.context.events.record(events::route_drifted(node, &what));
+            }
+        }
+        if let Some(more) = drift.len().checked_sub(MAX_DRIFT_EVENTS).filter(|more| *more > 0) {
+            tracing::warn!(more, "found drift of more routes");
+        }
+    }
+
+    fn last_reconcile(&self) -> MutexGuard<'_, LastRouteReconcile> {
+        self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn apply(&self, plan: &RoutePlan) -> RouteOutcomes {
@@ -198,8 +241,8 @@ impl RouteReconciler {
         }
         let summary =
             format!("{kept} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.retries.len());
-        *self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner) =
-            LastRouteReconcile { list_error: None, summary: Some(summary) };
+        let mut last = self.last_reconcile();
+        (last.list_error, last.summary) = (None, Some(summary));
     }
 
     async fn write_conditions(&self, settled: &RouteSyncResult) -> Vec<RouteRetry> {
@@ -233,10 +276,10 @@ impl RouteReconciler {
 
     /// How it is doing, without the queue.
     pub(super) fn status(&self) -> ControllerStatus {
-        let last = self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last_reconcile();
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
         facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));
-        ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts }
+        ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts, drift: last.drift.latest() }
     }
 }

@@ -45,6 +45,34 @@ pub(super) struct ReportedProblem {
     pub(super) remedy: &'static str,
 }
 
+/// One change of somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FoundDrift<'a> {
+    pub(super) about: &'a str,
+    pub(super) found: &'a str,
+    pub(super) what: &'a str,
+    pub(super) outcome: &'static str,
+}
+
+/// What somebody else changed lately, of Services and of routes, the latest first.
+pub(super) fn drift(status: &Value) -> Vec<FoundDrift<'_>> {
+    let of_controllers = items(&status["controllers"]).iter().flat_map(|controller| items(&controller["drift"]));
+    let all = items(&balancers(status)["drift"]["latest"]).iter().chain(of_controllers);
+    let mut all: Vec<_> = all.map(found_drift).collect();
+    all.sort_by(|one, other| other.found.cmp(one.found));
+    all
+}
+
+fn found_drift(note: &Value) -> FoundDrift<'_> {
+    let outcome = match text(&note["outcome"]) {
+        "repaired" => "put right",
+        "reported" => "left (driftPolicy: report)",
+        "delayed" => "put right later: it comes back again and again",
+        _ => "",
+    };
+    FoundDrift { about: text(&note["about"]), found: text(&note["found"]), what: text(&note["what"]), outcome }
+}
+
 /// Services that wait, and then Nodes and all else; what fails most comes first.
 pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_>>) {
     let stages = &balancers(status)["unsettled"]["services"];

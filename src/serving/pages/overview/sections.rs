@@ -12,6 +12,7 @@ const MAX_SERVICES: usize = 500;
 const MAX_NODES: usize = 100;
 const MAX_PROBLEMS: usize = 40;
 const MAX_OTHERS: usize = 60;
+const MAX_DRIFT: usize = 50;
 
 pub(super) fn all(page: &mut HtmlPage, input: &OverviewInput<'_>) {
     let (services, others) = facts::waiting(input.status);
@@ -21,6 +22,7 @@ pub(super) fn all(page: &mut HtmlPage, input: &OverviewInput<'_>) {
     problem_table(page, &problems);
     stages(page, input.status);
     waiting_table(page, "<h2 id=\"nodes\">Nodes and other work that waits</h2>", &others, MAX_NODES, false);
+    drift(page, input.status);
     budget(page, input.status);
     controllers(page, input.status);
     waiting_table(page, "<h2 id=\"services\">Services that wait</h2>", &services, MAX_SERVICES, input.has_plan);
@@ -135,6 +137,21 @@ fn name(page: &mut HtmlPage, key: &str, has_plan: bool) {
     } else {
         page.text(key);
     }
+}
+
+fn drift(page: &mut HtmlPage, status: &Value) {
+    let found = facts::drift(status);
+    if found.is_empty() {
+        return;
+    }
+    page.markup("<h2 id=\"drift\">Changed by somebody else</h2>")
+        .markup("<table><thead><tr><th>Name<th>Found<th>What was done<th>What</tr></thead><tbody>");
+    rows(page, &found, MAX_DRIFT, |page, one| {
+        page.element("<tr><td>", one.about, "</td>")
+            .element("<td data-of=\"Found\">", one.found, "</td>")
+            .element("<td data-of=\"Done\">", one.outcome, "</td>")
+            .element("<td>", one.what, "</td></tr>");
+    });
 }
 
 fn budget(page: &mut HtmlPage, status: &Value) {

@@ -39,11 +39,16 @@ fn what_waits_is_shown_with_stage_and_reason() {
         "loadBalancers": {"waiting": {"lease": 1}, "unsettled": {"services": {
             "default/web-0": {"stage": "planning", "problem": null},
             "default/late": {"stage": "refused", "problem": "no such protocol"},
-        }}, "drift": {"services": {"default/odd": {"documents": ["kubernetes (change probe p)"], "repairAfter": "2026-01-01T00:00:00Z"}}}},
+        }}, "drift": {"services": {"default/odd": {"documents": ["kubernetes (change probe p)"], "repairAfter": "2026-01-01T00:00:00Z"}},
+            "latest": [{"about": "default/mended", "found": "2026-01-01T00:00:01Z", "outcome": "repaired", "what": "somebody else changed x"}]}},
         "requestBudget": {"buckets": [{"bucket": "writes", "left": 7.5, "capacity": 10.0, "waiting": {"change": 4}}]},
     }}});
+    status["controllers"][0]["drift"] = json!([{"about": "node-7", "found": "2026-01-01T00:00:02Z", "outcome": "repaired",
+        "what": "somebody else deleted route r"}]);
     let page = shown(&status, &[probe("informer-nodes", Some("list fails")), probe("ping", None)]);
     let expected = [
+        "<tr><td>node-7</td><td data-of=\"Found\">2026-01-01T00:00:02Z</td><td data-of=\"Done\">put right</td>\
+         <td>somebody else deleted route r</td></tr><tr><td>default/mended</td>",
         "<small>v1.2.3</small>",
         "Leader<b>this replica</b>",
         "no: 1 of 2 checks fail",
@@ -81,11 +86,13 @@ fn hostile_values_stay_text_everywhere() {
     status["notRunning"] = json!({evil: evil});
     status["controllers"][0]["name"] = json!(evil);
     status["controllers"][0]["problem"] = json!(evil);
+    status["controllers"][0]["drift"] = json!([{"about": evil, "found": evil, "outcome": evil, "what": evil}]);
     status["controllers"][0]["facts"] = json!({evil: evil, format!("load balancers: {evil}"): evil});
     status["cloudProvider"] = json!({"name": evil, "state": evil, "details": {"refusedConfiguration": evil, "session": {
         "inventory": {"lists": [{"list": evil, "lastError": evil}], "failures": [{"read": evil, "error": evil}]},
         "loadBalancers": {"waiting": {evil: evil}, "unsettled": {"services": {evil: {"stage": evil, "problem": evil}}},
-            "drift": {"services": {format!("{evil}2"): {"documents": [evil], "repairAfter": evil}}}},
+            "drift": {"services": {format!("{evil}2"): {"documents": [evil], "repairAfter": evil}},
+                "latest": [{"about": evil, "found": evil, "outcome": evil, "what": evil}]}},
         "requestBudget": {"buckets": [{"bucket": evil, "resource": evil, "left": evil, "capacity": evil, "refillPerSecond": evil, "waiting": {evil: evil}}]},
     }}});
     let page = shown(&status, &[probe(evil, Some(evil))]);

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    cloud_provider::drift::{DriftLog, DriftOutcome},
     metrics::Metrics,
     providers::azure::{
         config::DriftPolicy,
@@ -31,10 +32,8 @@ use crate::{
 
 /// Most Services that the status page lists.
 const MAX_LISTED: usize = 100;
-/// What was done about a document, and why Services are left as they are: labels of metrics.
-const OUTCOMES: [&str; 3] = ["repaired", REPORTED, DELAYED];
-const REPORTED: &str = "reported";
-const DELAYED: &str = "delayed";
+/// What is done about a document, and why Services are left as they are: labels of metrics.
+const OUTCOMES: [DriftOutcome; 3] = [DriftOutcome::Repaired, DriftOutcome::Reported, DriftOutcome::Delayed];
 
 /// Why a Service is brought to what it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +70,8 @@ struct DriftState {
     right: BTreeMap<ServiceIdentity, RightState>,
     left: BTreeMap<ServiceIdentity, LeftDrift>,
     schedule: RepairSchedule,
+    /// What was found lately, also what is put right by now.
+    log: DriftLog,
 }
 
 /// What to do about what a comparison found.
@@ -99,7 +100,7 @@ impl DriftWatch {
         let watch = Self { policy, metrics, clock, state: Mutex::default() };
         if let Some(metrics) = watch.metrics.table::<AzureMetrics>() {
             for (kind, outcome) in DriftedKind::ALL.into_iter().flat_map(|kind| OUTCOMES.map(|outcome| (kind, outcome))) {
-                drop(metrics.rows.drift.with_label_values(&[kind.as_str(), outcome]));
+                drop(metrics.rows.drift.with_label_values(&[kind.as_str(), outcome.as_str()]));
             }
         }
         watch.publish(&watch.state());
@@ -126,7 +127,7 @@ impl DriftWatch {
         let (mut state, now) = (self.state(), self.clock.wall());
         let verdict = state.judge(self.policy, who, documents, (self.clock.now(), now), |document, outcome| {
             if let Some(metrics) = self.metrics.table::<AzureMetrics>() {
-                metrics.rows.drift.with_label_values(&[document.kind.as_str(), outcome]).inc();
+                metrics.rows.drift.with_label_values(&[document.kind.as_str(), outcome.as_str()]).inc();
             }
         });
         self.publish(&state);
@@ -156,20 +157,21 @@ impl DriftWatch {
         self.publish(&state);
     }
 
-    /// What is left as it is, the first hundred Services of it.
+    /// What is left as it is, the first hundred Services of it, and what was found lately.
     pub(super) fn status(&self) -> Value {
         let state = self.state();
         let listed = state.left.iter().take(MAX_LISTED).map(|(who, left)| (who.key.clone(), left.status()));
         let services: serde_json::Map<_, _> = listed.collect();
-        json!({"policy": self.policy.as_str(), "drifted": state.left.len(), "services": services})
+        let latest = state.log.latest();
+        json!({"policy": self.policy.as_str(), "drifted": state.left.len(), "services": services, "latest": latest})
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number of Services is far below 2⁵³")]
     fn publish(&self, state: &DriftState) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let delayed = state.left.values().filter(|left| left.due.is_some()).count();
-        for (reason, count) in [(DELAYED, delayed), (REPORTED, state.left.len() - delayed)] {
-            metrics.rows.drifted_services.with_label_values(&[reason]).set(count as f64);
+        for (reason, count) in [(DriftOutcome::Delayed, delayed), (DriftOutcome::Reported, state.left.len() - delayed)] {
+            metrics.rows.drifted_services.with_label_values(&[reason.as_str()]).set(count as f64);
         }
     }
 
@@ -185,7 +187,7 @@ impl DriftState {
         who: &ServiceIdentity,
         documents: Vec<DriftedDocument>,
         (now, wall): (Instant, Timestamp),
-        count: impl Fn(&DriftedDocument, &'static str),
+        count: impl Fn(&DriftedDocument, DriftOutcome),
     ) -> DriftVerdict {
         if documents.is_empty() {
             return DriftVerdict::Right;
@@ -199,15 +201,16 @@ impl DriftState {
         let decision = (policy == DriftPolicy::Repair)
             .then(|| self.schedule.decide(who, documents.iter().map(|document| &document.id), now));
         let outcome = match decision {
-            Some(RepairDecision::Repair) => OUTCOMES[0],
-            Some(RepairDecision::Delay { .. }) => DELAYED,
-            None => REPORTED,
+            Some(RepairDecision::Repair) => DriftOutcome::Repaired,
+            Some(RepairDecision::Delay { .. }) => DriftOutcome::Delayed,
+            None => DriftOutcome::Reported,
         };
         if before.is_none() || decision == Some(RepairDecision::Repair) {
             documents.iter().for_each(|document| count(document, outcome));
         }
         let after = |until: Instant| wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall);
         let mut left = LeftDrift { right, found, documents, due: None };
+        self.log.note(&who.key, found, outcome, &left.to_string());
         let verdict = match decision {
             Some(RepairDecision::Repair) => {
                 self.right.remove(who);

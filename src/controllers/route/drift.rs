@@ -1,0 +1,237 @@
+//! What somebody else changed of the routes since a reconcile left them right: pure.
+//!
+//! In: the routes and the plan of a reconcile, and what became of it; then those of the next. Out: each route that somebody deleted, changed or
+//! added in between. Only what cannot follow from a change of Nodes counts: of a Node that is another one, or has other addresses, labels or
+//! pod CIDRs since, nothing is said. Nothing of it outlives the process: what differs at the start is a write like any other.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::plan::{Cidr, PrintedRoute, RouteCreationReason, RoutePlan, addresses};
+use crate::{
+    cloud_provider::{NodeAddress, Route},
+    node::pod_cidrs,
+};
+
+/// A route by what it is for: the Node and the CIDR.
+type RouteKey = (String, Cidr);
+
+/// What there was when a reconcile ended.
+#[derive(Debug)]
+pub(super) struct KnownRoutes {
+    at: Timestamp,
+    /// Nodes that had all their routes.
+    right: HashMap<String, Arc<Node>>,
+    addresses: HashMap<String, Vec<NodeAddress>>,
+    /// Everything that was listed or sent.
+    routes: HashSet<RouteKey>,
+}
+
+/// What somebody did to a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RouteDriftChange {
+    Deleted,
+    Changed,
+    Added,
+}
+
+/// One route that somebody else changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RouteDrift {
+    pub(super) change: RouteDriftChange,
+    pub(super) route: Route,
+    /// The Node that it leads to, if there is one.
+    pub(super) node: Option<Arc<Node>>,
+}
+
+impl RouteDriftChange {
+    pub(super) const ALL: [Self; 3] = [Self::Deleted, Self::Changed, Self::Added];
+
+    /// For metrics and messages.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::Changed => "changed",
+            Self::Added => "added",
+        }
+    }
+}
+
+impl fmt::Display for RouteDrift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.change.as_str(), PrintedRoute(&self.route))
+    }
+}
+
+impl KnownRoutes {
+    /// After a reconcile that began with `listed` and `nodes`. `results`: which Nodes have all their routes now.
+    pub(super) fn new(
+        listed: &[Route],
+        nodes: &[Arc<Node>],
+        plan: &RoutePlan,
+        results: &[(Arc<Node>, bool)],
+        at: Timestamp,
+    ) -> Self {
+        let has_all = results.iter().filter(|(_, has_all)| *has_all);
+        let sent = plan.changes.create.iter().map(|(_, route)| route);
+        Self {
+            at,
+            right: has_all.map(|(node, _)| (node.name_any(), Arc::clone(node))).collect(),
+            addresses: addresses_by_name(nodes),
+            routes: listed.iter().chain(sent).map(key).collect(),
+        }
+    }
+
+    /// When that was.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// What the next plan shows to be somebody else's doing.
+    pub(super) fn drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) -> Vec<RouteDrift> {
+        let by_name: BTreeMap<String, &Arc<Node>> = nodes.iter().map(|node| (node.name_any(), node)).collect();
+        let node_of = |route: &Route| by_name.get(&route.target_node).copied();
+        // A route may look wrong since another Node has taken the address that it leads to.
+        let are_addresses_same = self.addresses == addresses_by_name(nodes);
+        let found = |change: RouteDriftChange, route: &Route| RouteDrift {
+            change,
+            route: route.clone(),
+            node: node_of(route).cloned(),
+        };
+        let created = plan.changes.create.iter().zip(&plan.creation_reasons).filter_map(|((_, route), reason)| {
+            let was_right = self.right.get(&route.target_node).zip(node_of(route));
+            let is_same = was_right.is_some_and(|(old, new)| is_unchanged(old, new));
+            match reason {
+                RouteCreationReason::Missing if is_same => Some(found(RouteDriftChange::Deleted, route)),
+                RouteCreationReason::Replaces if is_same && are_addresses_same => {
+                    Some(found(RouteDriftChange::Changed, route))
+                }
+                RouteCreationReason::Missing | RouteCreationReason::Replaces => None,
+            }
+        });
+        let strange = plan.changes.delete.iter().filter(|route| !self.routes.contains(&key(route)));
+        created.chain(strange.map(|route| found(RouteDriftChange::Added, route))).collect()
+    }
+}
+
+fn key(route: &Route) -> RouteKey {
+    (route.target_node.clone(), Cidr::of(&route.destination_cidr))
+}
+
+fn addresses_by_name(nodes: &[Arc<Node>]) -> HashMap<String, Vec<NodeAddress>> {
+    nodes.iter().map(|node| (node.name_any(), addresses(node))).collect()
+}
+
+/// Whether both are the same Node and need the same routes.
+fn is_unchanged(old: &Node, new: &Node) -> bool {
+    let provider_id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+    old.uid() == new.uid()
+        && old.metadata.labels == new.metadata.labels
+        && pod_cidrs(old) == pod_cidrs(new)
+        && addresses(old) == addresses(new)
+        && provider_id(old) == provider_id(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::plan::plan, *};
+
+    fn node(name: &str, cidr: &str, address: &str) -> Arc<Node> {
+        let node = json!({
+            "metadata": {"name": name, "uid": format!("uid-{name}")},
+            "spec": {"podCIDRs": [cidr]},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+        });
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    fn route(target: &str, cidr: &str) -> Route {
+        Route { target_node: target.to_owned(), destination_cidr: cidr.to_owned(), ..Route::default() }
+    }
+
+    fn astray(route: Route) -> Route {
+        Route { blackhole: true, ..route }
+    }
+
+    /// What is said of the second state after the first one, which was right.
+    fn said(first: (&[Arc<Node>], &[Route]), second: (&[Arc<Node>], &[Route])) -> Vec<String> {
+        let ours = ["10.0.0.0/8".parse().unwrap()];
+        let before = plan(first.1, first.0, &ours);
+        let results: Vec<_> = before.nodes.iter().map(|planned| (Arc::clone(&planned.node), true)).collect();
+        let known = KnownRoutes::new(first.1, first.0, &before, &results, Timestamp::UNIX_EPOCH);
+        let found = known.drift(&plan(second.1, second.0, &ours), second.0);
+        found.iter().map(|one| format!("{one}{}", if one.node.is_some() { "" } else { ", which is no Node" })).collect()
+    }
+
+    #[test]
+    fn only_what_nodes_do_not_explain_is_somebody_elses_doing() {
+        let (a, b) = (node("a", "10.0.1.0/24", "1.1.1.1"), node("b", "10.0.2.0/24", "1.1.1.2"));
+        let (to_a, to_b) = (route("a", "10.0.1.0/24"), route("b", "10.0.2.0/24"));
+        let (moved, renumbered) = (node("a", "10.0.1.0/24", "9.9.9.9"), node("a", "10.0.9.0/24", "1.1.1.1"));
+        let mut anew = Node::clone(&a);
+        anew.metadata.uid = Some("another".to_owned());
+        let mut labelled = Node::clone(&a);
+        labelled.metadata.labels = Some([("managed".to_owned(), "false".to_owned())].into());
+        let both = [a.clone(), b.clone()];
+        let routes = [to_a.clone(), to_b.clone()];
+        let thief = node("b", "10.0.2.0/24", "1.1.1.1");
+        let rows: &[(&str, &[Arc<Node>], &[Route], &[&str])] = &[
+            ("nothing", &both, &routes, &[]),
+            ("a route is gone", &both, &routes[1..], &["deleted route for 10.0.1.0/24 of Node \"a\""]),
+            (
+                "all are gone",
+                &both,
+                &[],
+                &["deleted route for 10.0.1.0/24 of Node \"a\"", "deleted route for 10.0.2.0/24 of Node \"b\""],
+            ),
+            (
+                "one leads astray",
+                &both,
+                &[astray(to_a.clone()), to_b.clone()],
+                &["changed route for 10.0.1.0/24 of Node \"a\""],
+            ),
+            ("another Node has its address", &[a.clone(), thief], &[astray(to_a.clone()), to_b.clone()], &[]),
+            (
+                "a stranger's",
+                &both,
+                &[to_a.clone(), to_b.clone(), route("x", "10.0.5.0/24")],
+                &["added route for 10.0.5.0/24 of Node \"x\", which is no Node"],
+            ),
+            (
+                "of another CIDR",
+                &both,
+                &[to_a.clone(), to_b.clone(), route("a", "10.0.5.0/24")],
+                &["added route for 10.0.5.0/24 of Node \"a\""],
+            ),
+            ("outside of the cluster", &both, &[to_a.clone(), to_b.clone(), route("x", "192.0.2.0/24")], &[]),
+            ("a Node goes", &both[1..], &routes, &[]),
+            ("a Node comes", &[a.clone(), b.clone(), node("c", "10.0.3.0/24", "1.1.1.3")], &routes, &[]),
+            ("a Node moves", &[moved, b.clone()], &routes[1..], &[]),
+            ("a Node gets another CIDR", &[renumbered, b.clone()], &routes, &[]),
+            ("a Node is registered anew", &[Arc::new(anew), b.clone()], &routes[1..], &[]),
+            ("a Node gets a label", &[Arc::new(labelled), b.clone()], &routes[1..], &[]),
+        ];
+        for (name, nodes, routes_now, expected) in rows {
+            assert_eq!(said((&both, &routes), (nodes, routes_now)), *expected, "{name}");
+        }
+        assert_eq!(said((&both, &[]), (&both, &routes)), Vec::<String>::new(), "what was sent appears");
+    }
+
+    #[test]
+    fn what_was_not_right_before_is_not_drift() {
+        let nodes = [node("a", "10.0.1.0/24", "1.1.1.1")];
+        let ours = ["10.0.0.0/8".parse().unwrap()];
+        let failed = plan(&[], &nodes, &ours);
+        let known = KnownRoutes::new(&[], &nodes, &failed, &[(nodes[0].clone(), false)], Timestamp::UNIX_EPOCH);
+        assert_eq!(known.drift(&plan(&[], &nodes, &ours), &nodes), []);
+    }
+}
