@@ -1,7 +1,9 @@
-//! The command `explain`: what an error code, an annotation, a metric or an event means, and what to do about it.
+//! The command `explain`: what an error code, an annotation, a metric, an event or an alert means, and what to do about it.
 //!
 //! In: a name, and the tables that the reference pages are made of. Out: text and an exit code: 0 when the name is known, 1 when not, with
 //! names that look like it.
+
+mod alerts;
 
 use std::process::ExitCode;
 
@@ -38,7 +40,7 @@ pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
 fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
     let events = rows().map(ReferenceTopic::event);
     let metrics = CoreMetrics::TABLE.iter().copied().chain(registry.metrics());
-    events.chain(metrics.map(|row| metric(&row))).chain(registry.topics()).collect()
+    events.chain(metrics.map(|row| metric(&row))).chain(alerts::topics()).chain(registry.topics()).collect()
 }
 
 fn metric(row: &Metric) -> ReferenceTopic {
@@ -92,6 +94,11 @@ mod tests {
         assert_eq!(text(&found).lines().next(), Some("workqueue_depth (metric)"));
         assert!(text(&found).contains("Gauge; labels: name"));
         assert_eq!(find(&topics, "NodeDeletionDelayed").len(), 1);
+        for name in ["DriftLeft", "cloudcontrollermanagerdriftleft"] {
+            let told = text(&find(&topics, name));
+            assert!(told.starts_with("CloudControllerManagerDriftLeft (alert)\n"), "{told}");
+            assert!(told.contains("docs/runbooks/drift-left.md"), "{told}");
+        }
         assert!(find(&topics, "nonsense").is_empty() && suggestions(&topics, "nonsense").is_empty());
         assert_eq!(suggestions(&topics, "NodeDeletionDelay"), ["NodeDeletionDelayed"]);
     }

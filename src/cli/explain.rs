@@ -18,7 +18,7 @@ pub struct ExplainOptions {
 }
 
 pub(super) fn command() -> Command {
-    let about = "Explains an error code, an annotation, a metric or an event, and says what to do";
+    let about = "Explains an error code, an annotation, a metric, an event or an alert, and says what to do";
     Command::new(NAME).about(about).arg(Arg::new(SUBJECT).value_name("NAME").required(true)).arg(output())
 }
 

@@ -1,7 +1,7 @@
 //! YAML that an operator or a test wrote: the only place that knows `serde_yaml`.
 //!
 //! In: text of bounded length. Out: typed values, or where the text goes wrong. For what is read at a start or when a file changes:
-//! the fake cloud, leader migration, the sandbox. Text that others may write while the program runs, such as `azure.json` from a
+//! the fake cloud, leader migration, the sandbox, the program's own alerts. Text that others may write while the program runs, such as `azure.json` from a
 //! Secret, goes through `serde-saphyr` (`providers::azure::config`), which bounds depth and aliases and repeats nothing of the text.
 //!
 //! The library has no maintainer any more. Whoever replaces it changes this file alone; `tests/layering.rs` holds that.
