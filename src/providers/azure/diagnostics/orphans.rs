@@ -16,6 +16,7 @@ use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest, OrphanReport, OrphanedResource},
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency, api},
+        node::external_resource_group,
         planner::load_balancer::{
             desired::ownerless::{OwnerlessKind, OwnerlessPart, OwnershipInput, ownerless},
             observed::{ObservedNetwork, ObservedPrivateLinks},
@@ -29,10 +30,11 @@ use crate::{
 const NAMED: usize = 5;
 
 /// What is judged together, and which lists it needs. Security rules are judged by the addresses of everything else.
-const NEEDS: [(OwnerlessKind, &[Part]); 6] = [
+const NEEDS: [(OwnerlessKind, &[Part]); 7] = [
     (OwnerlessKind::LoadBalancingRule, &[Part::LoadBalancers]),
     (OwnerlessKind::FrontEnd, &[Part::LoadBalancers]),
     (OwnerlessKind::BackendPool, &[Part::LoadBalancers]),
+    (OwnerlessKind::LoadBalancer, &[Part::LoadBalancers]),
     (OwnerlessKind::SecurityRule, &[Part::LoadBalancers, Part::PublicIps, Part::SecurityGroup, Part::Nodes]),
     (OwnerlessKind::PrivateLinkService, &[Part::PrivateLinks]),
     (OwnerlessKind::PublicIp, &[Part::PublicIps]),
@@ -151,6 +153,10 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
             return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
         }
     };
+    if let Some(doubt) = another_clusters(&request.nodes, &cloud.session.inventory.settings().group) {
+        sighted.unread.push(format!("Services: {doubt}"));
+        return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
+    }
     let identities: Vec<_> = services.iter().map(identity_of).collect();
     let (observed, settings) = (&sighted.observed, &cloud.settings);
     let managed = observed.load_balancers.iter().filter(|document| is_managed(document, settings)).collect();
@@ -162,6 +168,28 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
     };
     let orphans = found.iter().filter(can_be_judged).map(orphan).collect();
     OrphanReport { orphans, unread: sighted.unread }
+}
+
+/// Why the Services may be those of another cluster, whose owner would take everything in the configured group for an orphan: there are Nodes
+/// with machines, and all of them are elsewhere.
+fn another_clusters(nodes: &Result<Vec<Node>, String>, group: &ResourceId) -> Option<String> {
+    let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty());
+    let is_known = |node: &Node| {
+        let machine = id(node).and_then(|id| ResourceId::parse(id.strip_prefix("azure://")?).ok());
+        let group_of = |id: &ResourceId| Some(ResourceId::group_of(id.subscription(), id.resource_group()?));
+        machine.as_ref().and_then(group_of).is_some_and(|own| own == *group) || external_resource_group(node).is_some()
+    };
+    let with_machine: Vec<&Node> = nodes.iter().flatten().filter(|node| id(node).is_some()).collect();
+    let first = id(with_machine.first()?)?;
+    let is_other = !with_machine.iter().any(|node| is_known(node));
+    is_other.then(|| {
+        format!(
+            "this may be another cluster: the machine of none of its {} Nodes is in {}, the first is {first:?}; does --kubeconfig name the \
+             cluster of azure.json?",
+            with_machine.len(),
+            group.name()
+        )
+    })
 }
 
 /// Where Nodes and Services can be reached.
@@ -182,6 +210,9 @@ fn orphan(part: &OwnerlessPart) -> OrphanedResource {
         }
         OwnerlessKind::FrontEnd => ("front_end", "its name is that of a Service's front end", "network lb frontend-ip"),
         OwnerlessKind::BackendPool => ("backend_pool", "no rule leads to it", "network lb address-pool"),
+        OwnerlessKind::LoadBalancer => {
+            ("load_balancer", "its name is that of a load balancer of the cluster, and it has no front end", "network lb")
+        }
         OwnerlessKind::SecurityRule => ("security_rule", "it leads to no address of the cluster", "network nsg rule"),
         OwnerlessKind::PrivateLinkService => {
             ("private_link_service", "its tags name the cluster", "network private-link-service")

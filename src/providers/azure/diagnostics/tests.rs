@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::DATE;
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::{checks::*, *};
@@ -259,6 +260,38 @@ async fn orphans_name_their_services_and_what_removes_them() {
     world.azure().deny("Microsoft.Network/publicIPAddresses/read", "");
     let hidden = report(Ok(Vec::new())).await;
     assert!(hidden.orphans.is_empty() && hidden.unread[0].starts_with("public IPs of "), "{hidden:#?}");
+}
+
+/// A kubeconfig of another cluster would make orphans of everything that the cluster of `azure.json` has.
+#[tokio::test(start_paused = true)]
+async fn without_a_node_in_the_configured_group_nothing_is_called_an_orphan() {
+    let world = world();
+    plant_public_ip(&world, "lost", "default/gone");
+    let ours = format!(
+        "azure://{}/providers/Microsoft.Compute/virtualMachines/a",
+        group(&world).to_uppercase().replace("/SUBSCRIPTIONS/", "/subscriptions/")
+    );
+    let elsewhere = "azure:///subscriptions/other/resourceGroups/other/providers/Microsoft.Compute/virtualMachines/a";
+    let node = |id: &str, labels: Value| -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}, "spec": {"providerID": id}})).unwrap()
+    };
+    let no_labels = json!({});
+    let in_its_group = json!({"kubernetes.azure.com/resource-group": "other"});
+    for (name, nodes, is_judged) in [
+        ("no Nodes", vec![], true),
+        ("no machines yet", vec![node("", no_labels.clone())], true),
+        ("a Node of the group", vec![node(elsewhere, no_labels.clone()), node(&ours, no_labels.clone())], true),
+        ("a Node that names its group", vec![node(elsewhere, in_its_group)], true),
+        ("another group", vec![node(elsewhere, no_labels.clone())], false),
+        ("another cloud", vec![node("kind://docker/kind/kind-control-plane", no_labels)], false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let request = DiagnosticRequest { nodes: Ok(nodes), ..request(&world.config(), &folder, Vec::new()) };
+        let report = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).orphans(&request).await;
+        let is_told =
+            report.unread.iter().any(|line| line.contains("this may be another cluster") && line.contains("--kubeconfig"));
+        assert_eq!((report.orphans.len(), is_told), (usize::from(is_judged), !is_judged), "{name}: {report:#?}");
+    }
 }
 
 /// Over the real wire: whoever is not there, and whoever shows another certificate.

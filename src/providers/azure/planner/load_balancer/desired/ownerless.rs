@@ -42,6 +42,7 @@ pub enum OwnerlessKind {
     LoadBalancingRule,
     FrontEnd,
     BackendPool,
+    LoadBalancer,
     SecurityRule,
     PrivateLinkService,
     PublicIp,
@@ -104,7 +105,20 @@ fn of_load_balancer(
     let frontends = unused.map(|name| part(OwnerlessKind::FrontEnd, "frontendIPConfigurations", name));
     let pools = unused_pools(document, services, settings);
     let pools = pools.into_iter().map(|name| part(OwnerlessKind::BackendPool, "backendAddressPools", &name));
-    rules.chain(frontends).chain(pools).collect()
+    let balancer = is_empty(document, settings).then(|| OwnerlessPart {
+        kind: OwnerlessKind::LoadBalancer,
+        id: id.as_str().to_owned(),
+        services: Vec::new(),
+    });
+    rules.chain(frontends).chain(pools).chain(balancer).collect()
+}
+
+/// Whether it is one of the cluster's by its name and has no front end, so that nothing can be reached through it. Basic load balancers are
+/// called after any set of machines: of these, only those of the cluster's own name count.
+fn is_empty(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
+    let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
+    let is_own = [settings.cluster.as_str(), settings.primary_name()].iter().any(|own| spelling::same_name(own, external));
+    (is_own || settings.has_entry(external)) && draft::frontends(document).is_empty() && draft::rules(document).is_empty()
 }
 
 /// Whether something uses the front end that is not of a Service that is gone: rules of Services that exist, and of others.

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::{
-    config::{AzureConfig, MultipleStandardLoadBalancer},
+    config::{AzureConfig, LoadBalancerSku, MultipleStandardLoadBalancer},
     planner::load_balancer::desired::samples::{network, observed, service, settings},
 };
 
@@ -56,6 +56,29 @@ fn front_ends_and_rules_of_services_that_are_gone_belong_to_nobody() {
     assert_eq!(found(&there, std::slice::from_ref(&web), &[]).len(), 1, "somebody else uses the front end");
     let others = observed(vec![balancer("theirs", &frontends, &rules, &[])]);
     assert_eq!(found(&others, &[web], &[]), [], "another load balancer is not the cluster's");
+}
+
+#[test]
+fn a_load_balancer_of_the_cluster_without_front_ends_belongs_to_nobody() {
+    let web = service("web").identity;
+    let basic = AzureConfig { load_balancer_sku: LoadBalancerSku::Basic, ..AzureConfig::default() };
+    let basic = LoadBalancerSettings::new(&basic, "kubernetes");
+    for (name, frontends, settings, is_listed) in [
+        ("kubernetes", vec![], &settings(), true),
+        ("Kubernetes-internal", vec![], &settings(), true),
+        ("kubernetes", vec![frontend("theirs")], &settings(), false),
+        ("somebody-elses", vec![], &settings(), false),
+        ("kubernetes", vec![], &basic, true),
+        ("a-vm-set", vec![], &basic, false),
+    ] {
+        let there = observed(vec![balancer(name, &frontends, &[], &["kubernetes"])]);
+        let managed = there.load_balancers.iter().collect();
+        let services = std::slice::from_ref(&web);
+        let input = OwnershipInput { observed: &there, managed, services, addresses: &BTreeSet::new(), settings };
+        let found: Vec<_> = ownerless(&input).into_iter().map(|part| (part.kind, part.id.ends_with(name))).collect();
+        let expected: &[_] = if is_listed { &[(OwnerlessKind::LoadBalancer, true)] } else { &[] };
+        assert_eq!(found, expected, "{name} {frontends:?}");
+    }
 }
 
 #[test]
