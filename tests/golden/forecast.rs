@@ -10,6 +10,10 @@ use cloud_controller_manager::{
     cli::PlanOptions,
     sandbox::azure::Class,
 };
+use k8s_openapi::{
+    api::core::v1::{Node, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use serde_json::Value;
 
 use crate::{
@@ -126,13 +130,17 @@ async fn a_plan_is_exactly_what_a_take_over_sends() {
     assert!(compared > 200 && with_writes > 10, "{compared} compared, {with_writes} with writes");
 }
 
-/// The printed plan and its exit code.
-async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> (String, u8) {
+/// The printed plan and its exit code; and the same as a report.
+async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> [(String, u8); 2] {
+    [printed_as(stage, config, flags, false).await, printed_as(stage, config, flags, true).await]
+}
+
+async fn printed_as(stage: &Stage, config: &Value, flags: &[String], report: bool) -> (String, u8) {
     let mut flags = flags.to_vec();
     flags.push("--dry-run".to_owned());
     let (parts, _files) = parts(stage, config, &flags);
     let manager = parts.config.clone();
-    let options = PlanOptions { manager, service: None, json: false, diff: false, report: false };
+    let options = PlanOptions { manager, service: None, json: false, diff: false, report };
     let outcome = plan(parts, &options).await.unwrap();
     (outcome.text, outcome.code)
 }
@@ -151,8 +159,9 @@ async fn a_plan_that_cannot_see_everything_says_so_and_fails() {
         let stage = Stage::after(case, 0);
         let config = config_after(&stage, case, 0);
         stage.azure().deny(action, "");
-        let (text, code) = printed(&stage, &config, &case.flags).await;
-        assert_eq!(code, u8::from(!seen), "{action}: {text}");
+        let [(text, code), (report, report_code)] = printed(&stage, &config, &case.flags).await;
+        assert_eq!((code, report_code), (u8::from(!seen), u8::from(!seen)), "{action}: {text}");
+        assert_eq!(report.starts_with("ready to switch: "), seen, "{action}: {report}");
         let is_marked = text.starts_with("INCOMPLETE: ") || text.starts_with("no plan: ");
         assert_eq!(is_marked, !seen, "{action}: {text}");
         assert_eq!(text.contains("0 writes planned, 0 leftovers would be removed\n"), seen, "{action}: {text}");
@@ -166,7 +175,31 @@ async fn a_cluster_that_cannot_be_listed_has_no_plan() {
         let stage = Stage::after(case, 0);
         let config = config_after(&stage, case, 0);
         stage.server.faults().fail_every(403, move |request| request.resource == resource);
-        let (text, code) = printed(&stage, &config, &case.flags).await;
-        assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
+        for (text, code) in printed(&stage, &config, &case.flags).await {
+            assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
+        }
     }
+}
+
+/// A kubeconfig that names another cloud's cluster: nothing is to be done there, which says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_of_another_cloud_is_not_ready_to_switch() {
+    let case = case("azure-lb/external-tcp");
+    let stage = Stage::after(case, 0);
+    let config = config_after(&stage, case, 0);
+    for service in stage.server.list::<Service>() {
+        let (namespace, name) = (service.metadata.namespace.unwrap_or_default(), service.metadata.name.unwrap_or_default());
+        stage.server.update_with(&namespace, &name, |service: &mut Service| service.metadata.finalizers = None);
+        stage.server.delete::<Service>(&namespace, &name);
+    }
+    for mut node in stage.server.list::<Node>() {
+        stage.server.delete::<Node>("", node.metadata.name.as_deref().unwrap_or_default());
+        node.metadata = ObjectMeta { name: node.metadata.name, ..ObjectMeta::default() };
+        node.spec.get_or_insert_default().provider_id = Some("kind://docker/kind/kind-control-plane".to_owned());
+        stage.server.create::<Node>(&node);
+    }
+    let [(text, code), (report, report_code)] = printed(&stage, &config, &case.flags).await;
+    assert_eq!((code, report_code), (1, 1), "{text}\n{report}");
+    assert!(text.starts_with("INCOMPLETE: ") && text.contains("does --kubeconfig name the right cluster?"), "{text}");
+    assert!(report.starts_with("not ready to switch: "), "{report}");
 }

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -20,6 +21,9 @@ use crate::{
 
 /// Longest that one controller may plan.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// Characters of a provider id that a line shows.
+const SHOWN: usize = 64;
 
 /// Controllers in the order in which a plan shows them, with their headings.
 const PARTS: [(ControllerNames, &str); 4] =
@@ -63,7 +67,7 @@ impl ClusterPlan {
     #[must_use]
     pub fn of_service(mut self, key: &str) -> Self {
         let names = |line: &String| line.split_whitespace().any(|word| word.trim_end_matches([':', ',']) == key);
-        self.parts.retain(|(heading, _)| *heading == "Services");
+        self.parts.retain(|(heading, _)| ["Cluster", "Services"].contains(heading));
         self.skipped.retain(|(heading, _)| *heading == "Services");
         for (_, plan) in &mut self.parts {
             plan.writes.retain(|write| write.subjects.iter().any(|subject| subject == key));
@@ -99,6 +103,10 @@ impl ClusterPlan {
 /// Plans for the whole cluster.
 pub(crate) async fn plan_cluster(watched: &ManagerState) -> ClusterPlan {
     let mut plan = ClusterPlan::default();
+    let nodes = watched.nodes.list();
+    if let Some(doubt) = another_clouds(&nodes, watched.provider.provider_name()) {
+        plan.parts.push(("Cluster", WritePlan::unread(doubt)));
+    }
     for (names, heading) in PARTS {
         match watched.controllers.iter().find(|(known, _)| *known == names) {
             Some((_, controller)) => plan.parts.push((heading, plan_of(controller).await)),
@@ -111,11 +119,46 @@ pub(crate) async fn plan_cluster(watched: &ManagerState) -> ClusterPlan {
     plan
 }
 
+/// Why this may be another cluster than the one that the configuration belongs to: it has Nodes with machines, and all are another cloud's.
+fn another_clouds(nodes: &[Arc<Node>], provider: &str) -> Option<String> {
+    let scheme = format!("{provider}://");
+    let mut ids = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).filter(|id| !id.is_empty());
+    let first = ids.next()?;
+    let is_other = !first.starts_with(&scheme) && ids.all(|id| !id.starts_with(&scheme));
+    is_other.then(|| {
+        let first: String = first.chars().take(SHOWN).filter(|one| !one.is_control()).collect();
+        format!("no Node has a machine of {provider}, the first is {first:?}: does --kubeconfig name the right cluster?")
+    })
+}
+
 async fn plan_of(controller: &Arc<dyn Controller>) -> WritePlan {
     match timeout(LIMIT, controller.planned_writes()).await {
         Ok(Ok(plan)) => plan,
         Ok(Err(CloudError::NotImplemented)) => WritePlan::unread("the cloud provider does not tell what it would write"),
         Ok(Err(error)) => WritePlan::unread(error.to_string()),
         Err(_) => WritePlan::unread(format!("no plan was made within {LIMIT:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_another_cloud_alone_are_another_cluster() {
+        for (ids, is_told) in [
+            (&[][..], false),
+            (&[""], false),
+            (&["azure:///a"], false),
+            (&["", "kind://docker/a", "azure:///a"], false),
+            (&["", "kind://docker/a"], true),
+            (&["aws:///a", "aws:///b"], true),
+        ] {
+            let node = |id: &&str| {
+                Arc::new(serde_json::from_value::<Node>(json!({"metadata": {}, "spec": {"providerID": id}})).unwrap())
+            };
+            let nodes: Vec<_> = ids.iter().map(node).collect();
+            assert_eq!(another_clouds(&nodes, "azure").is_some(), is_told, "{ids:?}");
+        }
     }
 }
