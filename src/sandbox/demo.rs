@@ -18,7 +18,7 @@ use clap::Parser;
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use tokio::time::Instant;
 
-use self::clouds::{Cloud, CloudName};
+use self::clouds::{AzureFiles, Cloud, CloudName};
 use super::{api_server::ApiServer, in_process::InProcess, objects};
 use crate::{
     app::manager::{self, ManagerDeps, ManagerOutcome},
@@ -53,6 +53,9 @@ struct Arguments {
     /// Where the configuration of the azure provider is written.
     #[arg(long, default_value = ".azure.json")]
     azure_json: PathBuf,
+    /// Where the certificate authority of the simulated Azure is written.
+    #[arg(long, default_value = ".azure-ca.pem")]
+    azure_ca: PathBuf,
     /// End with 0 once everything has converged.
     #[arg(long)]
     exit_when_ready: bool,
@@ -92,7 +95,9 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
         let (server, stop) = (server.clone(), stop.clone());
         async move { server.serve(listener, stop).await }
     });
-    let cloud = clouds::make(arguments.cloud_provider, arguments.nodes, &arguments.azure_json)?;
+    let files = AzureFiles { config: &arguments.azure_json, authority: &arguments.azure_ca };
+    let cloud = clouds::make(arguments.cloud_provider, arguments.nodes, files, &stop).await?;
+    let look = (arguments.cloud_provider == CloudName::Azure).then(|| shadow_hint(arguments, cloud.cluster_cidr));
     populate(&server, arguments, &cloud);
     let goal = Goal::of(arguments, &cloud);
     say(&format!(
@@ -112,6 +117,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     say(&outcome);
     if converged && !arguments.exit_when_ready && !stop.has_begun() {
         say(&hint(&arguments.kubeconfig, goal.services > 0));
+        look.iter().for_each(|look| say(look));
         stop.begun().await;
     }
     work.begin();
@@ -254,6 +260,19 @@ fn hint(kubeconfig: &Path, with_services: bool) -> String {
         "look around with your own kubectl, end with Ctrl-C:\n\
          \n  export KUBECONFIG={path}\n  kubectl get nodes,services\n{}",
         if with_services { services.as_str() } else { "  kubectl describe nodes\n" }
+    )
+}
+
+/// What another process may do beside the manager of the demo.
+fn shadow_hint(arguments: &Arguments, cluster_cidr: &str) -> String {
+    let Arguments { kubeconfig, azure_json, azure_ca, .. } = arguments;
+    let program = std::env::args().next().unwrap_or_else(|| "cloud-controller-manager".to_owned());
+    let flags = format!("--cloud-config={} --kubeconfig={}", azure_json.display(), kubeconfig.display());
+    format!(
+        "see what another manager would write here: once, or as a shadow manager; it may only read:\n\
+         \n  export SSL_CERT_FILE={}\n  {program} plan --all --report {flags} --cluster-cidr={cluster_cidr}\n  \
+         {program} --dry-run {flags} --cluster-cidr={cluster_cidr} --secure-port=10288\n",
+        azure_ca.display()
     )
 }
 

@@ -1,6 +1,7 @@
 //! The clouds of the demo: the fake one, and a simulated Azure.
 //!
-//! In: the demo's arguments. Out: a provider, the Nodes whose kubelets register, and what can be expected of it.
+//! In: the demo's arguments. Out: a provider, the Nodes whose kubelets register, and what can be expected of it. The simulated Azure is also
+//! served on loopback, so that other processes may look at it: `plan`, `doctor`, `orphans`, a shadow manager.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -12,12 +13,12 @@ use crate::{
         azure::AzureCloud,
         fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
     },
-    runtime::clock::Clock,
+    runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         azure::{
             AzureOptions,
             topology::{Pool, PoolKind, Topology},
-            world::World,
+            world::{Serving, World},
         },
         objects,
     },
@@ -25,6 +26,9 @@ use crate::{
 
 /// How long a load balancer takes in the demo, so that there is something to see.
 const LATENCY: Duration = Duration::from_millis(400);
+
+/// The default of `--cluster-name`.
+const CLUSTER: &str = "kubernetes";
 
 /// Which cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -46,11 +50,19 @@ pub(super) struct Cloud {
     pub(super) cluster_cidr: &'static str,
 }
 
-/// Makes the cloud with `count` machines. `azure_json`: where the azure provider's configuration is written.
-pub(super) fn make(name: CloudName, count: u32, azure_json: &Path) -> Result<Cloud, String> {
+/// Where a simulated Azure says how it is reached.
+pub(super) struct AzureFiles<'a> {
+    /// The azure provider's configuration.
+    pub(super) config: &'a Path,
+    /// The certificate of its authority.
+    pub(super) authority: &'a Path,
+}
+
+/// Makes the cloud with `count` machines, which ends with `stop`.
+pub(super) async fn make(name: CloudName, count: u32, files: AzureFiles<'_>, stop: &Shutdown) -> Result<Cloud, String> {
     match name {
         CloudName::Fake => Ok(fake(count)),
-        CloudName::Azure => azure(count, azure_json),
+        CloudName::Azure => azure(count, files, stop).await,
     }
 }
 
@@ -83,7 +95,7 @@ fn fake_node(index: u32) -> Node {
 }
 
 /// Half of the machines in a uniform scale set over three zones, the others of the other kinds.
-fn azure(count: u32, azure_json: &Path) -> Result<Cloud, String> {
+async fn azure(count: u32, files: AzureFiles<'_>, stop: &Shutdown) -> Result<Cloud, String> {
     let uniform = count.div_ceil(2);
     let flexible = (count - uniform).div_ceil(2);
     let pool = |kind, name: &str, count| Pool::new(kind, name, count);
@@ -92,11 +104,15 @@ fn azure(count: u32, azure_json: &Path) -> Result<Cloud, String> {
         .pool(pool(PoolKind::Flexible, "flex1", flexible))
         .pool(pool(PoolKind::AvailabilitySet, "as1", count - uniform - flexible));
     let world = World::new(topology, AzureOptions::default(), Clock::System).map_err(|error| error.to_string())?;
-    let about = |error: std::io::Error| format!("--azure-json={}: {error}", azure_json.display());
-    std::fs::write(azure_json, format!("{:#}\n", world.config())).map_err(about)?;
+    let serving = Serving { port: 0, ca_file: Some(files.authority.to_owned()), shutdown: stop.clone() };
+    let about =
+        |error| format!("the simulated Azure cannot be served, or --azure-ca={}: {error}", files.authority.display());
+    world.serve(serving).await.map_err(about)?;
+    let about = |error: std::io::Error| format!("--azure-json={}: {error}", files.config.display());
+    std::fs::write(files.config, format!("{:#}\n", world.config())).map_err(about)?;
     let config = ProviderConfig {
-        cloud_config: Some(azure_json.to_owned()),
-        cluster_name: "demo".to_owned(),
+        cloud_config: Some(files.config.to_owned()),
+        cluster_name: CLUSTER.to_owned(),
         ..ProviderConfig::default()
     };
     let transport = world.azure().transport();
