@@ -194,3 +194,69 @@ fn check_config_finds_what_refuses_services_and_routes() {
     let (code, lines) = checked(r#", "securityGroupName": "nsg""#, &["--strict", "--configure-cloud-routes=false"]);
     assert_eq!((code, lines.len()), (0, 0), "without routes no table is needed: {lines:?}");
 }
+
+const NO_ROUTES: &str = "--configure-cloud-routes=false";
+
+/// Sentences of a command that has seen everything.
+const LOOKS_COMPLETE: [&str; 7] = [
+    "0 leftovers would be removed\n",
+    "\nready to switch",
+    "no orphans\n",
+    "Waiting: none",
+    "\"complete\": true",
+    "0 could not be looked at",
+    "nothing to do",
+];
+
+/// No cluster, and kubeconfigs that name none: no command looks as if it had seen one.
+#[test]
+fn without_a_cluster_no_command_looks_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let azure = r#"{"subscriptionId": "s", "resourceGroup": "rg", "location": "l", "tenantId": "t", "aadClientId": "c",
+        "aadClientSecret": "planted", "routeTableName": "rt", "securityGroupName": "nsg", "vnetName": "v", "subnetName": "n",
+        "resourceManagerEndpoint": "https://127.0.0.1:1/"}"#;
+    let cloud = format!("--cloud-config={}", file("azure.json", azure));
+    let kubeconfig = |context: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {context}\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{token: secret-token}}}}]\n"
+        )
+    };
+    let clusters = [
+        (file("nobody", &kubeconfig("c")), "127.0.0.1:1"),
+        (file("other-context", &kubeconfig("other")), "other"),
+        ("/nowhere/kubeconfig".to_owned(), "/nowhere/kubeconfig"),
+    ];
+    let bundle = format!("--file={}", folder.path().join("bundle.tar.gz").display());
+    let commands: &[&[&str]] = &[
+        &["plan", "--all", &cloud, NO_ROUTES],
+        &["plan", "--all", "-o", "json", &cloud, NO_ROUTES],
+        &["plan", "--all", "--report", &cloud, NO_ROUTES],
+        &["status"],
+        &["status", "-o", "json"],
+        &["status", "default/web"],
+        &["doctor", &cloud, NO_ROUTES],
+        &["doctor", "-o", "json", &cloud, NO_ROUTES],
+        &["orphans", &cloud, NO_ROUTES],
+        &["orphans", "-o", "json", &cloud, NO_ROUTES],
+        &["support-bundle", &cloud, NO_ROUTES, &bundle],
+    ];
+    for (kubeconfig, told) in &clusters {
+        for words in commands {
+            let flag = format!("--kubeconfig={kubeconfig}");
+            let (code, printed, errors) = outcome(&[*words, &[flag.as_str()]].concat());
+            let all = format!("\n{printed}{errors}");
+            assert!(code == 1 || (code == 2 && words[0] == "doctor"), "{words:?} {kubeconfig}: {code} {all}");
+            for sentence in LOOKS_COMPLETE {
+                assert!(!all.contains(sentence), "{words:?} {kubeconfig}: {sentence:?} in {all}");
+            }
+            let is_told = words[0] == "support-bundle" || all.contains(told);
+            assert!(is_told && !all.contains("secret-token") && !all.contains("planted"), "{words:?} {kubeconfig}: {all}");
+        }
+    }
+}

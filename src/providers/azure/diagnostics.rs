@@ -36,7 +36,7 @@ use super::{
     transport::ReadOnlyTransport,
 };
 use crate::cloud_provider::diagnostics::{
-    DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, OrphanReport, ProviderDiagnostics,
+    DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, FindingState, OrphanReport, ProviderDiagnostics,
 };
 use checks::{CHECKS, CONFIG};
 use observer::ObservedTransport;
@@ -110,8 +110,10 @@ impl ProviderDiagnostics for AzureDiagnostics {
     async fn orphans(&self, request: &DiagnosticRequest) -> OrphanReport {
         let mut findings = Vec::new();
         let Some(cloud) = self.open(request, &mut findings).await else {
-            let told = findings.into_iter().map(|finding| format!("Azure: {}", finding.text)).collect();
-            return OrphanReport { unread: told, ..OrphanReport::default() };
+            let hinders = |finding: &DiagnosticFinding| finding.state != FindingState::Ok;
+            let told = findings.into_iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
+            let cluster = request.services.as_ref().err().map(|reason| format!("Services: {reason}"));
+            return OrphanReport { unread: told.chain(cluster).collect(), ..OrphanReport::default() };
         };
         orphans::report(&cloud, request).await
     }
