@@ -4,8 +4,10 @@
 
 use std::{
     io::{BufRead, BufReader},
+    net::TcpListener,
     path::Path,
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_cloud-controller-manager");
@@ -63,7 +65,7 @@ fn what_the_demo_says_to_type_works_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut demo = Command::new(PROGRAM);
     let (_demo, mut lines) = with_pipe(demo.args(["demo", "--cloud-provider=azure"]).current_dir(folder.path()));
-    let told = until(&mut lines, "--dry-run");
+    let told = until(&mut lines, "/reportz");
     let command = |words: &str| told.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{told:#?}")).trim();
     assert_eq!(command("SSL_CERT_FILE"), "export SSL_CERT_FILE=.azure-ca.pem");
     // Events of Nodes that have just joined may still be on their way; nothing else is.
@@ -75,9 +77,18 @@ fn what_the_demo_says_to_type_works_beside_it() {
         "{text}"
     );
 
-    let shadow = command("--dry-run").replace("--secure-port=10288", "--secure-port=0");
+    // Another port than the one that is shown, which somebody may have.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let [shadow, report] = ["--dry-run", "/reportz"].map(|words| command(words).replace("10288", &port));
     let (_shadow, mut log) = with_log(&mut in_shell(folder.path(), &shadow));
     until(&mut log, "shadow mode (--dry-run): nothing is written");
+    let reported = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        typed(folder.path(), &report).1
+    });
+    let last = reported.take_while(|text| !text.contains("nothing was written")).last().unwrap_or_default();
+    let text = typed(folder.path(), &report).1;
+    assert!(text.contains("ready to switch: 0 writes planned") && !text.contains("not ready"), "{text} after {last}");
 
     let flags = "--cloud-config=.azure.json --kubeconfig=.kubeconfig --cluster-cidr=100.64.0.0/10";
     let (code, text) = typed(folder.path(), &format!("{PROGRAM} doctor {flags}"));

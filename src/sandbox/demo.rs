@@ -271,7 +271,8 @@ fn shadow_hint(arguments: &Arguments, cluster_cidr: &str) -> String {
     format!(
         "see what another manager would write here: once, or as a shadow manager; it may only read:\n\
          \n  export SSL_CERT_FILE={}\n  {program} plan --all --report {flags} --cluster-cidr={cluster_cidr}\n  \
-         {program} --dry-run {flags} --cluster-cidr={cluster_cidr} --secure-port=10288\n",
+         {program} --dry-run {flags} --cluster-cidr={cluster_cidr} --secure-port=10288\n  \
+         curl --insecure https://127.0.0.1:10288/reportz\n",
         azure_ca.display()
     )
 }

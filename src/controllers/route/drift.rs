@@ -172,6 +172,9 @@ mod tests {
         found.iter().map(|one| format!("{one}{}", if one.node.is_some() { "" } else { ", which is no Node" })).collect()
     }
 
+    /// Nodes and routes at the second look, and what is said then.
+    type DriftCase<'a> = (&'a str, &'a [Arc<Node>], &'a [Route], &'a [&'a str]);
+
     #[test]
     fn only_what_nodes_do_not_explain_is_somebody_elses_doing() {
         let (a, b) = (node("a", "10.0.1.0/24", "1.1.1.1"), node("b", "10.0.2.0/24", "1.1.1.2"));
@@ -184,7 +187,7 @@ mod tests {
         let both = [a.clone(), b.clone()];
         let routes = [to_a.clone(), to_b.clone()];
         let thief = node("b", "10.0.2.0/24", "1.1.1.1");
-        let rows: &[(&str, &[Arc<Node>], &[Route], &[&str])] = &[
+        let rows: &[DriftCase<'_>] = &[
             ("nothing", &both, &routes, &[]),
             ("a route is gone", &both, &routes[1..], &["deleted route for 10.0.1.0/24 of Node \"a\""]),
             (
@@ -212,13 +215,13 @@ mod tests {
                 &[to_a.clone(), to_b.clone(), route("a", "10.0.5.0/24")],
                 &["added route for 10.0.5.0/24 of Node \"a\""],
             ),
-            ("outside of the cluster", &both, &[to_a.clone(), to_b.clone(), route("x", "192.0.2.0/24")], &[]),
+            ("outside of the cluster", &both, &[to_a, to_b, route("x", "192.0.2.0/24")], &[]),
             ("a Node goes", &both[1..], &routes, &[]),
-            ("a Node comes", &[a.clone(), b.clone(), node("c", "10.0.3.0/24", "1.1.1.3")], &routes, &[]),
+            ("a Node comes", &[a, b.clone(), node("c", "10.0.3.0/24", "1.1.1.3")], &routes, &[]),
             ("a Node moves", &[moved, b.clone()], &routes[1..], &[]),
             ("a Node gets another CIDR", &[renumbered, b.clone()], &routes, &[]),
             ("a Node is registered anew", &[Arc::new(anew), b.clone()], &routes[1..], &[]),
-            ("a Node gets a label", &[Arc::new(labelled), b.clone()], &routes[1..], &[]),
+            ("a Node gets a label", &[Arc::new(labelled), b], &routes[1..], &[]),
         ];
         for (name, nodes, routes_now, expected) in rows {
             assert_eq!(said((&both, &routes), (nodes, routes_now)), *expected, "{name}");
