@@ -132,6 +132,7 @@ async fn a_storm_of_faults_leaves_the_same_table() {
         pass(900).await;
         cluster.assert_converged(&format!("seed {seed}"));
         assert_eq!(cluster.routes(), expected, "seed {seed}");
+        assert_eq!(cluster.drifted(), Vec::<String>::new(), "faults are nobody's doing: seed {seed}");
         life.stop().await;
     }
 }
