@@ -136,6 +136,7 @@ mod tests {
             (" x --ib-default-client-id=c", "--ib-default-client-id: needs --ib-sni-name"),
             (" x --ib-default-tenant-id=t", "--ib-default-tenant-id: needs --ib-sni-name"),
             (" x --ib-sni-name=https://s --ib-apiserver-ip=1.2.3.4", "without https://"),
+            (" x --ib-sni-name=http://s --ib-apiserver-ip=1.2.3.4", "without https://"),
             (" x --leader-elect=false", "unknown flag --leader-elect"),
         ] {
             let error = read(&format!("acr-credential-provider{line}")).unwrap_err().to_string();

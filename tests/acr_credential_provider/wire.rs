@@ -135,8 +135,11 @@ async fn the_service_principal_is_its_own_password() {
 async fn other_images_get_an_empty_response_and_no_request() {
     let asked = Asked::new(true).bound(POD_CLIENT);
     for image in ["nginx", "mcr.microsoft.com/x", "evil.example/foo.azurecr.io/x", "foo.azurecr.io.evil.example/x"] {
-        let answer = asked.ask(&request(image, true)).await.unwrap();
-        assert_eq!((&answer["auth"], &answer["cacheDuration"]), (&json!({}), &json!("0s")), "{image}");
+        // Without a token the identity binding could not be asked, nor has it to be.
+        for pod in [true, false] {
+            let answer = asked.ask(&request(image, pod)).await.unwrap();
+            assert_eq!((&answer["auth"], &answer["cacheDuration"]), (&json!({}), &json!("0s")), "{image}");
+        }
     }
     assert_eq!(asked.hosts(), [""; 0]);
 }
@@ -186,6 +189,7 @@ async fn a_registry_that_does_not_behave_gets_nothing() {
         (401, &["Bearer realm=\"http://told.azurecr.io/\",service=\"x\""], good, "a realm at http://told"),
         (401, &["Bearer realm=\"https://told.azurecr.io:444/\",service=\"x\""], good, "a realm at"),
         (401, &[GOOD], (401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"no TOKEN here"}]}"#), "UNAUTHORIZED: no"),
+        (401, &[GOOD], (404, ""), "HTTP 404"),
         (401, &[GOOD], (500, "<html>TOKEN"), "HTTP 500"),
         (401, &[GOOD], (302, ""), "HTTP 302"),
         (401, &[GOOD], (200, "<html>TOKEN"), "without a refresh_token"),
@@ -226,6 +230,8 @@ async fn who_has_no_token_is_told_without_secrets() {
 async fn a_bad_configuration_is_told_with_its_place() {
     for (text, told) in [
         ("[1]", "expected a map"),
+        ("random-config", "expected a map"),
+        ("{invalid json", "azure.json"),
         ("useManagedIdentityExtension: maybe", "useManagedIdentityExtension"),
         ("tenantId: t", "neither useManagedIdentityExtension nor"),
         ("aadClientId: c", "neither useManagedIdentityExtension nor"),

@@ -118,6 +118,8 @@ mod tests {
             (&["Bearer realm=a,service=b", "Basic realm=a"], "2 challenges"),
             (&[""], "another type"),
             (&["Basic realm=\"a\""], "another type"),
+            (&["a"], "another type"),
+            (&["Auth realm=\"https://test.azurecr.io/oauth2/token\",service=\"test.azurecr.io\""], "another type"),
             (&["Bearer"], "malformed"),
             (&["Bearer realm"], "malformed"),
             (&["Bearer realm=,service=b"], "malformed"),
@@ -127,6 +129,7 @@ mod tests {
             (&["Bearer realm=\"a\",service=\"b\", Basic realm=\"c\""], "malformed"),
             (&["Bearer realm=\"a\""], "without realm or service"),
             (&["Bearer realm=\"\",service=\"b\""], "without realm or service"),
+            (&["Bearer realm=\"test.azurecr.io\",service=\"\""], "without realm or service"),
             (&["Bearer realm=\"a\",service=\"b c\""], "without realm or service"),
             (&["Bearer realm=\"a\",service=\"b\",realm=\"c\""], "more than one realm"),
         ] {
@@ -134,6 +137,21 @@ mod tests {
             assert!(error.contains(told), "{headers:?}: {error}");
         }
         assert!(RegistryChallenge::parse(&[&format!("Bearer realm={}", "a".repeat(LONGEST))]).is_err());
+    }
+
+    /// Upstream: `TestParseAssignments`.
+    #[test]
+    fn parameters_are_names_and_values() {
+        for (text, expected) in [
+            ("", None),
+            (r#"a="b",c="d""#, Some([("a", "b"), ("c", "d")])),
+            (r#"a = "b", c ="d" "#, Some([("a", "b"), ("c", "d")])),
+            (r#"a="",c="d" "#, Some([("a", ""), ("c", "d")])),
+            ("a=b,c=d", Some([("a", "b"), ("c", "d")])),
+        ] {
+            let expected = expected.map(|pairs| pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
+            assert_eq!(parameters(text), expected, "{text}");
+        }
     }
 
     #[test]

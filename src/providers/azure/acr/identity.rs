@@ -186,6 +186,8 @@ mod tests {
             ("x", &[(CLIENT, "c")], &managed, Some(&binding("", "")), false, "binding c t"),
             ("x", &[(CLIENT, " ")], &managed, Some(&default), false, "binding dc dt"),
             ("x", &[], &managed, Some(&default), true, "Client(\"uid\") t"),
+            ("", &[], &managed, Some(&default), true, "Client(\"uid\") t"),
+            ("", &named, &managed, None, true, "Client(\"uid\") t"),
             ("", &[], &principal, None, false, "secret sp pw"),
             ("x", &named, &principal, Some(&default), true, "secret sp pw"),
         ] {
@@ -205,6 +207,9 @@ mod tests {
             ("x", &[(CLIENT, "c")][..], &managed, None, TENANT),
             ("x", &[(TENANT, "t")], &managed, None, CLIENT),
             ("x", &[(TENANT, "t"), (CLIENT, "")], &managed, None, CLIENT),
+            ("x", &[(TENANT, ""), (CLIENT, "c")], &managed, None, TENANT),
+            ("x", &[(TENANT, "t")], &config(false, "", ""), None, CLIENT),
+            ("x", &[(TENANT, "t")], &managed, Some(&bound), "--ib-default-client-id"),
             ("x", &[(TENANT, "../t"), (CLIENT, "c")], &managed, None, "no id"),
             ("x", &[(TENANT, &long), (CLIENT, "c")], &managed, None, "no id"),
             ("", &[(CLIENT, "c")], &managed, Some(&bound), "tokenAttributes"),

@@ -86,3 +86,22 @@ async fn address(server: &str) -> Result<IpAddr, String> {
         .map_err(|error| bad(error.to_string()))?;
     found.next().map(|found| found.ip()).ok_or_else(|| bad("it has none".to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream: `TestParseIdentityBindingsConfig`.
+    #[tokio::test]
+    async fn the_server_is_an_address_or_a_name_that_has_one() {
+        for server in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(address(server).await.map(|found| found.to_string()).as_deref(), Ok(server));
+        }
+        assert!(address("localhost").await.unwrap().is_loopback());
+        for server in ["invalid-hostname.invalid", "999.999.999.999", "https://10.0.0.1", ""] {
+            let told = address(server).await.unwrap_err();
+            let expected = format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: ");
+            assert!(told.starts_with(&expected), "{told}");
+        }
+    }
+}

@@ -55,7 +55,7 @@ pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Opt
 
 /// Names under the patterns with which the kubelet finds credentials: the clouds' registries, and `suffix`.
 pub(super) fn patterns(suffix: &str) -> Vec<String> {
-    let custom = (!suffix.is_empty() && !WELL_KNOWN.contains(&suffix)).then_some(suffix);
+    let custom = (is_suffix(suffix) && !WELL_KNOWN.contains(&suffix)).then_some(suffix);
     WELL_KNOWN.iter().copied().chain(custom).map(|suffix| format!("*.{suffix}")).collect()
 }
 
@@ -63,7 +63,12 @@ fn is_registry(server: &str, suffix: &str) -> bool {
     let host = server.to_ascii_lowercase();
     let is_below = |suffix: &str| host.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
     let is_well_known = WELL_KNOWN.iter().filter_map(|suffix| is_below(suffix)).any(is_alphanumeric);
-    is_well_known || (!suffix.is_empty() && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
+    is_well_known || (is_suffix(suffix) && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
+}
+
+/// Whether registries alone can be below it: all kinds of hosts are below a top-level domain.
+fn is_suffix(suffix: &str) -> bool {
+    suffix.contains('.')
 }
 
 fn is_alphanumeric(label: &str) -> bool {
@@ -121,6 +126,39 @@ mod tests {
         }
     }
 
+    /// Upstream: `TestParseACRLoginServerFromImage`, and what its cases are in the clouds themselves. Names with hyphens are registries whose
+    /// names are not shared between tenants.
+    #[test]
+    fn each_cloud_has_its_own_registries() {
+        let custom = "azurecr.my.cloud";
+        for (image, suffix, server) in [
+            ("invalidImage", custom, None),
+            ("docker.io/library/busybox:latest", custom, None),
+            ("foo.azurecr.io/bar/image:version", custom, Some("foo.azurecr.io")),
+            ("foo.azurecr.cn/bar/image:version", custom, Some("foo.azurecr.cn")),
+            ("foo.azurecr.de/bar/image:version", custom, Some("foo.azurecr.de")),
+            ("foo.azurecr.us/bar/image:version", custom, Some("foo.azurecr.us")),
+            ("foo.azurecr.my.cloud/bar/image:version", custom, Some("foo.azurecr.my.cloud")),
+            ("foo.azurecr.us/foo.azurecr.io/bar/image:version", custom, Some("foo.azurecr.us")),
+            ("foo.azurecr.io.example/bar/image:version", custom, None),
+            ("docker/foo.azurecr.io/bar/image:version", custom, None),
+            ("foo.azurecr.io", custom, Some("foo.azurecr.io")),
+            ("foo.azurecr.io.azurecr.cn", custom, None),
+            ("foo-azurecr-io.azurecr.cn", custom, None),
+            ("foo.azurecr.io.azurecr.cn", "azurecr.io", None),
+            ("foo-azurecr-io.azurecr.cn", "azurecr.io", None),
+            ("foo.azurecr.io.azurecr.cn", "azurecr.cn", Some("foo.azurecr.io.azurecr.cn")),
+            ("foo-azurecr-io.azurecr.cn", "azurecr.cn", Some("foo-azurecr-io.azurecr.cn")),
+            ("foo.azurecr.my.cloud.example/bar", custom, None),
+            ("docker/foo.azurecr.my.cloud/bar", custom, None),
+            ("docker.io/library/busybox", "io", None),
+            ("foo-bar.azurecr.io/x", "io", None),
+        ] {
+            let found = registry_of(image, &[], suffix);
+            assert_eq!(found.map(|found| found.server).as_deref(), server, "{image} {suffix}");
+        }
+    }
+
     #[test]
     fn mirrors_replace_whole_parts_and_the_longest_counts() {
         let mirrors = mirrors(&[
@@ -143,6 +181,21 @@ mod tests {
         }
     }
 
+    /// Upstream: `TestProcessMirrorMapping`; the flag splits at commas.
+    #[test]
+    fn spaces_around_mirrors_do_not_count() {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("aaa:bbb", &[("aaa", "bbb")]),
+            ("aaa:bbb,ccc:ddd", &[("aaa", "bbb"), ("ccc", "ddd")]),
+            ("aaa: bbb, ccc:ddd", &[("aaa", "bbb"), ("ccc", "ddd")]),
+        ] {
+            let found = mirrors(&text.split(',').collect::<Vec<_>>());
+            let found: Vec<_> = found.iter().map(|mirror| (mirror.source.as_str(), mirror.target.as_str())).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
     #[test]
     fn malformed_mirrors_are_none() {
         for text in ["", "a", "a:", ":b", ":", "a:b:c", "localhost:5000:a.azurecr.io"] {
@@ -155,6 +208,7 @@ mod tests {
         let usual = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"];
         assert_eq!(patterns("azurecr.us"), usual);
         assert_eq!(patterns(""), usual);
+        assert_eq!(patterns("io"), usual, "a top-level domain");
         assert_eq!(patterns("azurecr.local"), [&usual[..], &["*.azurecr.local"]].concat());
     }
 }

@@ -134,6 +134,8 @@ mod tests {
             ("{}".to_owned(), "\"\" of \"\" is not supported"),
             (other("credentialprovider.kubelet.k8s.io/v1beta1", REQUEST), "v1beta1\" is not supported: want"),
             (other(VERSION, "CredentialProviderResponse"), "\"CredentialProviderResponse\" of"),
+            (other(VERSION, "CredentialProviderFoo"), "\"CredentialProviderFoo\" of"),
+            (other("foo.k8s.io/v1", REQUEST), "of \"foo.k8s.io/v1\""),
             (other(&"v".repeat(500), REQUEST), "is not supported"),
         ] {
             let error = ImageCredentialRequest::parse(text.as_bytes()).unwrap_err();
