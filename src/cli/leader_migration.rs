@@ -75,12 +75,46 @@ mod tests {
             (file("v1", "leaderName: m\ncontrollerLeaders: [{name: x}]\n"), Some("controllerLeaders[0].component")),
             (file("v1", "leaderName: m\nleadername: m\n"), Some("leadername")),
             (file("v2", "leaderName: m\n"), Some("want kind")),
+            (String::new(), Some("")),
+            ("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n".to_owned(), Some("")),
+            (file("v1", "leaderName: m\n").replace("LeaderMigration", "Kubelet"), Some("want kind")),
+            (file("v1beta1", "leaderName: ''\nresourceLock: leases\n"), Some("leaderName")),
+            (file("v1beta1", "leaderName: m\nresourceLock: invalid\n"), Some("resourceLock")),
+            (file("v1alpha1", "leaderName: m\n"), Some("resourceLock")),
+            (file("v1", "leaderName: m\ncontrollerLeaders: [{component: x}]\n"), Some("controllerLeaders[0].name")),
+            (file("v1", "leaderName: m\ncontrollerLeaders: [{name: x, component: ''}]\n"), Some("[0].component")),
+            (file("v1", "leaderName: m\ncontrollerLeaders: [{name: x, component: y, lock: z}]\n"), Some("lock")),
             ("kind: [".to_owned(), Some("")),
         ] {
             match (parse(&text), error) {
                 (Ok(migration), None) => assert_eq!(migration.controllers[0].name, "route-controller"),
                 (Err(message), Some(part)) => assert!(message.contains(part), "{message}"),
                 (result, _) => panic!("{text}: {result:?}"),
+            }
+        }
+    }
+
+    /// Upstream: `TestReadLeaderMigrationConfiguration`, `TestLeaderMigrationOptions`.
+    #[test]
+    fn every_version_says_the_same() {
+        let route_and_service = "\n- {name: route-controller, component: kube-controller-manager}\n\
+                                 - {name: service-controller, component: kube-controller-manager}";
+        for (version, lock) in [("v1alpha1", "resourceLock: leases\n"), ("v1beta1", "resourceLock: leases\n"), ("v1", "")] {
+            for (leaders, names) in
+                [(" []", &[][..]), ("", &[]), (route_and_service, &["route-controller", "service-controller"])]
+            {
+                let text = format!(
+                    "apiVersion: {GROUP}{version}\nkind: LeaderMigrationConfiguration\nleaderName: migration-120-to-121\n\
+                     {lock}controllerLeaders:{leaders}\n"
+                );
+                let text = if leaders.is_empty() { text.replace("controllerLeaders:\n", "") } else { text };
+                let migration = parse(&text).unwrap();
+                assert_eq!(migration.lease_name, "migration-120-to-121");
+                let entry = |name: &&str| MigratingController {
+                    name: (*name).to_owned(),
+                    component: "kube-controller-manager".to_owned(),
+                };
+                assert_eq!(migration.controllers, names.iter().map(entry).collect::<Vec<_>>(), "{text}");
             }
         }
     }

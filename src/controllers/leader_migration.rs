@@ -2,12 +2,14 @@
 //!
 //! In: the configuration of the migration, and a controller's names. Out: the lease. Upstream: `k8s.io/controller-manager/pkg/leadermigration`.
 
-use super::names::{ControllerNames, ROUTE, SERVICE};
+use super::names::{ControllerNames, NODE_IPAM, ROUTE, SERVICE};
 
 /// What this program is called in the configuration.
 const OWN_COMPONENT: &str = "cloud-controller-manager";
 /// Stands for any component.
 const ANY_COMPONENT: &str = "*";
+/// What kube-controller-manager calls the controller that gives out pod CIDRs, besides `node-ipam-controller`.
+const FORMER_NODE_IPAM: &str = "nodeipam";
 
 /// Which controllers run under a second lease, which several managers share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +63,20 @@ impl LeaderMigration {
 }
 
 /// Go compares canonical names only, so that two of the three names of its own default fit no controller. Aliases count here, and the
-/// names that the two controllers had in kube-controller-manager.
+/// names that three controllers have in kube-controller-manager.
 fn is_named(names: &ControllerNames, name: &str) -> bool {
-    let former = [SERVICE, ROUTE].contains(names) && names.client == name;
+    let former = match *names {
+        SERVICE | ROUTE => names.client == name,
+        NODE_IPAM => name == FORMER_NODE_IPAM,
+        _ => false,
+    };
     former || names.canonical == name || names.alias == name
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
     use super::{super::names::*, *};
 
     fn migration(entries: &[(&str, &str)]) -> LeaderMigration {
@@ -94,6 +102,78 @@ mod tests {
             (&[("cloud-node", "*")], NODE, ControllerLease::Migration),
         ] {
             assert_eq!(migration(entries).lease_of(&names), expected, "{entries:?} {}", names.canonical);
+        }
+    }
+
+    /// Upstream: `TestLeaderMigratorFilterFunc`, of which this program is the component `cloud-controller-manager`, and
+    /// `TestLeaderMigrationOptions`.
+    #[test]
+    fn before_a_migration_the_other_program_runs_them_and_then_this_one() {
+        let of = |entries: &[(&str, &str)]| {
+            let migration = migration(entries);
+            [NODE, ROUTE, SERVICE, NODE_LIFECYCLE, NODE_IPAM].map(|names| migration.lease_of(&names))
+        };
+        let elsewhere = || ControllerLease::Elsewhere("kube-controller-manager".to_owned());
+        let moving = |component| ["route", "service", "cloud-node-lifecycle"].map(|name| (name, component));
+        let (main, moved) = (ControllerLease::Main, ControllerLease::Migration);
+        let before = [main.clone(), elsewhere(), elsewhere(), elsewhere(), main.clone()];
+        assert_eq!(of(&moving("kube-controller-manager")), before);
+        let after = [main.clone(), moved.clone(), moved.clone(), moved.clone(), main.clone()];
+        assert_eq!(of(&moving("cloud-controller-manager")), after);
+        for name in ["nodeipam", "node-ipam", "node-ipam-controller"] {
+            let any = [&moving("*")[..], &[(name, "*")]].concat();
+            assert_eq!(of(&any), [&main, &moved, &moved, &moved, &moved].map(Clone::clone), "{name}");
+            let apart = [&moving("cloud-controller-manager")[..], &[(name, "kube-controller-manager")]].concat();
+            assert_eq!(of(&apart)[4], elsewhere(), "{name}");
+        }
+    }
+
+    /// All names by which a file may call a controller.
+    fn known_names() -> Vec<&'static str> {
+        let all = TABLE.iter().flat_map(|names| [names.canonical, names.alias]);
+        all.chain(["service-controller", "route-controller", "nodeipam"]).collect()
+    }
+
+    #[test]
+    fn no_name_means_two_controllers() {
+        for name in known_names() {
+            let meant: Vec<_> = TABLE.iter().filter(|names| is_named(names, name)).map(|names| names.canonical).collect();
+            assert_eq!(meant.len(), 1, "{name}: {meant:?}");
+        }
+        for shared in ["node-controller", "", "*", "deployment"] {
+            assert!(!TABLE.iter().any(|names| is_named(names, shared)), "{shared}");
+        }
+    }
+
+    /// Two managers that have the same file: this one, and one that goes by another name.
+    #[test]
+    fn every_controller_has_one_home_whatever_the_file_says() {
+        let mut random = SmallRng::seed_from_u64(18);
+        let components = [OWN_COMPONENT, "kube-controller-manager", ANY_COMPONENT];
+        let names = [known_names(), vec!["deployment", "node-controller"]].concat();
+        for _ in 0..2_000 {
+            let entries: Vec<_> = (0..random.random_range(0..8))
+                .map(|_| (names[random.random_range(0..names.len())], components[random.random_range(0..components.len())]))
+                .collect();
+            let own = migration(&entries);
+            // The other manager reads its own name where this one reads this one's.
+            let swapped = entries.iter().map(|(name, component)| match *component {
+                OWN_COMPONENT => (*name, "kube-controller-manager"),
+                "kube-controller-manager" => (*name, OWN_COMPONENT),
+                any => (*name, any),
+            });
+            let other = migration(&swapped.collect::<Vec<_>>());
+            for controller in TABLE {
+                let first = entries.iter().find(|(name, _)| is_named(controller, name)).map(|(_, component)| *component);
+                let homes = (own.lease_of(controller), other.lease_of(controller));
+                let is_right = match first {
+                    None => homes == (ControllerLease::Main, ControllerLease::Main),
+                    Some(OWN_COMPONENT) => matches!(homes, (ControllerLease::Migration, ControllerLease::Elsewhere(_))),
+                    Some(ANY_COMPONENT) => homes == (ControllerLease::Migration, ControllerLease::Migration),
+                    Some(_) => matches!(homes, (ControllerLease::Elsewhere(_), ControllerLease::Migration)),
+                };
+                assert!(is_right, "{entries:?} {}: {homes:?}", controller.canonical);
+            }
         }
     }
 

@@ -15,12 +15,15 @@ fn config(cluster: &str, allocator: CidrAllocatorType) -> NodeIpamConfig {
 }
 
 fn pool(cluster: &str, allocator: CidrAllocatorType) -> PodCidrPool {
-    measured_pool(cluster, allocator, Arc::new(Metrics::new().unwrap()))
+    pool_of(config(cluster, allocator))
 }
 
-fn measured_pool(cluster: &str, allocator: CidrAllocatorType, metrics: Arc<Metrics>) -> PodCidrPool {
+fn pool_of(config: NodeIpamConfig) -> PodCidrPool {
+    measured_pool(config, Arc::new(Metrics::new().unwrap()))
+}
+
+fn measured_pool(config: NodeIpamConfig, metrics: Arc<Metrics>) -> PodCidrPool {
     let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
-    let config = config(cluster, allocator);
     let clusters: Vec<_> = config.cluster_cidrs.iter().map(|cluster| (*cluster, config.mask(cluster))).collect();
     let pool = PodCidrPool::new(config, queue, metrics);
     pool.start_reading(Allocations::new(&clusters, &[]).unwrap());
@@ -96,6 +99,26 @@ fn nodes_that_do_not_fit_stop_everything_or_are_told() {
         let told = reads(CidrAllocatorType::CloudAllocator);
         assert_eq!(told.is_ok(), cloud, "{cidrs:?}");
         assert!(told.is_ok() || told.unwrap_err().starts_with("Node n: "));
+    }
+}
+
+/// Upstream: `TestOccupyPreExistingCIDR`.
+#[test]
+fn what_is_out_of_range_keeps_nobody_from_starting() {
+    let (single, dual) = ("10.10.0.0/16", "10.10.0.0/16,ace:cab:deca::/8");
+    for (cluster, cidrs, is_taken_in) in [
+        (single, &[][..], true),
+        (dual, &[], true),
+        (single, &["10.10.0.1/24"], true),
+        (dual, &["10.10.0.1/24", "a00::/86"], true),
+        (single, &["172.10.0.1/24"], true),
+        (dual, &["172.10.0.1/24", "a00::/86"], true),
+        (dual, &["10.10.0.1/24", "cdd::/86"], true),
+        (single, &["10.10.0.1/24", "a00::/86"], false),
+    ] {
+        let pool = pool_of(NodeIpamConfig { mask_ipv6: 24, ..config(cluster, CidrAllocatorType::RangeAllocator) });
+        let read = pool.finish_reading(&[listed("node0", cidrs)], &[]);
+        assert_eq!(read.is_ok(), is_taken_in, "{cluster} {cidrs:?}");
     }
 }
 
@@ -185,7 +208,7 @@ fn a_block_that_two_patches_bring_outlasts_the_refusal_of_one() {
 #[test]
 fn metrics_tell_what_is_taken_and_given_back() {
     let metrics = Arc::new(Metrics::new().unwrap());
-    let pool = measured_pool("10.0.0.0/22", CidrAllocatorType::RangeAllocator, Arc::clone(&metrics));
+    let pool = measured_pool(config("10.0.0.0/22", CidrAllocatorType::RangeAllocator), Arc::clone(&metrics));
     pool.finish_reading(&[listed("a", &["10.0.0.0/24"])], &[]).unwrap();
     pool.decide(PoolPhase::Open);
     pool.reserve(&node("b"), &[24]).unwrap();

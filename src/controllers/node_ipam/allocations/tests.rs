@@ -50,6 +50,29 @@ fn what_services_and_nodes_have_is_not_given_out() {
             "127.123.234.12/30",
         ),
         (&[("10.10.0.0/16", 24)], &["10.0.0.0/8"], &[], &[24], ""),
+        (&[("127.123.234.0/24", 30)], &[], &[], &[30], "127.123.234.0/30"),
+        (
+            &[("127.123.234.0/24", 30)],
+            &["127.123.234.0/26"],
+            &["127.123.234.64/30", "127.123.234.68/30", "127.123.234.72/30", "127.123.234.80/30"],
+            &[30],
+            "127.123.234.76/30",
+        ),
+        (
+            &[("127.123.234.0/8", 24), ("ace:cab:deca::/84", 98)],
+            &["127.123.234.0/26"],
+            &[],
+            &[24, 98],
+            "127.0.0.0/24,ace:cab:deca::/98",
+        ),
+        (&[("10.10.0.0/22", 24)], &[], &["10.10.0.0/24", "10.10.2.0/24"], &[24], "10.10.1.0/24"),
+        (
+            &[("127.123.234.0/28", 30)],
+            &[],
+            &["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"],
+            &[30],
+            "",
+        ),
     ] {
         let mut allocations = cluster(clusters, services);
         for (index, cidr) in taken.iter().enumerate() {
@@ -58,6 +81,36 @@ fn what_services_and_nodes_have_is_not_given_out() {
         let expected = expected.split(',').filter(|cidr| !cidr.is_empty()).map(|cidr| net(cidr).to_string());
         let expected = expected.collect::<Vec<_>>().join(",");
         assert_eq!(reserve(&mut allocations, "new", prefixes).unwrap_or_default(), expected, "{clusters:?}");
+    }
+}
+
+/// Upstream: `TestReleaseCIDRSuccess`, `TestNodeDeletionReleaseCIDR`.
+#[test]
+fn what_comes_back_is_given_out_again() {
+    let all = ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"];
+    let mut full = cluster(&[("127.123.234.0/28", 30)], &[]);
+    for cidr in all {
+        full.observe(cidr, &texts(&[cidr])).unwrap();
+    }
+    assert!(reserve(&mut full, "node0", &[30]).is_err());
+    assert!(full.release(all[1]));
+    assert_eq!(reserve(&mut full, "node0", &[30]).unwrap(), all[1]);
+
+    let mut recycling = cluster(&[("127.123.234.0/28", 30)], &[]);
+    for cidr in &all[1..] {
+        recycling.observe(cidr, &texts(&[cidr])).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(reserve(&mut recycling, "node0", &[30]).unwrap(), all[0]);
+        assert!(recycling.release("node0"));
+    }
+
+    // One that is there, deleted or not, keeps its block.
+    for (is_there, expected) in [(true, "10.10.1.0/24"), (false, "10.10.0.0/24")] {
+        let mut allocations = cluster(&[("10.10.0.0/16", 24)], &[]);
+        allocations.observe("node0", &texts(&["10.10.0.0/24"])).unwrap();
+        assert!(is_there || allocations.release("node0"));
+        assert_eq!(reserve(&mut allocations, "next", &[24]).unwrap(), expected);
     }
 }
 
@@ -148,12 +201,38 @@ fn finer_blocks_forget_neither_services_nor_other_nodes() {
     }
 }
 
+/// Upstream: `TestUpdateSubnetMaskSize`: only a longer prefix makes the units finer.
+#[test]
+fn units_are_as_long_as_the_longest_prefix() {
+    for (cidr, unit, asked, expected) in [
+        ("127.123.234.0/30", 32, 32, 32),
+        ("beef:1234::/30", 32, 32, 32),
+        ("127.123.234.0/30", 31, 32, 32),
+        ("beef:1234::/30", 31, 32, 32),
+        ("127.123.234.0/30", 31, 30, 31),
+        ("beef:1234::/30", 31, 30, 31),
+    ] {
+        let mut allocations = cluster(&[(cidr, unit)], &[]);
+        reserve(&mut allocations, "n", &[asked]).unwrap();
+        let prefix = net(cidr).prefix_len();
+        assert_eq!(allocations.usage()[0].2, 1 << (expected - prefix), "{cidr} {unit} {asked}");
+        assert_eq!(allocations.usage()[0].1, 1 << (expected - asked));
+    }
+}
+
 #[test]
 fn sizes_that_do_not_fit_the_cluster_are_refused() {
-    let mut allocations = cluster(&[("10.0.0.0/16", 24), ("fd00::/48", 64)], &[]);
-    assert!(matches!(reserve(&mut allocations, "a", &[15, 64]), Err(AllocationError::Prefix(_))));
-    assert!(matches!(reserve(&mut allocations, "a", &[24, 65]), Err(AllocationError::Prefix(_))));
-    assert_eq!(allocations.usage().iter().map(|(_, taken, _)| taken).sum::<usize>(), 0);
+    for (clusters, prefixes) in [
+        ([("10.0.0.0/16", 24), ("fd00::/48", 64)], [15, 64]),
+        ([("10.0.0.0/16", 24), ("fd00::/48", 64)], [24, 65]),
+        ([("10.240.0.0/16", 24), ("beef::/48", 64)], [15, 64]),
+        ([("10.240.0.0/16", 24), ("beef::/48", 64)], [25, 45]),
+    ] {
+        let mut allocations = cluster(&clusters, &[]);
+        assert!(matches!(reserve(&mut allocations, "a", &prefixes), Err(AllocationError::Prefix(_))), "{prefixes:?}");
+        assert_eq!(allocations.usage().iter().map(|(_, taken, _)| taken).sum::<usize>(), 0);
+        assert!(reserve(&mut allocations, "a", &[25, 64]).is_ok(), "nothing of the refused ones is left");
+    }
 }
 
 #[test]

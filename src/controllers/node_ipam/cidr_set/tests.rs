@@ -39,6 +39,7 @@ fn shorter_prefixes_take_aligned_runs() {
         ("127.123.234.0/30", 32, 31, &[1, 2], None),
         ("beef:1234::/30", 32, 31, &[1, 2], None),
         ("127.123.234.0/30", 32, 31, &[2], None),
+        ("beef:1234::/30", 32, 31, &[2], None),
         ("127.123.234.0/30", 32, 31, &[2, 3], Some("127.123.234.2/31")),
         ("beef:1234::/30", 32, 31, &[2, 3], Some("beef:1236::/31")),
         ("127.123.234.0/30", 32, 31, &[0, 1, 2], Some("127.123.234.0/31")),
@@ -85,10 +86,13 @@ fn units_are_numbered_from_the_start_of_the_cluster() {
         ("2001:0db8:1234:3::/48", 64, 0, "2001:db8:1234::/64"),
         ("2001:0db8:1234::/48", 64, 15, "2001:db8:1234:f::/64"),
         ("2001:0db8:85a3::8a2e:0370:7334/50", 63, 6425, "2001:db8:85a3:3232::/63"),
+        ("2001:0db8::/32", 48, 0, "2001:db8::/48"),
         ("2001:0db8::/32", 48, 15, "2001:db8:f::/48"),
         ("2001:0db8:85a3::8a2e:0370:7334/32", 48, 6425, "2001:db8:1919::/48"),
+        ("2001:0db8:1234:ff00::/56", 72, 0, "2001:db8:1234:ff00::/72"),
         ("2001:0db8:1234:ff00::/56", 72, 15, "2001:db8:1234:ff00:f00::/72"),
         ("2001:0db8:1234:ff00::0370:7334/56", 72, 6425, "2001:db8:1234:ff19:1900::/72"),
+        ("2001:0db8:1234:0:1234::/80", 96, 0, "2001:db8:1234:0:1234::/96"),
         ("2001:0db8:1234:0:1234::/80", 96, 15, "2001:db8:1234:0:1234:f::/96"),
         ("2001:0db8:1234:ff00::0370:7334/80", 96, 6425, "2001:db8:1234:ff00:0:1919::/96"),
     ] {
@@ -107,13 +111,26 @@ fn which_units_a_cidr_touches() {
         ("127.0.0.0/8", 16, "127.0.0.0/2", Some(0..256)),
         ("2001:beef:1200::/40", 48, "2001:beef::/34", Some(0..256)),
         ("127.0.0.0/8", 16, "127.0.0.0/16", Some(0..1)),
+        ("2001:beef:1200::/40", 48, "2001:beef:1200::/48", Some(0..1)),
         ("127.0.0.0/8", 32, "127.0.0.0/16", Some(0..65_536)),
-        ("126.0.0.0/7", 16, "127.0.0.0/15", Some(256..258)),
-        ("2001:beef:7e00::/39", 48, "2001:beef:7f00::/47", Some(256..258)),
-        ("126.0.0.0/7", 15, "127.0.0.0/15", Some(128..129)),
-        ("126.0.0.0/7", 18, "127.0.0.0/15", Some(1024..1032)),
-        ("127.0.0.0/8", 16, "127.168.0.0/16", Some(168..169)),
+        ("2001:beef:1200::/48", 64, "2001:beef:1200::/48", Some(0..65_536)),
+        ("127.0.0.0/7", 16, "127.0.0.0/15", Some(256..258)),
+        ("2001:beef:7f00::/39", 48, "2001:beef:7f00::/47", Some(256..258)),
+        ("127.0.0.0/7", 15, "127.0.0.0/15", Some(128..129)),
+        ("2001:beef:7f00::/39", 47, "2001:beef:7f00::/47", Some(128..129)),
+        ("127.0.0.0/7", 18, "127.0.0.0/15", Some(1024..1032)),
+        ("2001:beef:7f00::/39", 50, "2001:beef:7f00::/47", Some(1024..1032)),
+        ("be00::/8", 16, "be00::/16", Some(0..1)),
+        ("127.0.0.0/8", 16, "127.123.0.0/16", Some(123..124)),
         ("be00::/8", 16, "beef::/16", Some(0xef..0xf0)),
+        ("127.0.0.0/8", 16, "127.168.0.0/16", Some(168..169)),
+        ("be00::/8", 16, "be68::/16", Some(0x68..0x69)),
+        ("127.0.0.0/8", 16, "127.224.0.0/16", Some(224..225)),
+        ("be00::/8", 16, "be24::/16", Some(0x24..0x25)),
+        ("192.168.0.0/16", 24, "192.168.12.0/24", Some(12..13)),
+        ("beef::/16", 24, "beef:1200::/24", Some(0x12..0x13)),
+        ("192.168.0.0/16", 24, "192.168.151.0/24", Some(151..152)),
+        ("beef::/16", 24, "beef:9700::/24", Some(0x97..0x98)),
         ("192.168.0.0/16", 24, "192.168.151.7/32", Some(151..152)),
         ("192.168.0.0/16", 24, "127.168.224.0/24", None),
         ("beef::/16", 24, "2001:db00::/24", None),
@@ -161,9 +178,29 @@ fn what_can_be_kept_track_of() {
     ] {
         assert_eq!(CidrSet::new(net(cluster), unit).is_ok(), is_accepted, "{cluster} {unit}");
     }
-    let mut few = set("2001:beef:1234:369b::/60", 64);
-    assert_eq!(next(&mut few, 64).as_deref(), Some("2001:beef:1234:3690::/64"));
-    assert_eq!(next(&mut few, 64).as_deref(), Some("2001:beef:1234:3691::/64"));
+    for (cluster, prefix, blocks) in [
+        ("127.0.0.0/8", 32, ["127.0.0.0/32", "127.0.0.1/32"]),
+        ("2001:beef:1234:369b::/60", 64, ["2001:beef:1234:3690::/64", "2001:beef:1234:3691::/64"]),
+    ] {
+        let mut set = set(cluster, prefix);
+        assert_eq!(blocks.map(|_| next(&mut set, prefix)), blocks.map(|block| Some(block.to_owned())));
+    }
+}
+
+#[test]
+fn all_blocks_come_again_in_their_order() {
+    for cluster in ["127.123.0.0/16", "beef::/16"] {
+        let mut set = set(cluster, 24);
+        let mut all = || std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>();
+        let first = all();
+        assert_eq!((first.len(), all().len()), (256, 0), "{cluster}");
+        first.iter().for_each(|block| set.release(&net(block)));
+        assert_eq!(std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>(), first);
+        // The second half is somebody's, the first of it twice.
+        first.iter().for_each(|block| set.release(&net(block)));
+        first[128..].iter().chain([&first[128]]).for_each(|block| set.occupy(&net(block)));
+        assert_eq!(std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>(), first[..128]);
+    }
 }
 
 #[test]
@@ -185,6 +222,24 @@ fn counts_tell_what_has_happened_since() {
     set.release(&net("10.0.0.0/24"));
     assert_eq!(set.take_counts(), UnitCounts { taken: 5, returned: 1 });
     assert_eq!(set.take_counts(), UnitCounts::default());
+}
+
+/// Upstream: `TestCidrSetMetrics`, `TestCidrSetMetricsDual` and `TestCidrSetMetricsHistogram`.
+#[test]
+fn whole_clusters_are_counted_by_their_units() {
+    for (cluster, prefix, units) in [("10.0.0.0/16", 24, 256), ("2001:db8::/48", 64, 65_536)] {
+        let mut set = set(cluster, prefix);
+        while set.allocate(prefix).is_some() {}
+        assert_eq!((set.taken(), set.take_counts()), (units, UnitCounts { taken: units as u64, returned: 0 }), "{cluster}");
+        set.release(&net(cluster));
+        assert_eq!((set.taken(), set.take_counts()), (0, UnitCounts { taken: 0, returned: units as u64 }));
+        set.occupy(&net(cluster));
+        assert_eq!((set.taken(), set.take_counts()), (units, UnitCounts { taken: units as u64, returned: 0 }));
+    }
+    let mut half = set("10.0.0.0/16", 24);
+    half.occupy(&net("10.0.0.0/17"));
+    assert_eq!(half.allocate(24), Some(AllocatedBlock { cidr: net("10.0.128.0/24"), passed: 128 }));
+    assert_eq!((half.taken(), half.take_counts().taken), (129, 129));
 }
 
 #[test]
