@@ -3,7 +3,15 @@
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
-use std::{sync::Arc, time::Duration};
+#[path = "leader_migration/crashes.rs"]
+mod crashes;
+#[path = "support/mortal.rs"]
+mod mortal;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use cloud_controller_manager::{
     app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
@@ -14,7 +22,6 @@ use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
-        in_process::InProcess,
         objects::{ObjectExt, load_balancer_service},
     },
 };
@@ -22,6 +29,7 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Service},
 };
+use mortal::{Life, MortalClients, Witness};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -31,9 +39,19 @@ struct Cluster {
     server: ApiServer,
     cloud: FakeCloud,
     file: tempfile::NamedTempFile,
+    /// Writes to Services that left a manager while it did not hold the second lease.
+    unfenced: Arc<Mutex<Vec<String>>>,
+    stop: Shutdown,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
 }
 
 struct Manager {
+    life: Life,
     metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
@@ -46,11 +64,17 @@ impl Cluster {
         let head = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n";
         std::fs::write(file.path(), format!("{head}leaderName: {SECOND}\ncontrollerLeaders: {leaders}\n")).unwrap();
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
-        Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), file }
+        let cloud = FakeCloud::new(FakeConfig::any_node());
+        Self { server, cloud, file, unfenced: Arc::default(), stop: Shutdown::new() }
     }
 
-    /// A manager whose own lease is called `lease`.
+    /// A manager whose own lease is called `lease`, as its user agents are.
     fn start(&self, lease: &str) -> Manager {
+        self.start_for(lease, Life::default())
+    }
+
+    /// The same, as long as it lives.
+    fn start_for(&self, lease: &str, life: Life) -> Manager {
         let file = format!("--leader-migration-config={}", self.file.path().display());
         let own = format!("--leader-elect-resource-name={lease}");
         let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
@@ -61,15 +85,40 @@ impl Cluster {
         let metrics = Arc::new(Metrics::new().unwrap());
         let parts = ManagerDeps {
             config: *config,
-            clients: Arc::new(InProcess(self.server.clone())),
+            clients: Arc::new(MortalClients {
+                server: self.server.clone(),
+                name: lease.to_owned(),
+                life: life.clone(),
+                witness: Some(self.witness(lease)),
+            }),
             provider: Arc::new(self.cloud.replica()),
             metrics: Arc::clone(&metrics),
             clock: Clock::System,
             set_verbosity: Arc::new(|_| ()),
         };
-        let stop = Shutdown::new();
+        let stop = self.stop.child();
         let until = stop.clone();
-        Manager { metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
+        Manager { life, metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
+    }
+
+    /// Sees to it that Services are written by who holds the second lease: both leases of a manager name the same process.
+    fn witness(&self, own: &str) -> Witness {
+        let (server, own, unfenced) = (self.server.clone(), own.to_owned(), Arc::clone(&self.unfenced));
+        Arc::new(move |request| {
+            let path = request.uri().path();
+            if request.method() == http::Method::GET || !path.contains("/services") {
+                return;
+            }
+            let holder = |lease| server.get::<Lease>("kube-system", lease).and_then(|lease| lease.spec?.holder_identity);
+            let (holds, is) = (holder(SECOND), holder(&own));
+            if holds != is {
+                unfenced.lock().unwrap().push(format!("{own} writes {path} as {is:?} under the lease of {holds:?}"));
+            }
+        })
+    }
+
+    fn assert_fenced(&self) {
+        assert_eq!(*self.unfenced.lock().unwrap(), [""; 0]);
     }
 
     fn holder(&self, lease: &str) -> Option<String> {
@@ -106,8 +155,9 @@ impl Cluster {
 }
 
 impl Manager {
+    /// The metric of a process that has ended says what it said last.
     fn holds(&self, lease: &str) -> bool {
-        self.metrics.leader_election_master_status.with_label_values(&[lease]).get() == 1.0
+        !self.task.is_finished() && self.metrics.leader_election_master_status.with_label_values(&[lease]).get() == 1.0
     }
 }
 

@@ -2,8 +2,12 @@
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
+#[path = "node_ipam/crashes.rs"]
+mod crashes;
 #[path = "node_ipam/double_allocation.rs"]
 mod double_allocation;
+#[path = "support/mortal.rs"]
+mod mortal;
 #[path = "node_ipam/world.rs"]
 mod world;
 

@@ -1,66 +1,32 @@
 //! A cluster whose manager gives out pod CIDRs, and replicas that can be killed.
 
-use std::{
-    collections::BTreeMap,
-    future::ready,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps},
+    app::manager::{self, ManagerDeps},
     cli,
     metrics::Metrics,
     node::taints,
     providers::fake::{FakeCloud, FakeConfig},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::api_server::ApiServer,
 };
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Event, Node};
 use serde_json::json;
 
-/// Clients that reach the API server in-process until the replica is killed.
-struct Mortal {
-    server: ApiServer,
-    dead: Arc<AtomicBool>,
-}
-
-impl ClientSource for Mortal {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        let (client, dead) = (self.server.client_with_deadlines_as(component), Arc::clone(&self.dead));
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (client, dead) = (client.clone(), Arc::clone(&dead));
-            async move {
-                if dead.load(Ordering::SeqCst) {
-                    std::future::pending::<()>().await;
-                }
-                client.send(request).await.map_err(std::io::Error::other)
-            }
-        });
-        Ok(kube::Client::new(service, "default"))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
-    }
-}
+use super::mortal::{Life, MortalClients};
 
 /// A manager that runs.
 pub(crate) struct Replica {
-    dead: Arc<AtomicBool>,
+    pub(crate) life: Life,
     stop: Shutdown,
 }
 
 impl Replica {
     /// None of its requests reach the server from here on; those that are there go on.
     pub(crate) fn kill(&self) {
-        self.dead.store(true, Ordering::SeqCst);
+        self.life.end();
         self.stop.begin();
     }
 
@@ -96,28 +62,34 @@ impl Cluster {
 
     /// A manager that allocates and is alone.
     pub(crate) fn start(&self, flags: &[&str]) -> Replica {
-        self.run(&[&["--allocate-node-cidrs=true", "--leader-elect=false"], flags].concat())
+        self.run(&[&["--allocate-node-cidrs=true", "--leader-elect=false"], flags].concat(), Life::default())
     }
 
     pub(crate) fn start_without(&self, flags: &[&str]) {
-        self.run(&[&["--leader-elect=false"], flags].concat());
+        self.run(&[&["--leader-elect=false"], flags].concat(), Life::default());
     }
 
     /// A manager that allocates while it leads.
     pub(crate) fn campaign(&self, flags: &[&str]) -> Replica {
-        self.run(&[&["--allocate-node-cidrs=true"], flags].concat())
+        self.campaign_for(flags, Life::default())
     }
 
-    fn run(&self, flags: &[&str]) -> Replica {
+    /// The same, as long as it lives.
+    pub(crate) fn campaign_for(&self, flags: &[&str], life: Life) -> Replica {
+        self.run(&[&["--allocate-node-cidrs=true"], flags].concat(), life)
+    }
+
+    fn run(&self, flags: &[&str], life: Life) -> Replica {
         let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
         let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
             panic!("no help asked for")
         };
-        let dead = Arc::new(AtomicBool::new(false));
+        let clients =
+            MortalClients { server: self.server.clone(), name: "ccm".to_owned(), life: life.clone(), witness: None };
         let parts = ManagerDeps {
             config: *config,
-            clients: Arc::new(Mortal { server: self.server.clone(), dead: Arc::clone(&dead) }),
+            clients: Arc::new(clients),
             provider: Arc::new(self.cloud.replica()),
             metrics: Arc::new(Metrics::new().unwrap()),
             clock: Clock::System,
@@ -126,7 +98,7 @@ impl Cluster {
         let stop = self.stop.child();
         let until = stop.clone();
         tokio::spawn(async move { manager::run(parts, &until).await });
-        Replica { dead, stop }
+        Replica { life, stop }
     }
 
     pub(crate) fn join(&self, name: &str, taint: Taint) {

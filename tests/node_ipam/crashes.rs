@@ -1,0 +1,98 @@
+//! Leaders that die at any request of theirs, and a range that is used up while they take turns.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+use super::{
+    mortal::{LastRequest, Life},
+    world::*,
+};
+
+/// Eight blocks.
+const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/21", "--configure-cloud-routes=false"];
+/// Longer than a lease lasts, and shorter than an API server may take.
+const LATE: Duration = Duration::from_secs(40);
+
+fn with_six_nodes() -> Cluster {
+    let cluster = Cluster::new();
+    (0..4).for_each(|index| cluster.join(&format!("n{index}"), Taint::Uninitialized));
+    (0..2).for_each(|index| cluster.join(&format!("o{index}"), Taint::None));
+    cluster
+}
+
+/// How much a leader asks for until all Nodes have their CIDRs, and its cluster is quiet.
+async fn requests_of_a_leader() -> usize {
+    let cluster = with_six_nodes();
+    let leader = cluster.campaign(FLAGS);
+    cluster.until_all_have_cidrs(1).await;
+    pass(5).await;
+    leader.life.sent()
+}
+
+/// Between any two requests, and in any one of them: what it leaves behind is never given twice.
+#[tokio::test(start_paused = true)]
+async fn a_leader_may_die_at_any_request() {
+    let all = requests_of_a_leader().await;
+    assert!(all > 20, "{all}");
+    for last in [LastRequest::Lost, LastRequest::Served, LastRequest::Late(LATE)] {
+        for nth in 1..=all {
+            let cluster = with_six_nodes();
+            let first = cluster.campaign_for(FLAGS, Life::until(nth, last));
+            cluster.until(|_| first.life.is_over(), "dead").await;
+            cluster.join("late", Taint::Uninitialized);
+            cluster.campaign(FLAGS);
+            cluster.until_all_have_cidrs(1).await;
+            pass(60).await;
+            cluster.assert_disjoint();
+            first.kill();
+        }
+    }
+}
+
+fn disturb(cluster: &Cluster, random: &mut SmallRng) {
+    match random.random_range(0..4) {
+        0 => cluster.server.faults().stall_watches(),
+        1 => cluster.server.faults().drop_watches(),
+        2 => cluster.server.faults().compact(),
+        _ => {}
+    }
+}
+
+/// More Nodes than blocks, which come and go, under leaders in turn with stale watches.
+#[tokio::test(start_paused = true)]
+async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
+    const FOUR: &[&str] = &["--cluster-cidr=10.244.0.0/22", "--configure-cloud-routes=false"];
+    for seed in 0..12 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let cluster = Cluster::new();
+        let (mut leader, mut joined) = (cluster.campaign(FOUR), 0);
+        for _ in 0..12 {
+            for _ in 0..random.random_range(0..4) {
+                let taint = if random.random_bool(0.5) { Taint::Uninitialized } else { Taint::None };
+                cluster.join(&format!("n{joined}"), taint);
+                joined += 1;
+            }
+            disturb(&cluster, &mut random);
+            pass(random.random_range(0..30)).await;
+            for name in cluster.nodes().into_keys().collect::<Vec<_>>() {
+                if random.random_bool(0.25) {
+                    cluster.server.delete::<Node>("", &name);
+                }
+            }
+            cluster.assert_disjoint();
+            if random.random_bool(0.3) {
+                if random.random_bool(0.5) {
+                    leader.kill()
+                } else {
+                    leader.stop()
+                }
+                leader = cluster.campaign(FOUR);
+            }
+        }
+        let wanted = |cluster: &Cluster| cluster.nodes().len().min(4);
+        cluster.until(|cluster| cluster.taken().len() == wanted(cluster), "used as far as it goes").await;
+        cluster.assert_disjoint();
+    }
+}

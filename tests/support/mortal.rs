@@ -1,0 +1,119 @@
+//! Clients of one replica, which can die at any request of its life or when it is told to.
+//!
+//! In: an API server, a name for the replica's user agents, a [`Life`]. Out: clients whose requests go nowhere once the replica is dead.
+//! The replica itself goes on: it is as if its network were gone.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    app::manager::ClientSource, runtime::leader_election::Leadership, sandbox::api_server::ApiServer,
+};
+use kube::client::Body;
+
+/// What becomes of the request at which a replica dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastRequest {
+    /// It never reaches the server.
+    Lost,
+    /// It takes effect at once.
+    Served,
+    /// It takes effect after this time.
+    Late(Duration),
+}
+
+/// Whether a replica lives, and how much it has asked for.
+#[derive(Clone, Default)]
+pub(crate) struct Life(Arc<LifeState>);
+
+#[derive(Default)]
+struct LifeState {
+    dead: AtomicBool,
+    sent: AtomicUsize,
+    end: Mutex<Option<(usize, LastRequest)>>,
+}
+
+impl Life {
+    /// One that ends at the request with this number, counted from 1.
+    pub(crate) fn until(nth: usize, last: LastRequest) -> Self {
+        let life = Self::default();
+        *life.0.end.lock().unwrap() = Some((nth, last));
+        life
+    }
+
+    /// None of its requests reach the server from here on; those that are there go on.
+    pub(crate) fn end(&self) {
+        self.0.dead.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.dead.load(SeqCst)
+    }
+
+    /// Requests that were sent, or would have been.
+    pub(crate) fn sent(&self) -> usize {
+        self.0.sent.load(SeqCst)
+    }
+
+    /// What becomes of the next request; `None`: nothing that the replica would notice.
+    fn next(&self) -> Option<LastRequest> {
+        if self.is_over() {
+            return Some(LastRequest::Lost);
+        }
+        let number = self.0.sent.fetch_add(1, SeqCst) + 1;
+        let last = self.0.end.lock().unwrap().filter(|(nth, _)| *nth == number).map(|(_, last)| last)?;
+        self.end();
+        Some(last)
+    }
+}
+
+/// Sees the requests that leave.
+pub(crate) type Witness = Arc<dyn Fn(&http::Request<Body>) + Send + Sync>;
+
+pub(crate) struct MortalClients {
+    pub(crate) server: ApiServer,
+    /// What user agents begin with.
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    pub(crate) witness: Option<Witness>,
+}
+
+impl ClientSource for MortalClients {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        let client = self.server.client_with_deadlines_as(&format!("{}/{component}", self.name));
+        let (life, witness) = (self.life.clone(), self.witness.clone());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (client, life, witness) = (client.clone(), life.clone(), witness.clone());
+            async move {
+                let last = life.next();
+                match last {
+                    Some(LastRequest::Lost) => return std::future::pending().await,
+                    Some(LastRequest::Late(time)) => tokio::time::sleep(time).await,
+                    Some(LastRequest::Served) | None => {}
+                }
+                if let Some(see) = witness.filter(|_| last.is_none()) {
+                    see(&request);
+                }
+                let answer = client.send(request).await.map_err(std::io::Error::other);
+                if last.is_some() {
+                    return std::future::pending().await;
+                }
+                answer
+            }
+        });
+        Ok(kube::Client::new(service, "default"))
+    }
+
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
