@@ -1,6 +1,7 @@
 //! What becomes of a volume. Pure.
 //!
-//! In: a request, later the labels. Out: the volume that is to be labelled, if it is one; the operations of a JSON patch.
+//! In: a request, later the labels. Out: the volume that is to be labelled, if it is one; the labels that a provisioner gave it; the
+//! operations of a JSON patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,29 +14,37 @@ use crate::cloud_provider::AdmissionRequest;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
+/// What both were called before Kubernetes 1.17.
+const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 /// Who has this was made by a provisioner, which has labelled it where it knows how.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// Stands between the zones of a volume that is in several.
 const BETWEEN_ZONES: &str = "__";
 
-/// The volume, unless it is labelled by others or no volume is created.
+/// The volume, unless none is created.
 pub(super) fn volume_to_label(request: &AdmissionRequest) -> Option<PersistentVolume> {
     let of = &request.resource;
     let is_volume =
         of.group.is_empty() && of.version == "v1" && of.kind == "persistentvolumes" && request.sub_resource.is_empty();
-    if !is_volume || request.operation != "CREATE" {
-        return None;
-    }
-    let volume: PersistentVolume = request.object.read()?;
-    let has = |map: Option<&BTreeMap<String, String>>, key: &str| map.is_some_and(|map| map.contains_key(key));
-    let (labels, annotations) = (volume.metadata.labels.as_ref(), volume.metadata.annotations.as_ref());
-    let is_labelled = has(annotations, PROVISIONED_BY) && has(labels, ZONE) && has(labels, REGION);
-    (!is_labelled).then_some(volume)
+    if is_volume && request.operation == "CREATE" { request.object.read() } else { None }
 }
 
-/// The operations that give the volume these labels and keep its pods where it is. None when it has them.
-pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> Vec<Value> {
+/// Where the provisioner that made the volume says that it is. What somebody else says of a volume is not trusted.
+pub(super) fn labels_of_provisioner(volume: &PersistentVolume) -> Option<BTreeMap<String, String>> {
+    let (labels, annotations) = (volume.metadata.labels.as_ref()?, volume.metadata.annotations.as_ref()?);
+    let both = |keys: [&str; 2]| {
+        let pairs = keys.map(|key| Some((key.to_owned(), labels.get(key)?.clone())));
+        pairs.into_iter().collect::<Option<BTreeMap<_, _>>>()
+    };
+    let found = both([ZONE, REGION]).or_else(|| both([BETA_ZONE, BETA_REGION]));
+    found.filter(|_| annotations.contains_key(PROVISIONED_BY))
+}
+
+/// The operations that give the volume these labels and keep its pods where it is; none when it has them. `Err`: a zone has no name.
+pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> Result<Vec<Value>, String> {
     let mut operations = Vec::new();
+    let requirements = labels.iter().map(requirement).collect::<Result<Vec<_>, _>>()?;
     let before = volume.metadata.labels.clone().unwrap_or_default();
     let mut after = before.clone();
     after.extend(labels.clone());
@@ -43,35 +52,42 @@ pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>
         operations.push(json!({"op": "add", "path": "/metadata/labels", "value": after}));
     }
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.clone());
-    if let Some(affinity) = with_requirements(affinity, labels) {
+    if let Some(affinity) = with_requirements(affinity, &requirements) {
         operations.push(json!({"op": "add", "path": "/spec/nodeAffinity", "value": affinity}));
     }
-    operations
+    Ok(operations)
 }
 
-/// The affinity with a requirement for each label in every term; `None`: it stays, as some term speaks of such a label already.
-fn with_requirements(affinity: Option<VolumeNodeAffinity>, labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity> {
+/// The affinity with these requirements in every term; `None`: it stays, as some term speaks of such a label already.
+fn with_requirements(
+    affinity: Option<VolumeNodeAffinity>,
+    requirements: &[NodeSelectorRequirement],
+) -> Option<VolumeNodeAffinity> {
     let mut terms =
         affinity.and_then(|affinity| affinity.required).map(|required| required.node_selector_terms).unwrap_or_default();
     if terms.is_empty() {
         terms.push(NodeSelectorTerm::default());
     }
     let expressions = |term: &NodeSelectorTerm| term.match_expressions.clone().unwrap_or_default();
-    let speaks = terms.iter().flat_map(expressions).any(|expression| labels.contains_key(&expression.key));
-    if labels.is_empty() || speaks {
+    let is_required = |expression: &NodeSelectorRequirement| requirements.iter().any(|one| one.key == expression.key);
+    if requirements.is_empty() || terms.iter().flat_map(expressions).any(|expression| is_required(&expression)) {
         return None;
     }
     for term in &mut terms {
-        term.match_expressions.get_or_insert_default().extend(labels.iter().map(requirement));
+        term.match_expressions.get_or_insert_default().extend_from_slice(requirements);
     }
     Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: terms }) })
 }
 
-fn requirement((key, value): (&String, &String)) -> NodeSelectorRequirement {
+fn requirement((key, value): (&String, &String)) -> Result<NodeSelectorRequirement, String> {
+    let is_zone = [ZONE, BETA_ZONE].contains(&key.as_str());
     let values: BTreeSet<&str> =
-        if key == ZONE { value.split(BETWEEN_ZONES).collect() } else { BTreeSet::from([value.as_str()]) };
+        if is_zone { value.split(BETWEEN_ZONES).map(str::trim).collect() } else { BTreeSet::from([value.as_str()]) };
+    if is_zone && values.contains("") {
+        return Err(format!("its label {key} names a zone without name"));
+    }
     let values = values.into_iter().map(str::to_owned).collect();
-    NodeSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values: Some(values) }
+    Ok(NodeSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values: Some(values) })
 }
 
 #[cfg(test)]
@@ -96,7 +112,7 @@ mod tests {
     /// The volume after the patch.
     fn patched(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> PersistentVolume {
         let mut document = serde_json::to_value(volume).unwrap();
-        for operation in patch(volume, labels) {
+        for operation in patch(volume, labels).unwrap() {
             let (path, value) = (operation["path"].as_str().unwrap(), operation["value"].clone());
             let (parent, name) = path.rsplit_once('/').unwrap();
             document.pointer_mut(parent).unwrap()[name] = value;
@@ -105,20 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn only_new_volumes_that_nobody_has_labelled_are_labelled() {
-        let plain = json!({"metadata": {"name": "a"}, "spec": {}});
-        let both = json!({ZONE: "z", REGION: "r"});
-        assert!(volume_to_label(&request(plain.clone())).is_some());
-        for (metadata, is_labelled) in [
-            (json!({"labels": both}), true),
-            (json!({"annotations": {PROVISIONED_BY: "x"}}), true),
-            (json!({"annotations": {PROVISIONED_BY: "x"}, "labels": {ZONE: "z"}}), true),
-            (json!({"annotations": {PROVISIONED_BY: "x"}, "labels": both}), false),
-        ] {
-            let asked = request(json!({"metadata": metadata, "spec": {}}));
-            assert_eq!(volume_to_label(&asked).is_some(), is_labelled, "{metadata}");
-        }
-        let good = || request(plain.clone());
+    fn only_new_volumes_are_labelled() {
+        let good = || request(json!({"metadata": {"name": "a"}, "spec": {}}));
+        assert!(volume_to_label(&good()).is_some());
         for other in [
             AdmissionRequest { operation: "UPDATE".to_owned(), ..good() },
             AdmissionRequest { sub_resource: "status".to_owned(), ..good() },
@@ -128,6 +133,106 @@ mod tests {
         ] {
             assert_eq!(volume_to_label(&other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_provisioner_is_trusted_if_it_names_zone_and_region() {
+        let (new, old) = ([(ZONE, "z"), (REGION, "r")], [(BETA_ZONE, "y"), (BETA_REGION, "q")]);
+        let both = [&new[..], &old].concat();
+        for (given, is_provisioned, expected) in [
+            (&new[..], true, Some(&new[..])),
+            (&old, true, Some(&old)),
+            (&both, true, Some(&new)),
+            (&[(ZONE, "z"), (BETA_ZONE, "y"), (BETA_REGION, "q")], true, Some(&old)),
+            (&[(ZONE, "z"), (BETA_REGION, "q")], true, None),
+            (&[], true, None),
+            (&both, false, None),
+        ] {
+            let annotations = if is_provisioned { json!({PROVISIONED_BY: "kubernetes.io/azure-disk"}) } else { json!({}) };
+            let metadata = json!({"labels": labels(given), "annotations": annotations});
+            let found = labels_of_provisioner(&volume(json!({"metadata": metadata, "spec": {}})));
+            assert_eq!(found, expected.map(labels), "{given:?} {is_provisioned}");
+        }
+    }
+
+    /// One term of a required affinity, as keys with values.
+    fn term(expressions: &[(&str, &[&str])]) -> Value {
+        let expressions = expressions.iter().map(|(key, values)| json!({"key": key, "operator": "In", "values": values}));
+        json!({"matchExpressions": expressions.collect::<Vec<_>>()})
+    }
+
+    /// Upstream: `Test_PVLAdmission`. What a volume has, what the cloud says, and what it has then.
+    #[test]
+    fn volumes_as_upstream_leaves_them() {
+        let zones = ["1", "2", "3"];
+        type Expressions<'a> = &'a [(&'a str, &'a [&'a str])];
+        type Pairs<'a> = &'a [(&'a str, &'a str)];
+        let table: &[(Pairs, Expressions, Pairs, Pairs, Expressions)] = &[
+            (&[], &[], &[], &[], &[]),
+            (
+                &[],
+                &[],
+                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
+                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
+                &[("a", &["1"]), ("b", &["2"]), (ZONE, &zones)],
+            ),
+            (
+                &[],
+                &[],
+                &[("a", "1"), ("b", "2"), (BETA_ZONE, "1__2__3")],
+                &[("a", "1"), ("b", "2"), (BETA_ZONE, "1__2__3")],
+                &[("a", &["1"]), ("b", &["2"]), (BETA_ZONE, &zones)],
+            ),
+            (
+                &[(ZONE, "existingDomain"), (REGION, "existingRegion")],
+                &[],
+                &[(ZONE, "domain1"), (REGION, "region1")],
+                &[(ZONE, "domain1"), (REGION, "region1")],
+                &[(REGION, &["region1"]), (ZONE, &["domain1"])],
+            ),
+            (
+                &[("a", "not1")],
+                &[],
+                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
+                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
+                &[("a", &["1"]), ("b", &["2"]), (ZONE, &zones)],
+            ),
+            (
+                &[("c", "3")],
+                &[("c", &["3"])],
+                &[("a", "1"), ("b", "2"), ("c", "3")],
+                &[("a", "1"), ("b", "2"), ("c", "3")],
+                &[("c", &["3"])],
+            ),
+            (
+                &[("a", "1"), ("b", "2"), ("c", "3")],
+                &[("a", &["1"]), ("b", &["2"]), ("c", &["3"])],
+                &[("d", "1"), ("e", "2"), ("f", "3")],
+                &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "1"), ("e", "2"), ("f", "3")],
+                &[("a", &["1"]), ("b", &["2"]), ("c", &["3"]), ("d", &["1"]), ("e", &["2"]), ("f", &["3"])],
+            ),
+        ];
+        for (before, required, found, after, expected) in table {
+            let affinity = |required: Expressions| {
+                let terms = json!({"required": {"nodeSelectorTerms": [term(required)]}});
+                if required.is_empty() { Value::Null } else { terms }
+            };
+            let given = json!({"metadata": {"labels": labels(before)}, "spec": {"nodeAffinity": affinity(required)}});
+            let patched = patched(&volume(given), &labels(found));
+            assert_eq!(patched.metadata.labels.unwrap_or_default(), labels(after), "{found:?}");
+            let got = patched.spec.unwrap().node_affinity;
+            assert_eq!(serde_json::to_value(got).unwrap(), affinity(expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_zone_without_name_is_told() {
+        let volume = volume(json!({"metadata": {}, "spec": {}}));
+        for (key, value) in [(ZONE, ""), (ZONE, "1__"), (BETA_ZONE, "1__ __2")] {
+            let told = patch(&volume, &labels(&[(key, value)])).unwrap_err();
+            assert_eq!(told, format!("its label {key} names a zone without name"), "{value}");
+        }
+        assert!(patch(&volume, &labels(&[(REGION, "")])).is_ok());
     }
 
     #[test]
@@ -164,9 +269,9 @@ mod tests {
     #[test]
     fn it_is_idempotent_and_without_labels_nothing_changes() {
         let before = volume(json!({"metadata": {}, "spec": {}}));
-        assert_eq!(patch(&before, &BTreeMap::new()), Vec::<Value>::new());
+        assert_eq!(patch(&before, &BTreeMap::new()), Ok(Vec::new()));
         let found = labels(&[(ZONE, "eastus-1"), (REGION, "eastus")]);
         let after = patched(&before, &found);
-        assert_eq!(patch(&after, &found), Vec::<Value>::new());
+        assert_eq!(patch(&after, &found), Ok(Vec::new()));
     }
 }
