@@ -1,3 +1,5 @@
+mod reloads;
+
 use std::io::Write;
 
 use axum::{Router, routing::any};

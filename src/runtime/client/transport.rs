@@ -28,9 +28,12 @@ use hyper_util::{
     client::{
         legacy::{
             Client,
-            connect::{Connection, HttpConnector, proxy::Tunnel},
+            connect::{
+                Connection, HttpConnector,
+                proxy::{SocksV5, Tunnel},
+            },
         },
-        proxy::matcher::Matcher,
+        proxy::matcher::{Intercept, Matcher},
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -52,6 +55,8 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// How long what was sent may stay without acknowledgement.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// Port of a SOCKS proxy whose URL has none.
+const SOCKS_PORT: u16 = 1080;
 /// How long a connection may take, with name lookup, proxy and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
 
@@ -150,10 +155,14 @@ fn pool_factory(config: &Config, names: TlsNameResolver, idle: usize) -> Result<
     let tcp = tcp();
     let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, ProxyAddress::default(), names, idle)) };
     let through = ProxyAddress::of(proxy);
-    let auth = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
-    let auth = auth.and_then(|intercept| intercept.basic_auth().cloned());
+    let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
+    let auth = intercept.as_ref().and_then(|intercept| intercept.basic_auth().cloned());
     match proxy.scheme_str() {
         Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), through, names, idle)),
+        Some("socks5" | "socks5h") => {
+            let login = intercept.as_ref().and_then(Intercept::raw_auth);
+            Ok(pool_over(socks(proxy, login, tcp), through, names, idle))
+        }
         Some("https") => {
             let encrypted = HttpsConnector::new(tcp, Arc::new(rustls_config(config)?), false, Arc::clone(&names));
             Ok(pool_over(tunnel(proxy, auth, encrypted), through, names, idle))
@@ -167,6 +176,17 @@ fn tunnel<C>(proxy: &Uri, auth: Option<http::HeaderValue>, inner: C) -> Tunnel<C
     match auth {
         Some(auth) => tunnel.with_auth(auth),
         None => tunnel,
+    }
+}
+
+/// The proxy looks names up, as in Go.
+fn socks(proxy: &Uri, login: Option<(&str, &str)>, inner: HttpConnector) -> SocksV5<HttpConnector> {
+    let host = proxy.host().unwrap_or_default();
+    let place = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(SOCKS_PORT));
+    let socks = SocksV5::new(place.parse().unwrap_or_else(|_| proxy.clone()), inner);
+    match login {
+        Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+        None => socks,
     }
 }
 

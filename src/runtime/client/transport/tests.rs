@@ -1,4 +1,6 @@
-//! A server whose name cannot be looked up, proxies that answer with anything, and an API server without IPv4.
+//! A server whose name cannot be looked up, proxies, an API server without IPv4, and peers that go silent.
+
+mod silence;
 
 use std::{
     convert::Infallible,
@@ -8,7 +10,8 @@ use std::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
 };
 
 use super::*;
@@ -73,6 +76,87 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
         assert!(error.contains(&expected), "{error}");
         assert!(!error.contains("planted"), "{error}");
     }
+}
+
+/// Reads as much as is asked for.
+async fn read(socket: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    socket.read_exact(&mut bytes).await.unwrap();
+    bytes
+}
+
+/// What is asked of an HTTP proxy, up to the empty line.
+async fn connect_request(socket: &mut TcpStream) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        head.push(char::from(read(socket, 1).await[0]));
+    }
+    socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    head.to_lowercase()
+}
+
+/// What is asked of a SOCKS5 proxy (RFC 1928, RFC 1929): login and destination.
+async fn socks_request(socket: &mut TcpStream) -> String {
+    let methods = read(socket, 2).await[1];
+    let method = read(socket, methods.into()).await[0];
+    socket.write_all(&[5, method]).await.unwrap();
+    let mut asked = String::new();
+    if method == 2 {
+        for place in [2, 1] {
+            let length = read(socket, place).await[place - 1];
+            asked += &String::from_utf8(read(socket, length.into()).await).unwrap();
+            asked += if place == 2 { ":" } else { "@" };
+        }
+        socket.write_all(&[1, 0]).await.unwrap();
+    }
+    let length = read(socket, 5).await[4];
+    asked += &String::from_utf8(read(socket, length.into()).await).unwrap();
+    let port = read(socket, 2).await;
+    socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    format!("{asked}:{}", u16::from_be_bytes([port[0], port[1]]))
+}
+
+/// A proxy that leads everybody to one server, whatever name was asked for, and what it is asked.
+async fn leading(is_socks: bool) -> (String, mpsc::UnboundedReceiver<String>) {
+    let (proxy, server) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (address, destination) = (proxy.local_addr().unwrap().to_string(), server.local_addr().unwrap());
+    tokio::spawn(brief_server(server));
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = proxy.accept().await {
+            let asked = if is_socks { socks_request(&mut socket).await } else { connect_request(&mut socket).await };
+            let _ = tell.send(asked);
+            let mut server = TcpStream::connect(destination).await.unwrap();
+            // Whoever has read its answer hangs up.
+            let _ = tokio::io::copy_bidirectional(&mut socket, &mut server).await;
+        }
+    });
+    (address, told)
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_the_server_by_its_name_and_with_the_login() {
+    for (scheme, login, expected) in [
+        ("http", "", "connect nothing.invalid:6443 http/1.1"),
+        ("http", "user:p%40ss@", "proxy-authorization: basic dxnlcjpwqhnz"),
+        ("socks5", "", "nothing.invalid:6443"),
+        ("socks5h", "user:p%40ss@", "user:p@ss@nothing.invalid:6443"),
+    ] {
+        let (proxy, mut told) = leading(scheme != "http").await;
+        let cluster = format!("server: 'http://nothing.invalid:6443', proxy-url: '{scheme}://{login}{proxy}'");
+        assert_eq!(ask(&client(&kubeconfig(&cluster)).await).await, Ok(String::new()), "{scheme} {login}");
+        let asked = told.recv().await.unwrap();
+        assert!(asked.contains(expected) && asked.contains("nothing.invalid:6443"), "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn a_socks_proxy_that_is_not_there_is_named_without_its_password() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let cluster = format!("server: 'https://nothing.invalid:6443', proxy-url: 'socks5://user:planted@{address}'");
+    let error = ask(&client(&kubeconfig(&cluster)).await).await.unwrap_err();
+    assert!(error.contains(&format!("through the proxy {address} (look at proxy-url")), "{error}");
+    assert!(!error.contains("planted"), "{error}");
 }
 
 /// Serves HTTP/1.1, one request per connection.

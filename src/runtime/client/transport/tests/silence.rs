@@ -1,0 +1,79 @@
+//! HTTP/2 in memory, on the paused clock: a peer that answers pings may take its time, one that is silent is given up.
+
+use std::sync::Mutex;
+
+use hyper::rt::ReadBufCursor;
+use hyper_util::client::legacy::connect::Connected;
+use tokio::{
+    io::DuplexStream,
+    time::{Instant, timeout},
+};
+
+use super::*;
+
+/// A connection for which HTTP/2 has been agreed on.
+struct InMemory(TokioIo<DuplexStream>);
+
+impl Connection for InMemory {
+    fn connected(&self) -> Connected {
+        Connected::new().negotiated_h2()
+    }
+}
+
+impl Read for InMemory {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl Write for InMemory {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// Speaks HTTP/2, and never answers a request.
+async fn attend(peer: DuplexStream) {
+    let never = |_: Request<Incoming>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ = server.serve_connection(TokioIo::new(peer), hyper::service::service_fn(never)).await;
+}
+
+/// Sends to a peer that attends to its connection, or does not.
+fn sender(attends: bool) -> Arc<SendRequestFn> {
+    let silent = Arc::new(Mutex::new(Vec::new()));
+    let connect = tower::service_fn(move |_: Uri| {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        if attends {
+            tokio::spawn(attend(far));
+        } else {
+            silent.lock().unwrap().push(far);
+        }
+        std::future::ready(Ok::<_, BoxError>(InMemory(TokioIo::new(near))))
+    });
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let names = Arc::new(hyper_rustls::DefaultServerNameResolver::default());
+    pool_over(connect, ProxyAddress::default(), names, 8)(tls.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_answers_no_ping_is_given_up() {
+    let hour = Duration::from_secs(3600);
+    for attends in [true, false] {
+        let (send, begun) = (sender(attends), Instant::now());
+        let asked = timeout(hour, send(Request::get("http://server/").body(Body::empty()).unwrap())).await;
+        assert_eq!(asked.is_err(), attends, "it waits for an answer that may come");
+        assert!(asked.is_err() || asked.unwrap().is_err());
+        assert_eq!(begun.elapsed().as_secs(), if attends { hour } else { PING_EVERY + PING_ANSWER }.as_secs());
+    }
+}
