@@ -14,7 +14,7 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     metrics::Metrics,
     node::taints,
@@ -52,6 +52,7 @@ impl Drop for Cluster {
 
 struct Manager {
     life: Life,
+    clients: Arc<MortalClients>,
     metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
@@ -83,14 +84,10 @@ impl Cluster {
             panic!("no help asked for")
         };
         let metrics = Arc::new(Metrics::new().unwrap());
+        let clients = Arc::new(MortalClients::new(&self.server, lease, &life, Some(self.witness(lease))));
         let parts = ManagerDeps {
             config: *config,
-            clients: Arc::new(MortalClients {
-                server: self.server.clone(),
-                name: lease.to_owned(),
-                life: life.clone(),
-                witness: Some(self.witness(lease)),
-            }),
+            clients: Arc::clone(&clients) as Arc<dyn ClientSource>,
             provider: Arc::new(self.cloud.replica()),
             metrics: Arc::clone(&metrics),
             clock: Clock::System,
@@ -98,7 +95,7 @@ impl Cluster {
         };
         let stop = self.stop.child();
         let until = stop.clone();
-        Manager { life, metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
+        Manager { life, clients, metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
     }
 
     /// Sees to it that Services are written by who holds the second lease: both leases of a manager name the same process.
@@ -161,6 +158,13 @@ impl Manager {
     }
 }
 
+impl Manager {
+    /// Whether a controller may write, by the account of its client.
+    fn may_write(&self, account: &str) -> bool {
+        self.clients.leadership_of(account).unwrap().is_leading()
+    }
+}
+
 /// How long it takes until `holds`, to a tenth of a second; fails after five minutes.
 async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
@@ -210,10 +214,12 @@ async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
     until("the Node is initialised", || cluster.is_initialised("node")).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!cluster.is_served("web") && manager.holds("own") && !manager.holds(SECOND));
+    assert_eq!(["node-controller", "service-controller"].map(|account| manager.may_write(account)), [true, false]);
     cluster.server.update_with("kube-system", SECOND, |lease: &mut Lease| {
         lease.spec.get_or_insert_default().holder_identity = Some(String::new());
     });
     until("the Service is served", || cluster.is_served("web")).await;
+    assert!(manager.may_write("service-controller"));
 }
 
 #[tokio::test(start_paused = true)]

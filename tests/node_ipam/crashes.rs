@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cloud_controller_manager::sandbox::{api_server::RequestRecord, http::Verb};
 use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
@@ -31,6 +32,12 @@ async fn requests_of_a_leader() -> usize {
     leader.life.sent()
 }
 
+/// Patches of the second leader, but for the Node that has joined meanwhile.
+fn of_the_second_for_others(request: &RequestRecord) -> bool {
+    let is_patch = request.resource == "nodes" && request.verb == Verb::Patch;
+    is_patch && request.user_agent.starts_with("replica-1/") && request.name != "late"
+}
+
 /// Between any two requests, and in any one of them: what it leaves behind is never given twice.
 #[tokio::test(start_paused = true)]
 async fn a_leader_may_die_at_any_request() {
@@ -42,7 +49,14 @@ async fn a_leader_may_die_at_any_request() {
             let first = cluster.campaign_for(FLAGS, Life::until(nth, last));
             cluster.until(|_| first.life.is_over(), "dead").await;
             cluster.join("late", Taint::Uninitialized);
+            if let LastRequest::Late(_) = last {
+                // What is carried out late finds its Node as it was.
+                cluster.server.faults().fail_every(429, of_the_second_for_others);
+            }
             cluster.campaign(FLAGS);
+            pass(2 * LATE.as_secs()).await;
+            cluster.assert_disjoint();
+            cluster.server.faults().clear();
             cluster.until_all_have_cidrs(1).await;
             pass(60).await;
             cluster.assert_disjoint();

@@ -1,6 +1,14 @@
 //! A cluster whose manager gives out pod CIDRs, and replicas that can be killed.
 
-use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use cloud_controller_manager::{
     app::manager::{self, ManagerDeps},
@@ -45,6 +53,8 @@ pub(crate) enum Taint {
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) cloud: FakeCloud,
+    /// Replicas so far; their user agents begin with `replica-0/` and so on.
+    replicas: AtomicUsize,
     stop: Shutdown,
 }
 
@@ -57,7 +67,8 @@ impl Drop for Cluster {
 impl Cluster {
     pub(crate) fn new() -> Self {
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
-        Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), stop: Shutdown::new() }
+        let cloud = FakeCloud::new(FakeConfig::any_node());
+        Self { server, cloud, replicas: AtomicUsize::new(0), stop: Shutdown::new() }
     }
 
     /// A manager that allocates and is alone.
@@ -85,8 +96,8 @@ impl Cluster {
         let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
             panic!("no help asked for")
         };
-        let clients =
-            MortalClients { server: self.server.clone(), name: "ccm".to_owned(), life: life.clone(), witness: None };
+        let name = format!("replica-{}", self.replicas.fetch_add(1, Ordering::SeqCst));
+        let clients = MortalClients::new(&self.server, &name, &life, None);
         let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(clients),

@@ -4,6 +4,7 @@
 //! The replica itself goes on: it is as if its network were gone.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -76,11 +77,25 @@ impl Life {
 pub(crate) type Witness = Arc<dyn Fn(&http::Request<Body>) + Send + Sync>;
 
 pub(crate) struct MortalClients {
-    pub(crate) server: ApiServer,
-    /// What user agents begin with.
-    pub(crate) name: String,
-    pub(crate) life: Life,
-    pub(crate) witness: Option<Witness>,
+    server: ApiServer,
+    name: String,
+    life: Life,
+    witness: Option<Witness>,
+    leaderships: Mutex<BTreeMap<String, Leadership>>,
+}
+
+impl MortalClients {
+    /// `name`: what user agents begin with.
+    pub(crate) fn new(server: &ApiServer, name: &str, life: &Life, witness: Option<Witness>) -> Self {
+        let (server, name, life) = (server.clone(), name.to_owned(), life.clone());
+        Self { server, name, life, witness, leaderships: Mutex::default() }
+    }
+
+    /// Under which leadership an account writes; `None`: it has asked for no client.
+    #[allow(dead_code, reason = "node-ipam runs under one lease")]
+    pub(crate) fn leadership_of(&self, account: &str) -> Option<Leadership> {
+        self.leaderships.lock().unwrap().get(account).cloned()
+    }
 }
 
 impl ClientSource for MortalClients {
@@ -109,7 +124,8 @@ impl ClientSource for MortalClients {
         Ok(kube::Client::new(service, "default"))
     }
 
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+    fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.leaderships.lock().unwrap().insert(account.to_owned(), leadership.clone());
         self.component(account)
     }
 
