@@ -137,6 +137,41 @@ async fn the_cloud_says_how_large_blocks_are() {
     cluster.assert_disjoint();
 }
 
+/// Blocks that the flags could not give; a set without tags gets what the flags say, which does not fit.
+#[tokio::test(start_paused = true)]
+async fn a_small_cluster_cidr_is_enough_where_the_cloud_says_the_sizes() {
+    let cluster = Cluster::new();
+    cluster.cloud.change_instance("small", |spec| spec.pod_cidr_masks = PodCidrMaskSpec { ipv4: Some(28), ipv6: None });
+    cluster.start(&["--cluster-cidr=10.244.0.0/26", "--cidr-allocator-type=CloudAllocator"]);
+    cluster.join("plain", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.events("plain").contains(&"CIDRNotAvailable".to_owned()), "told").await;
+    cluster.join("small", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.cidr("small").as_deref() == Some("10.244.0.0/28"), "given a CIDR").await;
+    assert_eq!(cluster.cidr("plain"), None);
+}
+
+/// Upstream: `TestRetryAllocatingPodCidr`. Each block is tried three times. One that the API server did not take is followed by the next
+/// one; after an answer that leaves it open, the Node keeps its block.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_refused_is_followed_by_the_next_one() {
+    for (code, expected) in [(409, "127.123.234.12/30"), (429, "127.123.234.12/30"), (500, "127.123.234.0/30")] {
+        let cluster = Cluster::new();
+        cluster.server.faults().fail_next(9, code, patches);
+        cluster.start(&[
+            "--cluster-cidr=127.123.234.0/28",
+            "--node-cidr-mask-size-ipv4=30",
+            "--controllers=node-ipam",
+            "--configure-cloud-routes=false",
+        ]);
+        cluster.join("node0", Taint::None);
+        cluster.until(|cluster| cluster.cidr("node0").is_some(), "given a CIDR").await;
+        assert_eq!(cluster.cidr("node0").as_deref(), Some(expected), "{code}");
+        assert!(cluster.events("node0").contains(&"CIDRAssignmentFailed".to_owned()));
+        (1..4).for_each(|index| cluster.join(&format!("node{index}"), Taint::None));
+        cluster.until_all_have_cidrs(1).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_hidden_keeps_its_block() {
     let cluster = Cluster::new();

@@ -366,6 +366,15 @@ fn pod_cidrs_are_judged_when_they_are_allocated() {
     .node_ipam;
     assert!(ipam.enabled && ipam.allocator == CidrAllocatorType::CloudAllocator);
     assert_eq!((ipam.cluster_cidrs.len(), ipam.service_cidrs.len(), ipam.mask_ipv4, ipam.mask_ipv6), (2, 1, 25, 60));
+    // Upstream: `TestSetNodeCIDRMaskSizesDualStack`.
+    for (line, expected) in [
+        ("", (24, 64)),
+        ("--node-cidr-mask-size-ipv6=65", (24, 65)),
+        ("--node-cidr-mask-size-ipv4=18 --node-cidr-mask-size-ipv6=65", (18, 65)),
+    ] {
+        let ipam = config(&format!("--node-cidr-mask-size=17 {line}")).node_ipam;
+        assert_eq!((ipam.mask_ipv4, ipam.mask_ipv6), expected, "{line}");
+    }
 }
 
 #[test]

@@ -146,9 +146,7 @@ impl NodeIpamController {
 
     async fn read(&self) -> Result<Vec<ListedNode>, ReadError> {
         let reconciler = &self.reconciler;
-        let clusters = &reconciler.config.cluster_cidrs;
-        let clusters: Vec<_> = clusters.iter().map(|cluster| (*cluster, reconciler.config.mask(cluster))).collect();
-        let nothing = Allocations::new(&clusters, &reconciler.config.service_cidrs);
+        let nothing = Allocations::new(&units(&reconciler.config), &reconciler.config.service_cidrs);
         reconciler.pool.start_reading(nothing.map_err(|error| ReadError::Refused(error.to_string()))?);
         let listed = listed::list(reconciler.context.writer.client()).await;
         let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
@@ -203,12 +201,21 @@ fn check(config: &NodeIpamConfig) -> Result<(), NodeIpamError> {
         [one, other] => return Err(NodeIpamError::SameFamily(*one, *other)),
         more => return Err(NodeIpamError::TooManyClusterCidrs(more.len())),
     }
-    for cluster in &config.cluster_cidrs {
-        let mask = config.mask(cluster);
-        let wrong = |error| NodeIpamError::Mask { cluster: *cluster, mask, error };
+    for (cluster, mask) in units(config) {
+        let wrong = |error| NodeIpamError::Mask { cluster, mask, error };
         cidr_set::check(cluster.trunc(), mask).map_err(wrong)?;
     }
     Ok(())
+}
+
+/// Cluster CIDRs, each with the prefix of its blocks to begin with: that of the flags, or where the cloud says the prefix of each Node, the
+/// nearest one that the cluster CIDR can have.
+fn units(config: &NodeIpamConfig) -> Vec<(IpNet, u8)> {
+    let unit = |cluster: &IpNet| match config.allocator {
+        CidrAllocatorType::RangeAllocator => config.mask(cluster),
+        CidrAllocatorType::CloudAllocator => cidr_set::nearest_unit(cluster, config.mask(cluster)),
+    };
+    config.cluster_cidrs.iter().map(|cluster| (*cluster, unit(cluster))).collect()
 }
 
 impl Controller for NodeIpamController {

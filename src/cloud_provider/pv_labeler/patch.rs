@@ -167,7 +167,8 @@ mod tests {
         let zones = ["1", "2", "3"];
         type Expressions<'a> = &'a [(&'a str, &'a [&'a str])];
         type Pairs<'a> = &'a [(&'a str, &'a str)];
-        let table: &[(Pairs, Expressions, Pairs, Pairs, Expressions)] = &[
+        type Row<'a> = (Pairs<'a>, Expressions<'a>, Pairs<'a>, Pairs<'a>, Expressions<'a>);
+        let table: &[Row<'_>] = &[
             (&[], &[], &[], &[], &[]),
             (
                 &[],
@@ -213,7 +214,7 @@ mod tests {
             ),
         ];
         for (before, required, found, after, expected) in table {
-            let affinity = |required: Expressions| {
+            let affinity = |required: Expressions<'_>| {
                 let terms = json!({"required": {"nodeSelectorTerms": [term(required)]}});
                 if required.is_empty() { Value::Null } else { terms }
             };

@@ -196,9 +196,18 @@ pub(super) fn check(cluster: IpNet, unit: u8) -> Result<(), CidrSetError> {
     if unit > cluster.max_prefix_len() {
         return Err(CidrSetError::NoSuchPrefix { cluster, unit });
     }
-    let most = if cluster.addr().is_ipv4() { MAX_IPV4_BITS } else { MAX_IPV6_BITS };
-    let longest = cluster.prefix_len() + most;
-    if bits > most { Err(CidrSetError::TooMany { cluster, unit, longest }) } else { Ok(()) }
+    let longest = cluster.prefix_len() + most_bits(&cluster);
+    if bits > most_bits(&cluster) { Err(CidrSetError::TooMany { cluster, unit, longest }) } else { Ok(()) }
+}
+
+/// The prefix next to `unit` with which blocks of `cluster` can be kept track of.
+pub(super) fn nearest_unit(cluster: &IpNet, unit: u8) -> u8 {
+    let longest = cluster.prefix_len().saturating_add(most_bits(cluster)).min(cluster.max_prefix_len());
+    unit.clamp(cluster.prefix_len(), longest)
+}
+
+fn most_bits(cluster: &IpNet) -> u8 {
+    if cluster.addr().is_ipv4() { MAX_IPV4_BITS } else { MAX_IPV6_BITS }
 }
 
 fn mask(unit: usize) -> u64 {

@@ -24,9 +24,9 @@ fn pool_of(config: NodeIpamConfig) -> PodCidrPool {
 
 fn measured_pool(config: NodeIpamConfig, metrics: Arc<Metrics>) -> PodCidrPool {
     let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
-    let clusters: Vec<_> = config.cluster_cidrs.iter().map(|cluster| (*cluster, config.mask(cluster))).collect();
+    let nothing = Allocations::new(&units(&config), &[]).unwrap();
     let pool = PodCidrPool::new(config, queue, metrics);
-    pool.start_reading(Allocations::new(&clusters, &[]).unwrap());
+    pool.start_reading(nothing);
     pool
 }
 
@@ -83,6 +83,30 @@ fn what_is_refused_at_the_start() {
     ] {
         let told = check(cluster, ipv4, ipv6).err().unwrap_or_default();
         assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{cluster}: {told}");
+    }
+}
+
+/// Upstream: `TestNewNodeIpamControllerWithCIDRMasks`: the flags' prefixes are no matter of CloudAllocator.
+#[test]
+fn where_the_cloud_says_the_sizes_the_flags_need_not_fit() {
+    for (cluster, prefixes, expected) in [
+        ("10.0.0.0/21", [24].as_slice(), Ok("10.0.0.0/24")),
+        ("10.0.0.0/26", &[28], Ok("10.0.0.0/28")),
+        ("10.0.0.0/26", &[24], Err("larger than the cluster CIDR")),
+        ("fd00::/40", &[56], Ok("fd00::/56")),
+        ("fd00::/40", &[64], Err("too many for the cluster CIDR")),
+        ("10.0.0.0/26,fd00::/120", &[26, 128], Ok("10.0.0.0/26")),
+    ] {
+        let config = config(cluster, CidrAllocatorType::CloudAllocator);
+        assert_eq!(check(&config), Ok(()), "{cluster}");
+        let range = NodeIpamConfig { allocator: CidrAllocatorType::RangeAllocator, ..config.clone() };
+        assert_eq!(check(&range).is_ok(), cluster.ends_with("/21"), "{cluster}");
+        let given = pool_of(config).reserve(&node("n"), prefixes).map_err(|error| error.to_string());
+        match (given, expected) {
+            (Ok(cidrs), Ok(expected)) => assert_eq!(cidrs[0].to_string(), expected),
+            (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+            (given, _) => panic!("{cluster} {prefixes:?}: {given:?}"),
+        }
     }
 }
 
