@@ -14,6 +14,7 @@ mod error;
 mod error_body;
 mod gate;
 mod operation;
+mod operation_length;
 mod operation_watch;
 mod precondition;
 mod request;

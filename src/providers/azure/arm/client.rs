@@ -4,7 +4,11 @@
 //! on the wire), `send` (gate, token, tries), `write` with `operation` (long-running operations), `classify` (errors). Requests wait
 //! at the [`super::budget`]; nothing here limits rates.
 
-use std::{collections::HashSet, pin::Pin, sync::Arc};
+use std::{
+    collections::HashSet,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -19,6 +23,7 @@ use super::{
     body,
     classify::RequestLine,
     operation::WantedResult,
+    operation_length::OperationLengths,
     operation_watch::OperationWatch,
     request::RequestTemplate,
     request_metrics::ArmRequestMetrics,
@@ -49,6 +54,8 @@ pub(super) struct ArmClientShared {
     pub(super) settings: ArmSettings,
     pub(super) deps: ArmClientDeps,
     pub(super) operation_watch: OperationWatch,
+    /// How long operations took that were asked for one by one.
+    pub(super) operation_lengths: Mutex<OperationLengths>,
 }
 
 /// Sends requests to ARM. Cheap to clone; a clone may have another urgency, leadership or deadline.
@@ -93,7 +100,12 @@ impl ArmClient {
     /// A client of the least urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
         let leadership = parts.leadership.clone();
-        let shared = ArmClientShared { settings, deps: parts, operation_watch: OperationWatch::default() };
+        let shared = ArmClientShared {
+            settings,
+            deps: parts,
+            operation_watch: OperationWatch::default(),
+            operation_lengths: Mutex::default(),
+        };
         Self { shared: Arc::new(shared), urgency: Urgency::Resync, leadership, deadline: None }
     }
 

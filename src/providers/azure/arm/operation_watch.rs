@@ -82,6 +82,15 @@ pub(super) struct WatchTicket {
     write: ListedWrite,
 }
 
+/// A write that ARM has still to accept. Dropping it says that this has come to an end.
+pub(super) struct ComingWrite(Arc<WatchedCollection>);
+
+impl Drop for ComingWrite {
+    fn drop(&mut self) {
+        locked(&self.0.state).schedule.announce(false);
+    }
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -97,15 +106,26 @@ impl OperationWatch {
         urgency: Urgency,
     ) -> Option<WatchTicket> {
         let condition = template.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
+        let write = ListedWrite::of(&template.method, condition, answer.body())?;
+        let collection = self.collection_of(template, pace)?;
+        let path = template.url.path().to_ascii_lowercase();
+        let waiter = collection.enter(&path, urgency)?;
+        Some(WatchTicket { collection, waiter, path, write })
+    }
+
+    /// Says that ARM has still to accept the write `template`; `None` when no list tells of it.
+    pub(super) fn announce(&self, template: &RequestTemplate, pace: PollingPace) -> Option<ComingWrite> {
+        let collection = self.collection_of(template, pace)?;
+        locked(&collection.state).schedule.announce(true);
+        Some(ComingWrite(collection))
+    }
+
+    /// The collection whose list shows what `template` writes.
+    fn collection_of(&self, template: &RequestTemplate, pace: PollingPace) -> Option<Arc<WatchedCollection>> {
         let path = template.url.path();
         let (parent, _) = path.rsplit_once('/')?;
         let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == template.kind).filter(|_| !path.contains('%'))?;
-        let write = ListedWrite::of(&template.method, condition, answer.body())?;
-        let schedule = WatchSchedule::new(pace, *weight);
-        let collection = self.collection(template.kind, parent, schedule, Instant::now());
-        let path = path.to_ascii_lowercase();
-        let waiter = collection.enter(&path, urgency)?;
-        Some(WatchTicket { collection, waiter, path, write })
+        Some(self.collection(template.kind, parent, WatchSchedule::new(pace, *weight), Instant::now()))
     }
 
     fn collection(
@@ -151,8 +171,8 @@ impl CollectionState {
         (waiting().map(|(path, (waiter, _))| (path.clone(), *waiter)).collect(), urgency)
     }
 
-    fn leave(&mut self, waiter: Waiter) {
-        self.schedule.leave(waiter);
+    fn heard(&mut self, waiter: Waiter) {
+        self.schedule.heard(waiter);
         self.entries.remove(&waiter);
     }
 }
@@ -223,10 +243,40 @@ impl WatchTicket {
     pub(super) async fn hear(&mut self, due: Instant, deadline: Instant, start: impl Fn(ListForMany)) -> WatchNews {
         locked(&self.collection.state).schedule.wait(self.waiter, due, Instant::now());
         let entry = self.entry(deadline, start).await;
-        locked(&self.collection.state).leave(self.waiter);
-        match entry {
+        locked(&self.collection.state).heard(self.waiter);
+        let news = match entry {
             None => WatchNews::AskAlone,
             Some(entry) => self.news(entry.as_deref()),
+        };
+        if matches!(news, WatchNews::Succeeded(_) | WatchNews::Missing) {
+            self.ended();
+        }
+        news
+    }
+
+    /// The operation has ended, as its own poll says. A scout gets its document from the list that it has waited for, together with the
+    /// others.
+    pub(super) async fn listed_result(
+        &mut self,
+        now: Instant,
+        deadline: Instant,
+        start: impl Fn(ListForMany),
+    ) -> Option<Bytes> {
+        self.ended();
+        if !locked(&self.collection.state).schedule.is_scout(self.waiter) {
+            return None;
+        }
+        match self.hear(now, deadline, start).await {
+            WatchNews::Succeeded(document) => Some(document),
+            WatchNews::AskAlone | WatchNews::Running | WatchNews::Missing => None,
+        }
+    }
+
+    /// The operation has ended. The others are told when they know more by it.
+    fn ended(&self) {
+        let is_first = locked(&self.collection.state).schedule.ended(self.waiter, Instant::now());
+        if is_first {
+            self.collection.ended.send_replace(());
         }
     }
 
@@ -273,7 +323,8 @@ impl WatchTicket {
 impl Drop for WatchTicket {
     fn drop(&mut self) {
         let mut state = locked(&self.collection.state);
-        state.leave(self.waiter);
+        state.heard(self.waiter);
+        state.schedule.leave(self.waiter);
         state.writes.remove(&self.path);
     }
 }

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use reqwest::Url;
 
-use super::{ApiType, ArmError, ArmErrorClass, ArmResult, MaxBodySize, budget::RequestCharge, classify::RequestLine};
+use super::{
+    ApiType, ArmError, ArmErrorClass, ArmResult, MaxBodySize, budget::RequestCharge, classify::RequestLine,
+    operation_length::OperationName,
+};
 
 /// What is to be sent, without what differs from try to try.
 #[derive(Debug, Clone)]
@@ -41,6 +44,11 @@ impl RequestTemplate {
 
     pub(super) fn charge(&self) -> RequestCharge {
         RequestCharge::of(self.kind, &self.method, self.url.path())
+    }
+
+    /// What it does to what, whichever resource that is.
+    pub(super) fn operation(&self) -> OperationName {
+        (self.kind.metric, self.call)
     }
 
     /// A read at another URL on behalf of this request.

@@ -1,7 +1,10 @@
 //! The shell around a write: sends it, then follows its operation to the end: by polls of its own, or by lists that tell of many. What is
-//! polled and when is decided in `operation.rs`, what lists are for in `operation_watch`.
+//! polled and when is decided in `operation.rs` and `operation_length.rs`, what lists are for in `operation_watch`.
 
-use std::time::Duration;
+use std::{
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::Response;
@@ -12,7 +15,8 @@ use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult,
     answer::unread_result,
     operation::{LongRunningOperation, OperationResult, OperationStep, WantedResult},
-    operation_watch::{ListForMany, WatchNews},
+    operation_length::OperationLengths,
+    operation_watch::{ListForMany, WatchNews, WatchTicket},
     request::RequestTemplate,
     retry_after,
 };
@@ -28,7 +32,9 @@ impl ArmClient {
         wanted: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
+        let coming = self.shared.operation_watch.announce(template, self.shared.settings.polling);
         let accepted = self.send(template, deadline).await?;
+        drop(coming);
         self.follow_operation(template, accepted, wanted, deadline).await
     }
 
@@ -42,9 +48,11 @@ impl ArmClient {
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         let polling = self.shared.settings.polling;
+        let mut asked = self.asked_wait(&last);
         let (mut operation, mut step) =
-            LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, self.asked_wait(&last))
+            LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, asked)
                 .map_err(|failure| failure.error(template.request_line()))?;
+        let (begun, mut running) = (self.now(), Duration::ZERO);
         let watch = &self.shared.operation_watch;
         let is_long = matches!(step, OperationStep::Poll { .. });
         let mut watched = if is_long { watch.join(template, &last, polling, self.urgency) } else { None };
@@ -54,9 +62,20 @@ impl ArmClient {
         }
         loop {
             let (url, after) = match step {
-                OperationStep::Done(result) => return self.result(template, result, last, wanted, deadline).await,
+                OperationStep::Done(result) => {
+                    let lived = (running, self.now() - begun);
+                    if is_long && let Some(document) = self.listed_result(template, watched.as_mut(), lived, deadline).await
+                    {
+                        return Ok(Some(Response::new(document)));
+                    }
+                    return self.result(template, result, last, wanted, deadline).await;
+                }
                 OperationStep::Poll { url, after } => (url, after),
             };
+            let elapsed = self.now() - begun;
+            let is_own_pause = watched.is_none() && asked.is_none();
+            let after =
+                if is_own_pause { self.lengths().pause(template.operation(), after, elapsed, polling.first) } else { after };
             let due = self.now() + after;
             if due >= deadline {
                 return Err(still_running(template));
@@ -81,14 +100,20 @@ impl ArmClient {
                 WatchNews::Succeeded(document) => return Ok(Some(Response::new(document))),
             };
             let polled = self.send(&template.read_at(url), deadline).await;
-            let wait = polled.as_ref().ok().and_then(|answer| self.asked_wait(answer));
+            asked = match &polled {
+                Ok(answer) => self.asked_wait(answer),
+                Err(error) => error.retry_after,
+            };
             let advanced = match polled {
                 Ok(answer) => {
                     last = answer;
-                    operation.advance(Ok(&last), wait)
+                    operation.advance(Ok(&last), asked)
                 }
                 Err(error) => operation.advance(Err(error), None),
             };
+            if matches!(advanced, Ok(OperationStep::Poll { .. })) {
+                running = self.now() - begun;
+            }
             step = advanced.map_err(|failure| failure.error(template.request_line()))?;
         }
     }
@@ -105,6 +130,28 @@ impl ArmClient {
             Ok(()) => list.finish(),
             Err(error) => debug!(%error, path, "cannot list for the writes under way; each asks alone"),
         }
+    }
+
+    /// What is learned of an operation that has ended, and its document, if a list is about to show it. `lived`: after how long it was last
+    /// seen under way, and seen ended.
+    async fn listed_result(
+        &self,
+        template: &RequestTemplate,
+        watched: Option<&mut WatchTicket>,
+        (running, ended): (Duration, Duration),
+        deadline: Instant,
+    ) -> Option<Bytes> {
+        match watched {
+            Some(ticket) => ticket.listed_result(self.now(), deadline, |list| self.start_list(list)).await,
+            None => {
+                self.lengths().learn(template.operation(), running, ended);
+                None
+            }
+        }
+    }
+
+    fn lengths(&self) -> MutexGuard<'_, OperationLengths> {
+        self.shared.operation_lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn asked_wait(&self, answer: &Response<Bytes>) -> Option<Duration> {

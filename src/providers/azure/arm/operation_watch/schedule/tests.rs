@@ -38,7 +38,7 @@ fn many_ask_once_and_a_few_by_themselves() {
     ] {
         let start = Instant::now();
         let mut schedule = schedule(start, &due);
-        schedule.pages = pages;
+        (schedule.pages, schedule.has_ended) = (pages, true);
         let next = schedule.next(1, start + ms(at));
         let same = matches!((next, expected), (WatchMove::WaitUntil(_), WatchMove::WaitUntil(_))) || next == expected;
         assert!(same, "{due:?} due, {pages} pages, after {at} ms: {next:?}");
@@ -111,7 +111,7 @@ fn where_lists_are_scarce_more_have_to_wait_for_one() {
     ] {
         let start = Instant::now();
         let mut schedule = schedule(start, &vec![200; waiting]);
-        (schedule.pages, schedule.weight) = (pages, weight);
+        (schedule.pages, schedule.weight, schedule.has_ended) = (pages, weight, true);
         assert_eq!(schedule.next(1, start + ms(200)), expected, "{waiting} wait, {pages} pages of weight {weight}");
     }
 }
@@ -122,6 +122,51 @@ fn scarce_lists_come_less_often() {
     let (light, _) = trickle(10, 1, 40_000, 1, 1);
     assert!(heavy <= 15 && light >= 35, "{heavy} instead of {light}");
     assert!(waited <= ms(8_000), "{waited:?}");
+}
+
+#[test]
+fn after_a_long_list_in_vain_the_oldest_looks_ahead() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200; 9]);
+    assert_eq!(schedule.next(3, start + ms(200)), WatchMove::List);
+    schedule.listed(Some(3), start + ms(200));
+    (1..=9).for_each(|waiter| schedule.heard(waiter));
+    (1..=9).for_each(|waiter| schedule.wait(waiter, start + ms(500), start + ms(200)));
+    let latest = WatchMove::WaitUntil(start + ms(200 + 5_000));
+    assert_eq!([1, 2].map(|waiter| schedule.next(waiter, start + ms(500))), [WatchMove::PollAlone, latest]);
+    schedule.heard(1);
+    assert_eq!(schedule.next(2, start + ms(600)), latest, "one scout is enough");
+    schedule.wait(1, start + ms(950), start + ms(510));
+    assert_eq!(schedule.next(1, start + ms(950)), WatchMove::PollAlone, "the same one");
+    assert!(schedule.ended(1, start + ms(960)), "the first");
+    schedule.leave(1);
+    let enough = start + ms(960) + MARGIN;
+    assert_eq!(schedule.next(2, start + ms(960)), WatchMove::WaitUntil(enough));
+    assert_eq!(schedule.next(2, enough), WatchMove::List);
+}
+
+#[test]
+fn a_scout_that_goes_away_is_followed_by_another_and_a_list_comes_at_last() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200; 9]);
+    (schedule.pages, schedule.last_turn) = (3, Some(start));
+    assert_eq!(schedule.next(1, start + ms(200)), WatchMove::PollAlone);
+    schedule.leave(1);
+    assert_eq!(schedule.next(2, start + ms(300)), WatchMove::PollAlone);
+    assert_eq!(schedule.next(3, start + ms(5_000)), WatchMove::List);
+}
+
+#[test]
+fn when_no_more_are_coming_the_list_comes_when_the_last_should_have_ended() {
+    let start = Instant::now();
+    for (coming, expected) in [(true, 5_000), (false, 3_000 + 2_000 + 50)] {
+        let mut schedule = schedule(start, &[200; 9]);
+        schedule.announce(coming);
+        (schedule.pages, schedule.has_ended) = (3, true);
+        (schedule.length, schedule.last_turn, schedule.distance) = (Some(ms(2_000)), Some(start), ms(8_000));
+        schedule.wait(10, start + ms(3_200), start + ms(3_000));
+        assert_eq!(schedule.next(10, start + ms(3_300)), WatchMove::WaitUntil(start + ms(expected)), "{coming}");
+    }
 }
 
 /// Writes that come every `gap`, whose operations take `operation`: requests, and the longest wait.
@@ -153,6 +198,7 @@ fn trickle(count: u64, gap: u64, operation: u64, pages: usize, weight: usize) ->
                 WatchMove::WaitUntil(_) | WatchMove::WaitForList => continue,
             };
             for one in settled {
+                schedule.ended(one, time);
                 schedule.leave(one);
                 if let Some(begun) = running.remove(&one) {
                     longest = longest.max(ms(now - begun - operation.min(now - begun)));
