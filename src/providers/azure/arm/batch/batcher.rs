@@ -131,6 +131,15 @@ impl<T, R> Batcher<T, R> {
         if !self.min_delay.is_zero() {
             tokio::time::sleep(self.min_delay).await;
         }
+        self.await_announced(leader).await;
+        if self.gathering(leader).is_some_and(|now| now.reserved > 0 && now.youngest < self.min_delay) {
+            // What one answer settled comes within a moment: all of it, not the first of it only.
+            tokio::time::sleep(self.min_delay).await;
+            self.await_announced(leader).await;
+        }
+    }
+
+    async fn await_announced(&self, leader: &BatchLeaderState) {
         loop {
             let changed = self.reservations.changed.notified();
             tokio::pin!(changed);
@@ -208,6 +217,22 @@ mod tests {
         assert_eq!(first, Ok((0, 1)), "nothing was written before");
         assert_eq!(second, Ok((1, 4)), "three were still to come");
         assert_eq!(started.elapsed().as_secs(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_at_once_is_one_batch_although_less_would_do() {
+        let batcher = Counting::new(Duration::from_millis(50), LONGEST);
+        let announce = |count: usize| (0..count).map(|_| batcher.reserve()).collect::<Vec<_>>();
+        let (few, many, others) = (announce(2), announce(6), announce(9));
+        let submit =
+            |coming: Vec<_>| futures::future::join_all(coming.into_iter().map(|one| batcher.submit(1, Some(one), work)));
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            submit(many).await
+        };
+        let (first, later) = tokio::join!(submit(few), later);
+        assert_eq!((first, later), (vec![Ok((1, 2)); 2], vec![Ok((1, 6)); 6]));
+        drop(others);
     }
 
     #[tokio::test(start_paused = true)]
