@@ -60,6 +60,7 @@ pub(super) async fn join(
 ) -> Result<(), PoolJoinFailure> {
     let members = world.backend_pools.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
+    let urgency = join_urgency(world, nodes.len(), urgency);
     let since = world.invalidate_pool_sync();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.load(requests, urgency).await.map_err(PoolJoinFailure::of_all)?.observed;
@@ -94,6 +95,13 @@ pub(super) async fn join(
         world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
     }
     Ok(())
+}
+
+/// All Services on a pool that was just made wait for its machines, and whoever writes these keeps all others from it. Where machines
+/// outnumber Services, their writes would hold up public IPs for long.
+fn join_urgency(context: &StageContext, nodes: usize, urgency: Urgency) -> Urgency {
+    let is_awaited = !context.unfilled_pools().is_empty() && nodes <= context.service_index.managed().len();
+    if is_awaited { Urgency::Shared } else { urgency }
 }
 
 /// Load balancers whose members are being written: how they look is not known when that ends before it says so.
