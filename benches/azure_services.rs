@@ -50,8 +50,9 @@ const CPU: f64 = 1.0;
 const MEMORY_MIB: f64 = 40.0;
 /// The same without pages of files. The goal, 35 in all, leaves 22 to the image's binary.
 const OWN_MIB: f64 = 18.0;
-/// How much more 400 Services may receive than 50. The goal is 10.
-const GROWTH_RECEIVED: f64 = 18.0;
+/// How much more 400 Services may receive than 50. The goal is 10, which `tests/azure_services/growth.rs` asserts on a paused clock. Here the
+/// number of lists and of Services in a batch differs from run to run.
+const GROWTH_RECEIVED: f64 = 12.0;
 /// How much more CPU time they may take.
 const GROWTH_CPU: f64 = 10.0;
 /// Names another binary than the built one.
