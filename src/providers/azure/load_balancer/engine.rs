@@ -11,6 +11,7 @@ mod drift_search;
 mod dry_run;
 mod forecast;
 mod load_balancers;
+mod machine_rules;
 mod newcomers;
 mod occupancy_metrics;
 mod pipeline;
@@ -398,17 +399,14 @@ impl LoadBalancer for AzureLoadBalancers {
         let context = &self.pipeline.context;
         context.set_hosts(nodes);
         context.service_index.note_nodes();
-        let is_idle = !self.settings.unsupported.is_empty()
-            || !context.service_index.has_any_service()
-            || backend_pools::is_synced(context);
-        if is_idle {
+        let is_synced = backend_pools::is_synced(context);
+        let is_done = is_synced && machine_rules::due(context).is_none();
+        if is_done || !self.settings.unsupported.is_empty() || !context.service_index.has_any_service() {
             return Ok(());
         }
         context.watches.synced().await?;
         let _held = self.hold_lease().await?;
-        backend_pools::join(context, &[], Urgency::Node).await.map_err(|failure| failure.whole())?;
-        self.pipeline.refresh_machine_rules(Urgency::Node).await;
-        Ok(())
+        self.pipeline.sync_hosts(is_synced).await
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {

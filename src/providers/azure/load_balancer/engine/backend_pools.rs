@@ -124,6 +124,9 @@ impl<'a> InvalidationGuard<'a> {
 
 impl Drop for InvalidationGuard<'_> {
     fn drop(&mut self) {
+        if !self.load_balancers.is_empty() {
+            self.context.lock_pool_sync().machine_rules.note_change();
+        }
         self.load_balancers
             .drain(..)
             .for_each(|balancer| self.context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer)));
@@ -132,11 +135,16 @@ impl Drop for InvalidationGuard<'_> {
 
 /// Whether the pools were last brought to what they have to be now.
 pub(super) fn is_synced(world: &StageContext) -> bool {
-    let (Some(nodes), Some(followed)) = (world.hosts(), world.lock_pool_sync().synced) else { return false };
+    let Some(followed) = world.lock_pool_sync().synced else { return false };
     world.unfilled_pools().is_empty()
         && followed.publications == world.watches.publications()
         && followed.due.is_none_or(|due| due > Instant::now())
-        && followed.fingerprint == fingerprint(&nodes, &world.service_index.nodes(), &world.settings)
+        && node_fingerprint(world) == Some(followed.fingerprint)
+}
+
+/// What of the Nodes decides who is in the pools; `None`: nobody has said which there are.
+pub(super) fn node_fingerprint(world: &StageContext) -> Option<u64> {
+    Some(fingerprint(&world.hosts()?, &world.service_index.nodes(), &world.settings))
 }
 
 /// While it lives, nobody joins the pools of a load balancer.
@@ -196,6 +204,9 @@ pub(super) async fn leave(
 /// Load balancers whose members have changed look different now.
 fn finish_sync(context: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> Result<(), PoolSyncError> {
     let synced = result.as_ref().unwrap_or_else(|error| &error.summary);
+    if !synced.load_balancers.is_empty() {
+        context.lock_pool_sync().machine_rules.note_change();
+    }
     for balancer in &synced.load_balancers {
         context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
     }

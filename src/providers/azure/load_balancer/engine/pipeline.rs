@@ -7,7 +7,7 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::{join, join_all};
 use tracing::Instrument;
@@ -15,9 +15,10 @@ use tracing::Instrument;
 use super::{
     admission::{Admission, PublicIpWrites, admit},
     backend_pools,
-    batch_commit::{ServiceQuarantine, commit_batch},
+    batch_commit::{ServiceQuarantine, ServiceResults, commit_batch},
     drift::DriftVerdict,
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
+    machine_rules::{self, DueMachineRules},
     newcomers::Newcomer,
     private_links,
     progress::PipelineStage,
@@ -35,8 +36,7 @@ use crate::{
         planner::load_balancer::{
             desired::{ServiceRequest, expected, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             plan::print::PlannedChange,
-            rule_memory::ParsedService,
-            spec::{ServiceIdentity, ServiceSpec},
+            spec::ServiceIdentity,
         },
     },
     runtime::trace,
@@ -287,31 +287,47 @@ impl ServicePipeline {
         }
     }
 
+    /// And rules that lead to machines, when pools have other members since those were written.
     async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
-        let (requests, urgency) = merge_requests(turns);
+        let (mut requests, urgency) = merge_requests(turns);
         let order: Vec<ServiceIdentity> = requests.iter().map(|request| request.identity().clone()).collect();
         let stage = SecurityGroupStage { context: &self.context, urgency };
+        let due = machine_rules::due(&self.context);
+        if let Some(due) = &due {
+            let asking: BTreeSet<&ServiceIdentity> = order.iter().collect();
+            requests.extend(due.requests.iter().filter(|request| !asking.contains(request.identity())).cloned());
+        }
         let answers = commit_batch(&stage, requests, &self.quarantines.1).await;
+        due.into_iter().for_each(|due| self.finish_machine_rules(&due, &answers));
         let unanswered = || Err(CloudError::failed("the security group plan does not include this Service"));
         // A Service may be there twice: for itself, and because machines joined.
         order.iter().map(|who| answers.get(who).cloned().unwrap_or_else(unanswered)).collect()
     }
 
-    /// Opens the machines that are in the pools now to Services whose rules lead to machines. What fails is tried again in a minute.
-    pub(super) async fn refresh_machine_rules(&self, urgency: Urgency) {
-        let leads_to_machines = |spec: &Arc<ServiceSpec>| !spec.floating_ip && !spec.status_addresses.is_empty();
-        let services = self.context.service_index.managed().into_iter();
-        let specs = services.filter_map(|claim| match claim {
-            ParsedService::Valid(spec) => Some(spec).filter(leads_to_machines),
-            ParsedService::Refused(..) => None,
-        });
-        let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency, compared: None });
-        let written =
-            join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
-        for error in written.into_iter().filter_map(|rules| batch_result(rules).and_then(|rules| rules).err()) {
-            tracing::warn!(%error, "the security group lacks rules for some machines in back-end pools");
-            self.context.invalidate_pool_sync();
+    /// Takes note of rules that were due. What failed stays due.
+    fn finish_machine_rules(&self, due: &DueMachineRules, answers: &ServiceResults<()>) {
+        let written = |request: &ServiceRequest| match answers.get(request.identity()) {
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the security group lacks rules for some machines in back-end pools");
+                false
+            }
+            answer => answer.is_some(),
+        };
+        if due.requests.iter().filter(|request| !written(request)).count() == 0 {
+            due.record(&self.context);
         }
+    }
+
+    /// Brings the pools to the Nodes, unless they are, and opens the machines in them to Services whose rules lead to machines, if that is
+    /// due. What fails is tried again in a minute.
+    pub(super) async fn sync_hosts(&self, is_synced: bool) -> CloudResult<()> {
+        let urgency = Urgency::Node;
+        let joined = if is_synced { Ok(()) } else { backend_pools::join(&self.context, &[], urgency).await };
+        let requests = machine_rules::due(&self.context).into_iter().flat_map(|due| due.requests);
+        let turns = requests.map(|request| QueuedRequest { request, urgency, compared: None });
+        // Who leads the batch tells what failed.
+        join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
+        joined.map_err(|failure| failure.whole())
     }
 
     /// Whether those that can go are gone; otherwise somebody else has written one.

@@ -126,7 +126,8 @@ fn granted(
     (granted, others.iter().cloned().chain(kept).collect())
 }
 
-/// The security group on the documents that will be there. What is remembered is changed in a copy only.
+/// The security group on the documents that will be there, with the rules of other Services to whom other machines come. What is remembered
+/// is changed in a copy only.
 fn plan_group(
     input: &PlanInput<'_>,
     written: &ObservedNetwork,
@@ -140,7 +141,21 @@ fn plan_group(
     memory.forget_unlisted(|| managed_destinations(group));
     let leads_to_machines = leads_to_machines(requests, others);
     let members = if leads_to_machines { pools::member_addresses(input.pools, input.settings) } else { Default::default() };
-    let rules =
-        RuleInput { observed: written, requests, others, memory: &memory, members: &members, settings: input.settings };
+    let moved =
+        |other: &ParsedService| rules::has_other_machines(other, &members, (input.observed, written), input.settings);
+    let (moved, others): (Vec<_>, Vec<_>) = others.iter().cloned().partition(moved);
+    let moved = moved.iter().map(|other| ServiceRequest::Ensure(Arc::clone(other.spec())));
+    let requests: Vec<ServiceRequest> = requests.iter().cloned().chain(moved).collect();
+    let rules = RuleInput {
+        observed: written,
+        requests: &requests,
+        others: &others,
+        memory: &memory,
+        members: &members,
+        settings: input.settings,
+    };
     Some(plan_rules(group, &rules))
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use super::super::{
     desired::{
         ServiceRequest,
         security_rules::{self, SecurityRulePlan, ServiceRules},
+        status::frontend_addresses,
     },
     observed::ObservedNetwork,
     pools::member_addresses::PoolMemberAddresses,
@@ -48,6 +49,19 @@ pub struct PlannedSecurityRules {
 pub fn leads_to_machines(requests: &[ServiceRequest], others: &[ParsedService]) -> bool {
     let mut specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
     specs.any(|spec| !spec.floating_ip)
+}
+
+/// Whether rules of a Service that does not ask have to follow machines: others are behind it after the change than before.
+pub(super) fn has_other_machines(
+    service: &ParsedService,
+    members: &PoolMemberAddresses,
+    (before, after): (&ObservedNetwork, &ObservedNetwork),
+    settings: &LoadBalancerSettings,
+) -> bool {
+    let ParsedService::Valid(spec) = service else { return false };
+    let leads_there = !spec.floating_ip && !spec.is_others && !frontend_addresses(after, spec, settings).is_empty();
+    let behind = |observed: &ObservedNetwork| members.of_service(spec, observed, settings);
+    leads_there && behind(before) != behind(after)
 }
 
 /// Plans.
