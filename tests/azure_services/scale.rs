@@ -42,7 +42,9 @@ pub(crate) fn as_slow_as_azure() -> AzureOptions {
 
 /// A cluster with Services that nobody has looked at yet.
 fn cluster(service: fn(&str) -> Service) -> Cluster {
-    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 3), as_slow_as_azure());
+    // More than fit at a network interface.
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 3), as_slow_as_azure())
+        .configured("maximumNetworkInterfaceRuleCount", 0);
     (0..SERVICES).for_each(|index| drop(cluster.create(&service(&format!("s{index}")))));
     cluster
 }

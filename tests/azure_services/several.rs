@@ -7,9 +7,12 @@ use std::{
 
 use cloud_controller_manager::{
     providers::azure::metrics::AzureMetrics,
-    sandbox::azure::{
-        AzureOptions,
-        topology::{PoolKind, Topology},
+    sandbox::{
+        azure::{
+            AzureOptions, LoadBalancerLimits,
+            topology::{PoolKind, Topology},
+        },
+        objects::ServiceExt,
     },
 };
 use k8s_openapi::api::core::v1::Service;
@@ -272,5 +275,42 @@ fn from_one_to_several_and_back_nobody_loses_an_address() {
         assert_eq!(pools(&one)["kubernetes"], ["kubernetes", "kubernetes-IPv6"]);
         life.stop().await;
         plans_nothing(&one, "with one again").await;
+    });
+}
+
+/// Azure with all of its limits refuses nothing, since the program refuses first.
+#[test]
+fn a_network_interface_that_is_full_is_told_before_azure_refuses() {
+    alone(async {
+        let options = AzureOptions { limits: LoadBalancerLimits::azure(), ..AzureOptions::default() };
+        let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2), options);
+        let many = |service: Service, count: i32| {
+            let names: Vec<String> = (0..count).map(|index| format!("p{index}")).collect();
+            let ports: Vec<(&str, i32)> = names.iter().map(String::as_str).zip(8_000..).collect();
+            service.ports(&ports)
+        };
+        for service in [many(external("a"), 150), many(internal("b"), 145)] {
+            cluster.create(&service);
+        }
+        let life = cluster.start();
+        life.metrics.register::<AzureMetrics>().unwrap();
+        cluster.until_ready(PATIENCE).await;
+        cluster.create(&many(external("late"), 6));
+        cluster.until("late is refused", PATIENCE, |cluster| !cluster.warnings("late").is_empty()).await;
+        let told = cluster.warnings("late");
+        let has = |words: &str| told.iter().any(|(_, message)| message.contains(words));
+        assert!(has("has 295 of 300 rules") && has("multipleStandardLoadBalancerConfigurations"), "{told:?}");
+        let refused: Vec<_> = cluster.azure().requests().into_iter().filter(|one| one.status == 400).collect();
+        assert!(refused.is_empty(), "{refused:?}");
+        // Fewer ports fit.
+        cluster.change("late", |service| *service = many(service.clone(), 5));
+        cluster.until_ready(PATIENCE).await;
+        cluster.settle().await;
+        let all = life.metrics.render().unwrap();
+        assert!(
+            all.contains("cloud_controller_manager_azure_network_interface_rules{load_balancer=\"kubernetes\"} 300"),
+            "{all}"
+        );
+        life.stop().await;
     });
 }

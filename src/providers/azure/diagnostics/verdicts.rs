@@ -122,12 +122,12 @@ pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) 
         let full = occupancy.load_balancers.iter().filter(move |one| {
             is_full(one.rules, one.limits.rules, share) || is_full(one.frontends, one.limits.frontends, share)
         });
-        full.map(ToString::to_string).collect::<Vec<String>>()
+        let interfaces = occupancy.interfaces.iter().filter(move |one| is_full(one.rules, one.limit, share));
+        full.map(ToString::to_string).chain(interfaces.map(ToString::to_string)).collect::<Vec<String>>()
     };
     let remedy = "add an entry with Nodes of its own to multipleStandardLoadBalancerConfigurations, or give Services fewer ports \
                   (see the runbook load-balancer-nearly-full)";
-    let crowded: Vec<String> = occupancy.crowded.iter().map(ToString::to_string).collect();
-    let (full, nearly) = ([of(100), crowded].concat(), of(80));
+    let (full, nearly) = (of(100), of(80));
     if !full.is_empty() {
         return DiagnosticFinding::problem(ROOM, full.join("; "), remedy);
     }

@@ -1,6 +1,7 @@
 //! How full load balancers are, as metrics.
 //!
-//! In: what there is, as ARM last sent it. Out: a pair of gauges for each load balancer of the cluster; of one that has gone, none.
+//! In: what there is, as ARM last sent it. Out: a pair of gauges for each load balancer of the cluster, and one for the network interfaces
+//! behind it; of one that has gone, none.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +12,11 @@ use crate::{
     metrics::Metrics,
     providers::azure::{
         metrics::AzureMetrics,
-        planner::load_balancer::{observed::ObservedNetwork, occupancy::occupancy, settings::LoadBalancerSettings},
+        planner::load_balancer::{
+            observed::ObservedNetwork,
+            occupancy::{NetworkOccupancy, occupancy},
+            settings::LoadBalancerSettings,
+        },
     },
 };
 
@@ -31,18 +36,25 @@ impl OccupancyMetrics {
     pub(super) fn note(&self, observed: &ObservedNetwork, settings: &LoadBalancerSettings) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let rows = &metrics.rows;
-        let counted = occupancy(observed, settings).load_balancers;
+        let NetworkOccupancy { load_balancers, interfaces, .. } = occupancy(observed, settings);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let names: BTreeSet<String> = counted.iter().map(|one| one.name.clone()).collect();
+        let names: BTreeSet<String> = load_balancers.iter().map(|one| one.name.clone()).collect();
+        let names = &names | &interfaces.iter().map(|one| one.load_balancer.clone()).collect();
+        let all =
+            [&rows.load_balancer_rules, &rows.load_balancer_rules_limit, &rows.interface_rules, &rows.interface_rules_limit];
         for gone in shown.difference(&names) {
-            for gauge in [&rows.load_balancer_rules, &rows.load_balancer_rules_limit] {
+            for gauge in all {
                 // One that was never set is not there.
                 let _ = gauge.remove_label_values(&[gone]);
             }
         }
-        for one in &counted {
+        for one in &load_balancers {
             rows.load_balancer_rules.with_label_values(&[&one.name]).set(number(one.rules));
             rows.load_balancer_rules_limit.with_label_values(&[&one.name]).set(number(one.limits.rules));
+        }
+        for one in &interfaces {
+            rows.interface_rules.with_label_values(&[&one.load_balancer]).set(number(one.rules));
+            rows.interface_rules_limit.with_label_values(&[&one.load_balancer]).set(number(one.limit));
         }
         *shown = names;
     }

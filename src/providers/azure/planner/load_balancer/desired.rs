@@ -15,6 +15,7 @@ mod former_names;
 mod frontend_assignment;
 mod frontends;
 mod handover;
+pub mod interface_rules;
 pub mod load_balancers;
 mod merge;
 mod own_pools;

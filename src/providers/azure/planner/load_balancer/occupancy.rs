@@ -1,23 +1,20 @@
 //! How full load balancers are, and how many rules each Node's network interface carries. Pure, and prints.
 //!
-//! In: load balancers as they are or will be. Out: counts beside what Azure allows. What would be too much on one load balancer is refused
-//! before it is written (`desired::arm_constraints`); what is too much at a network interface is a warning here, since which machines are
-//! behind how many load balancers changes by itself.
+//! In: load balancers as they are or will be. Out: counts beside what Azure allows. What would be too much is refused before it is written
+//! (`desired::arm_constraints`, `desired::interface_rules`).
 //! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer.
 
 use std::fmt;
 
 use super::{
-    desired::arm_constraints::{PartLimits, part_counts},
-    naming,
+    desired::{
+        arm_constraints::{PartLimits, part_counts},
+        interface_rules::interface_rules,
+    },
     observed::ObservedNetwork,
     pools::managed_pool,
     settings::LoadBalancerSettings,
 };
-use crate::providers::azure::arm::spelling;
-
-/// Rules that Azure allows at one network interface, over all load balancers.
-pub const MAX_RULES_OF_INTERFACE: usize = 300;
 /// From this share on, a load balancer or an interface is told about, in percent.
 const NEARLY_FULL: usize = 80;
 
@@ -53,23 +50,22 @@ impl fmt::Display for LoadBalancerOccupancy {
     }
 }
 
-/// More rules at the network interfaces of an entry's Nodes than Azure allows.
+/// How many rules the network interface of each Node behind a load balancer and its internal twin carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CrowdedEntry {
-    /// Name of the entry.
-    pub entry: String,
-    /// Rules of both of its load balancers.
+pub struct InterfaceOccupancy {
+    /// Name of the external load balancer.
+    pub load_balancer: String,
+    /// Rules of both.
     pub rules: usize,
+    /// What Azure allows.
+    pub limit: usize,
 }
 
-impl fmt::Display for CrowdedEntry {
+impl fmt::Display for InterfaceOccupancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the network interfaces of the Nodes of entry {} carry {} rules of both load balancers, and Azure allows {MAX_RULES_OF_INTERFACE} \
-             at each: add an entry to multipleStandardLoadBalancerConfigurations with Nodes of its own, and move Services there",
-            self.entry, self.rules
-        )
+        let Self { load_balancer, rules, limit } = self;
+        write!(f, "the network interface of each Node behind {load_balancer} has {rules} of {limit} rules")?;
+        f.write_str(if is_nearly_full(*rules, *limit) { "; it is nearly full" } else { "" })
     }
 }
 
@@ -78,8 +74,8 @@ impl fmt::Display for CrowdedEntry {
 pub struct NetworkOccupancy {
     /// Managed load balancers, in ARM's order.
     pub load_balancers: Vec<LoadBalancerOccupancy>,
-    /// Entries with too many rules at each interface.
-    pub crowded: Vec<CrowdedEntry>,
+    /// Network interfaces of the Nodes behind each of them, unless their limit is not looked at.
+    pub interfaces: Vec<InterfaceOccupancy>,
     /// Whether each load balancer is worth a line, not only those that are nearly full.
     is_spread: bool,
 }
@@ -90,21 +86,19 @@ fn is_nearly_full(count: usize, limit: usize) -> bool {
 
 /// Counts. `network`: as it is or will be.
 pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> NetworkOccupancy {
-    let managed = network.load_balancers.iter().filter(|document| managed_pool::is_managed(document, settings));
-    let load_balancers: Vec<LoadBalancerOccupancy> = managed
+    let managed = || network.load_balancers.iter().filter(|document| managed_pool::is_managed(document, settings));
+    let load_balancers: Vec<LoadBalancerOccupancy> = managed()
         .map(|document| {
             let ((rules, frontends), limits) = (part_counts(document), PartLimits::of(document));
             LoadBalancerOccupancy { name: document.name.clone().unwrap_or_default(), rules, frontends, limits }
         })
         .collect();
-    let rules_of = |name: &str| {
-        let its = load_balancers.iter().filter(|one| spelling::same_name(name, naming::split_load_balancer(&one.name).0));
-        its.map(|one| one.rules).sum::<usize>()
+    let of_interfaces = |limit| {
+        let counts = interface_rules(managed(), settings).into_iter();
+        counts.map(move |(load_balancer, rules)| InterfaceOccupancy { load_balancer, rules, limit })
     };
-    let loads =
-        settings.entries.iter().map(|entry| CrowdedEntry { entry: entry.name.clone(), rules: rules_of(&entry.name) });
-    let crowded = loads.filter(|load| load.rules > MAX_RULES_OF_INTERFACE).collect();
-    NetworkOccupancy { load_balancers, crowded, is_spread: settings.has_entries() }
+    let interfaces = settings.interface_rules.into_iter().flat_map(of_interfaces).collect();
+    NetworkOccupancy { load_balancers, interfaces, is_spread: settings.has_entries() }
 }
 
 /// A line for each load balancer, if Services are spread over several; else for those alone that are nearly full.
@@ -112,6 +106,7 @@ impl fmt::Display for NetworkOccupancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = self.load_balancers.iter().filter(|one| self.is_spread || one.is_nearly_full());
         told.into_iter().try_for_each(|one| writeln!(f, "note: {one}"))?;
-        self.crowded.iter().try_for_each(|one| writeln!(f, "note: {one}"))
+        let told = self.interfaces.iter().filter(|one| self.is_spread || is_nearly_full(one.rules, one.limit));
+        told.into_iter().try_for_each(|one| writeln!(f, "note: {one}"))
     }
 }

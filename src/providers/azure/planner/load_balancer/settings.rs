@@ -58,6 +58,8 @@ pub struct LoadBalancerSettings {
     pub only_uniform: bool,
     /// Most rules of a basic load balancer.
     pub maximum_rules: i32,
+    /// Most rules at one network interface, over all load balancers; `None`: not looked at.
+    pub interface_rules: Option<usize>,
     /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
     pub tags: BTreeMap<String, String>,
     /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
@@ -125,6 +127,7 @@ impl LoadBalancerSettings {
                 && config.disable_availability_set_nodes
                 && !config.enable_vmss_flex_nodes,
             maximum_rules: config.maximum_load_balancer_rule_count,
+            interface_rules: interface_rules(config),
             tags: tags(config),
             system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
@@ -218,6 +221,12 @@ fn unsupported(config: &AzureConfig) -> Vec<&'static str> {
 
 fn split_list(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// Azure's limit is one of standard load balancers.
+fn interface_rules(config: &AzureConfig) -> Option<usize> {
+    let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
+    usize::try_from(config.maximum_network_interface_rule_count).ok().filter(|most| is_standard && *most > 0)
 }
 
 /// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.

@@ -12,7 +12,7 @@ use super::{
     former_names,
     frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
     frontends::{self, FrontendAddress},
-    handover,
+    handover, interface_rules,
     merge::PartMerge,
     own_pools, placement, pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
@@ -101,6 +101,7 @@ pub(super) fn attempt<'a>(
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
         work.refuse_violations(draft, &wanted[place], &owners);
     }
+    work.refused.extend(interface_rules::refusals(context, &owners, &drafts, &wanted));
     let DraftEditor { refused, placements: placed, .. } = work;
     PlanAttempt { drafts, placements: placed, refused }
 }

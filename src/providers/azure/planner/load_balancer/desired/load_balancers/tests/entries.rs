@@ -249,7 +249,7 @@ fn a_load_balancer_that_is_too_full_is_not_chosen() {
         let ports = (1..=ports).map(|number| port(Protocol::Udp, number, 30_000 + number)).collect();
         ServiceSpec { ports, ..named(service(name), &[if name == "a" { "kubernetes" } else { "lb2" }]) }
     };
-    let settings = of(&["kubernetes", "lb2"].map(entry));
+    let settings = LoadBalancerSettings { interface_rules: None, ..of(&["kubernetes", "lb2"].map(entry)) };
     let make = |first: i32, second: i32| {
         settled(&empty(), &[ensure(&crowded("a", first)), ensure(&crowded("b", second))], &[], &settings)
     };

@@ -240,9 +240,12 @@ fn limits_stop_the_last_of_those_that_add() {
         let ports = (1..=count).map(|number| port(Protocol::Udp, number, 30000 + number)).collect();
         ServiceSpec { ports, ..service(name) }
     };
-    let there = made(&[&many("old", 1400)]);
+    // At network interfaces there would be less room.
+    let settings = LoadBalancerSettings { interface_rules: None, ..settings() };
+    let empty = observed(Vec::new());
+    let there = applied(&empty, &plan_with(&empty, &[ensure(&many("old", 1400))], &settings));
     let asks = [many("old", 1400), many("a", 90), many("b", 90), many("c", 5)].map(|spec| ensure(&spec));
-    let outcome = plan(&there, &asks);
+    let outcome = plan_with(&there, &asks, &settings);
     let refused: Vec<_> = outcome.services.iter().filter(|(_, result)| result.is_err()).collect();
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_eq!(rule_names(put(&outcome, "kubernetes")).len(), 1495);

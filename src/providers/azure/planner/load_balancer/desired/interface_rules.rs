@@ -1,0 +1,174 @@
+//! How many rules the network interfaces of Nodes carry, over all load balancers that they are behind. Pure.
+//!
+//! In: load balancers, and for each request what it adds. Out: counts by the external name of load balancers, and who has no room.
+//! Each Node behind a load balancer is behind its internal twin, too, so that its interface carries the rules of both. Rules of pools that
+//! Services have for themselves reach those Nodes alone that have endpoints, and are not counted; nor are those that a Node carries only
+//! while it stands in for an entry without Nodes.
+//! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer: "Rules per NIC (across all IPs on a NIC)".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::{
+        naming,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceRefusal},
+    },
+    context::{NameOwners, PlanContext},
+    draft::{self, LoadBalancerDraft},
+    rules::{self, RulesAndProbes},
+    types::RequestIdx,
+};
+use crate::providers::azure::arm::{
+    network::{ArmLoadBalancer, LoadBalancingRule},
+    spelling,
+};
+
+/// Whether all Nodes behind the load balancer carry the rule.
+fn is_carried(rule: &LoadBalancingRule, settings: &LoadBalancerSettings) -> bool {
+    let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
+    let key = rules::reference_key(pool);
+    let name = key.rsplit('/').next().unwrap_or_default();
+    [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
+}
+
+/// Rules of a load balancer that all Nodes behind it carry.
+fn carried(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> usize {
+    draft::rules(document).iter().filter(|rule| is_carried(rule, settings)).count()
+}
+
+/// Rules at each interface behind these load balancers, by external name as the first of them has it.
+pub fn interface_rules<'a>(
+    load_balancers: impl Iterator<Item = &'a ArmLoadBalancer>,
+    settings: &LoadBalancerSettings,
+) -> Vec<(String, usize)> {
+    let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    for document in load_balancers {
+        let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
+        let counted = found.entry(external.to_lowercase()).or_insert_with(|| (external.to_owned(), 0));
+        counted.1 += carried(document, settings);
+    }
+    found.into_values().collect()
+}
+
+/// Who would add rules to interfaces that have no room for them, in order of precedence. `wanted`: by the draft's position. What was there
+/// before is nobody's fault.
+pub(super) fn refusals(
+    context: &PlanContext<'_>,
+    owners: &NameOwners,
+    drafts: &[LoadBalancerDraft<'_>],
+    wanted: &[Vec<(RequestIdx, RulesAndProbes)>],
+) -> Vec<(RequestIdx, ServiceRefusal)> {
+    let Some(most) = context.settings.interface_rules else { return Vec::new() };
+    let mut twins: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.is_ours && !draft.after.is_basic()) {
+        twins.entry(draft.external_name.to_lowercase()).or_default().push(place);
+    }
+    let mut refused = Vec::new();
+    for places in twins.into_values() {
+        let of = |document: &ArmLoadBalancer| carried(document, context.settings);
+        let count: usize = places.iter().map(|place| of(&drafts[*place].after)).sum();
+        let before: usize = places.iter().filter_map(|place| drafts[*place].before).map(of).sum();
+        if count <= most || count <= before {
+            continue;
+        }
+        let added = added(context, owners, &places, drafts, wanted);
+        let had = count.saturating_sub(added.values().sum());
+        for request in without_room(&added, count, most) {
+            let name = &drafts[places[0]].external_name;
+            let message = message(name, (had, added[&request], most), context.settings);
+            refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
+        }
+    }
+    refused
+}
+
+fn message(load_balancer: &str, (had, added, most): (usize, usize, usize), settings: &LoadBalancerSettings) -> String {
+    let advice = match settings.has_entries() {
+        true => {
+            "name an entry with other Nodes in azure-load-balancer-configurations, add one with Nodes of its own to \
+             multipleStandardLoadBalancerConfigurations, or give Services fewer ports"
+        }
+        false => {
+            "give Services fewer ports, or spread them over several load balancers, each with Nodes of its own, with \
+             multipleStandardLoadBalancerConfigurations"
+        }
+    };
+    format!(
+        "the network interface of each Node behind load balancer {load_balancer} has {had} of {most} rules, those of external and internal \
+         Services together, and no room for {added} more, since Azure allows {most}; {advice}"
+    )
+}
+
+/// How many rules more each request has on these load balancers than before.
+fn added(
+    context: &PlanContext<'_>,
+    owners: &NameOwners,
+    places: &[usize],
+    drafts: &[LoadBalancerDraft<'_>],
+    wanted: &[Vec<(RequestIdx, RulesAndProbes)>],
+) -> BTreeMap<RequestIdx, usize> {
+    let is_carried = |rule: &&LoadBalancingRule| is_carried(rule, context.settings);
+    let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
+    for (request, wanted) in places.iter().flat_map(|place| &wanted[*place]) {
+        *added.entry(*request).or_default() += wanted.rules.iter().filter(is_carried).count();
+    }
+    let before = places.iter().flat_map(|place| drafts[*place].rules_before()).filter(is_carried);
+    for owner in before.filter_map(|rule| owners.of_rule(rule.name.as_deref()?)) {
+        added.entry(owner).and_modify(|count| *count = count.saturating_sub(1));
+    }
+    added
+}
+
+/// Those who have no room, when there are `count` rules with all of them. `added`: how many more each has, in order of precedence.
+fn without_room(added: &BTreeMap<RequestIdx, usize>, count: usize, most: usize) -> BTreeSet<RequestIdx> {
+    let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
+    let mut left = BTreeSet::new();
+    for (request, count) in added.iter().filter(|(_, count)| **count > 0) {
+        match room.checked_sub(*count) {
+            Some(rest) => room = rest,
+            None => _ = left.insert(*request),
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            load_balancers::plan_load_balancers,
+            samples::{self, ensure, internal, observed, pinned, public_ips, service, settings},
+        },
+        *,
+    };
+    use crate::providers::azure::planner::load_balancer::spec::{Protocol, ServiceSpec};
+
+    fn with_ports(spec: ServiceSpec, count: i32) -> ServiceSpec {
+        ServiceSpec { ports: (1..=count).map(|port| samples::port(Protocol::Udp, port, 30_000 + port)).collect(), ..spec }
+    }
+
+    /// Whether each gets what it asks for, and what the last one is told.
+    fn granted(specs: &[ServiceSpec], settings: &LoadBalancerSettings) -> (Vec<bool>, String) {
+        let requests: Vec<_> = specs.iter().map(ensure).collect();
+        let ips = public_ips(&specs.iter().collect::<Vec<_>>());
+        let plan = plan_load_balancers(&observed(Vec::new()), &requests, &[], &ips, settings);
+        let answers = specs.iter().map(|spec| &plan.services[&spec.identity]);
+        let told = answers.clone().filter_map(|answer| Some(answer.as_ref().err()?.to_string())).collect();
+        (answers.map(Result::is_ok).collect(), told)
+    }
+
+    #[test]
+    fn an_interface_carries_the_rules_of_both_load_balancers() {
+        let inside = |address: &str, count| with_ports(pinned(address, internal("c")), count);
+        let all = |last| [with_ports(service("a"), 150), with_ports(service("b"), 140), last];
+        assert_eq!(granted(&all(inside("10.0.0.9", 10)), &settings()).0, [true; 3]);
+        let (granted_too_many, told) = granted(&all(inside("10.0.0.9", 11)), &settings());
+        assert_eq!(granted_too_many.iter().filter(|is_granted| **is_granted).count(), 2, "{told}");
+        for words in ["of 300 rules", "multipleStandardLoadBalancerConfigurations", "fewer ports"] {
+            assert!(told.contains(words), "{told}");
+        }
+        let unlimited = LoadBalancerSettings { interface_rules: None, ..settings() };
+        assert_eq!(granted(&all(inside("10.0.0.9", 11)), &unlimited).0, [true; 3]);
+    }
+}
