@@ -316,7 +316,7 @@ impl Place {
         let world = start_world(topology, start).await.expect("the simulated cloud");
         let mut config = world.config();
         // More than fit at a network interface.
-        config["maximumNetworkInterfaceRuleCount"] = 0.into();
+        config["maximumNetworkInterfaceRuleCount"] = 1_500.into();
         fs::write(folder.path().join("azure.json"), config.to_string()).expect("azure.json");
         world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
         Self { server, world, folder, stop }

@@ -95,7 +95,7 @@ fn traffic(cluster: &Cluster) -> Traffic {
 
 async fn measure(topology: Topology, services: usize) -> Growth {
     // More than fit at a network interface.
-    let cluster = Cluster::new(topology, as_slow_as_azure()).configured("maximumNetworkInterfaceRuleCount", 0);
+    let cluster = Cluster::new(topology, as_slow_as_azure()).configured("maximumNetworkInterfaceRuleCount", 1_500);
     (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
     let life = cluster.start();
     let took = cluster.until_ready(HOUR).await;

@@ -122,7 +122,7 @@ async fn six_hundred_beside_a_neighbour(share_percent: u8) -> (usize, usize, usi
     // More than fit at a network interface.
     let cluster = Cluster::new(topology, as_slow_as_azure())
         .configured("requestSharePercent", share_percent)
-        .configured("maximumNetworkInterfaceRuleCount", 0);
+        .configured("maximumNetworkInterfaceRuleCount", 1_500);
     let (neighbour, start) = (neighbour(&cluster), Instant::now());
     let life = cluster.start();
     create(&cluster, 600, 0);

@@ -44,7 +44,7 @@ pub(crate) fn as_slow_as_azure() -> AzureOptions {
 fn cluster(service: fn(&str) -> Service) -> Cluster {
     // More than fit at a network interface.
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 3), as_slow_as_azure())
-        .configured("maximumNetworkInterfaceRuleCount", 0);
+        .configured("maximumNetworkInterfaceRuleCount", 1_500);
     (0..SERVICES).for_each(|index| drop(cluster.create(&service(&format!("s{index}")))));
     cluster
 }

@@ -73,8 +73,10 @@ pub(super) fn refusals(
             continue;
         }
         let added = added(context, owners, &places, drafts, wanted);
-        let had = count.saturating_sub(added.values().sum());
-        for request in without_room(&added, count, most) {
+        let left = without_room(&added, count, most);
+        // With those who have room.
+        let had = count.saturating_sub(left.iter().map(|request| added[request]).sum());
+        for request in left {
             let name = &drafts[places[0]].external_name;
             let message = message(name, (had, added[&request], most), context.settings);
             refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
