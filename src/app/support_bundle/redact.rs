@@ -2,7 +2,7 @@
 //!
 //! In: any text, and secrets that are known by their values. Out: the same text with `[redacted]` in their places. What is not known by its
 //! value is known by its form or by the word before it: private keys, tokens, passwords in URLs, values of fields and parameters that are
-//! called `secret`, `password`, `token` and the like. Too much is taken out rather than too little.
+//! called `secret`, `password`, `token` and the like, and keys in base64. Too much is taken out rather than too little.
 
 const REDACTED: &str = "[redacted]";
 
@@ -10,9 +10,11 @@ const REDACTED: &str = "[redacted]";
 const SHORTEST_SECRET: usize = 5;
 /// Words of the alphabet of base64 that are as long are keys or certificates.
 const LONGEST_WORD: usize = 180;
+/// Keys in base64 are as long: 24 bytes. Azure's have 32 or 64.
+const SHORTEST_KEY: usize = 32;
 
 /// Words in names whose values are secret.
-const SECRET_WORDS: [&str; 12] = [
+const SECRET_WORDS: [&str; 18] = [
     "secret",
     "password",
     "passwd",
@@ -23,11 +25,19 @@ const SECRET_WORDS: [&str; 12] = [
     "private_key",
     "key-data",
     "apikey",
+    "api-key",
+    "api_key",
+    "accountkey",
+    "accesskey",
+    "access-key",
+    "access_key",
     "authorization",
     "credential",
 ];
 /// Names that are secret as a whole: parameters of signed URLs.
 const SECRET_NAMES: [&str; 3] = ["sig", "code", "assertion"];
+/// Endings of names whose values are secret when they look like keys: `primaryKey`, and `sig` after an `&` that JSON wrote as `\u0026`.
+const KEY_ENDINGS: [&str; 2] = ["key", "sig"];
 /// Endings of names that only say where a secret is, or how many there are.
 const HARMLESS_ENDINGS: [&str; 11] =
     ["file", "path", "name", "namespace", "endpoint", "audience", "type", "seconds", "count", "source", "plugin"];
@@ -40,7 +50,7 @@ const PEM_END: &str = "-----END ";
 /// Without secrets.
 pub(super) fn redacted(text: &str, known: &[String]) -> String {
     let text = without_known(text, known);
-    let text = without_private_keys(&text);
+    let text = without_flag_values(&without_private_keys(&text));
     text.split_inclusive('\n').map(|line| without_tokens(&without_named(&without_user_info(line)))).collect()
 }
 
@@ -110,17 +120,14 @@ fn without_named(line: &str) -> String {
         let is_prose_mark = before.ends_with(':');
         clean.push_str(before);
         rest = after;
-        if !is_secret_name(&before[..at]) {
-            continue;
-        }
         let lead = rest.len() - rest.trim_start_matches([' ', '"', '\'', '\\']).len();
         let (quotes, value) = rest.split_at(lead);
+        if !is_secret(&before[..at], value) {
+            continue;
+        }
         let is_quoted = quotes.contains(['"', '\'']);
-        let is_end = |one: char| match is_quoted {
-            true => "\"'\n".contains(one),
-            false => "\n\"'&;,})".contains(one) || (one == ' ' && !is_scheme(value)),
-        };
-        let end = value.find(is_end).unwrap_or(value.len());
+        let is_end = |one: char| "\n\"'&;,})".contains(one) || (one == ' ' && !is_scheme(value));
+        let end = if is_quoted { quoted_length(quotes, value) } else { value.find(is_end).unwrap_or(value.len()) };
         let (secret, after) = value.split_at(end);
         let plain = secret.trim();
         let is_word = plain.trim_end_matches(':').chars().all(|one| one.is_ascii_lowercase());
@@ -135,22 +142,81 @@ fn without_named(line: &str) -> String {
     clean + rest
 }
 
+/// Words after flags that are secret, on a line or in an array: `--password x`, `"--password",` and `"x"` on the next line.
+fn without_flag_values(text: &str) -> String {
+    let (mut clean, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("--") {
+        let length = rest[at..].find(|one| !is_of_name(one)).unwrap_or(rest.len() - at);
+        let (before, after) = rest.split_at(at + length);
+        clean.push_str(before);
+        let (gap, value) = after.split_at(after.len() - after.trim_start_matches(is_between_words).len());
+        let is_quoted = gap.matches(['"', '\'']).count() > 1;
+        let is_end = |one: char| one.is_whitespace() || "\"'\\],".contains(one);
+        let end = if is_quoted { quoted_length(gap, value) } else { value.find(is_end).unwrap_or(value.len()) };
+        let is_next = is_quoted || (!gap.is_empty() && gap.chars().all(|one| one == ' '));
+        let is_kept = is_flag(value) || HARMLESS_VALUES.contains(&&value[..end]);
+        rest = match is_next && end > 0 && !is_kept && is_secret(&before[at..], value) {
+            true => {
+                clean.push_str(gap);
+                clean.push_str(REDACTED);
+                &value[end..]
+            }
+            false => after,
+        };
+    }
+    clean + rest
+}
+
+/// Up to the quotation mark that closes what the last one of `quotes` has opened. After `\"` the text is JSON within JSON, where `\"` closes it.
+fn quoted_length(quotes: &str, value: &str) -> usize {
+    let mark = quotes.chars().rfind(|one| "\"'".contains(*one)).unwrap_or('"');
+    let (is_nested, mut is_escaped) = (quotes.contains('\\'), false);
+    for (at, one) in value.char_indices() {
+        match one {
+            '\\' if is_nested && value[at + 1..].starts_with(mark) => return at,
+            '\n' => return at,
+            _ if one == mark && !is_escaped => return at,
+            _ => is_escaped = one == '\\' && !is_escaped,
+        }
+    }
+    value.len()
+}
+
+fn is_between_words(one: char) -> bool {
+    one.is_whitespace() || "\"',\\".contains(one)
+}
+
+fn is_flag(word: &str) -> bool {
+    word.strip_prefix("--").is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
+}
+
 /// Whether a value begins with the name of a scheme of HTTP, after which the secret comes.
 fn is_scheme(value: &str) -> bool {
     let begins = |scheme: &&str| value.get(..scheme.len()).is_some_and(|start| start.to_ascii_lowercase() == **scheme);
     ["bearer ", "basic ", "sharedkey "].iter().any(begins)
 }
 
-/// The last word before a colon or an equals sign.
-fn is_secret_name(before: &str) -> bool {
+fn is_of_name(one: char) -> bool {
+    one.is_ascii_alphanumeric() || "-_.".contains(one)
+}
+
+/// Whether the last word before a colon or an equals sign says that this value is secret.
+fn is_secret(before: &str, value: &str) -> bool {
     let name = before.trim_end_matches(['"', '\'', ' ', '\\']);
-    let start = name
-        .rfind(|one: char| !(one.is_ascii_alphanumeric() || "-_.".contains(one)))
-        .map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    let start =
+        name.rfind(|one: char| !is_of_name(one)).map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
     let name = name[start..].to_ascii_lowercase();
     let is_secret =
         SECRET_WORDS.iter().any(|word| name.contains(word)) && !HARMLESS_ENDINGS.iter().any(|end| name.ends_with(end));
-    is_secret || SECRET_NAMES.contains(&name.as_str())
+    let is_key = KEY_ENDINGS.iter().any(|end| name.ends_with(end)) && begins_with_key(value);
+    is_secret || is_key || SECRET_NAMES.contains(&name.as_str())
+}
+
+/// Whether it begins like a key in base64, also in a URL. Names of Kubernetes have parts and no capital letters.
+fn begins_with_key(value: &str) -> bool {
+    let end = value.find(|one: char| !(one.is_ascii_alphanumeric() || "+/=-_%".contains(one))).unwrap_or(value.len());
+    let word = &value[..end];
+    word.len() >= SHORTEST_KEY && (word.contains(|one: char| one.is_ascii_uppercase()) || !word.contains(['-', '/']))
 }
 
 /// What looks like a token wherever it stands: JSON web tokens, what follows `Bearer`, long words of base64.
@@ -176,7 +242,17 @@ fn without_tokens(line: &str) -> String {
 fn is_token(word: &str) -> bool {
     let is_web_token = word.starts_with("eyJ") && word.len() > 20;
     let is_base64 = word.len() > LONGEST_WORD && !word.contains(['.', '-', '~']);
-    is_web_token || is_base64
+    is_web_token || is_base64 || is_padded_key(word)
+}
+
+/// Whether it ends with a key of 32 or 64 bytes in base64, whose last characters fill it up.
+fn is_padded_key(word: &str) -> bool {
+    let bare = word.trim_end_matches('=');
+    let key = bare.rsplit('=').next().unwrap_or_default();
+    let has = |is_it: fn(&char) -> bool| key.chars().any(|one| is_it(&one));
+    let is_mixed = has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase) && has(char::is_ascii_digit);
+    let is_of_key = |one: char| one.is_ascii_alphanumeric() || "+/".contains(one);
+    bare.len() < word.len() && key.len() > SHORTEST_KEY && key.chars().all(is_of_key) && is_mixed
 }
 
 #[cfg(test)]
@@ -185,6 +261,8 @@ mod tests {
 
     use super::*;
 
+    /// As Azure Storage and Service Bus make them: 64 bytes.
+    const AZURE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
     const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
 
     #[test]
@@ -203,6 +281,26 @@ mod tests {
             (&format!("token {TOKEN}."), "token [redacted]"),
             ("client-key-data: QUJD", "client-key-data: [redacted]"),
             (&format!("x {}=", "QUJD".repeat(60)), "x [redacted]"),
+            (&format!("AccountName=x;AccountKey={AZURE_KEY};E=y"), "AccountName=x;AccountKey=[redacted];E=y"),
+            (
+                &format!("SharedAccessKeyName=n;SharedAccessKey={AZURE_KEY}"),
+                "SharedAccessKeyName=n;SharedAccessKey=[redacted]",
+            ),
+            (&format!("\"primaryKey\": \"{AZURE_KEY}\","), "\"primaryKey\": \"[redacted]\","),
+            ("x-functions-key: 0123456789abcdef0123456789abcdef.", "x-functions-key: [redacted]"),
+            ("sv=1\\u0026sig=QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo%3D", "sv=1\\u0026sig=[redacted]"),
+            ("apiKey=p1", "apiKey=[redacted]"),
+            (&format!("the key {AZURE_KEY} is wrong"), "the key [redacted] is wrong"),
+            (
+                "[\n  \"--x-password\",\n  \"p1 p2\",\n  \"--v=2\"\n]",
+                "[\n  \"--x-password\",\n  \"[redacted]\",\n  \"--v=2\"\n]",
+            ),
+            ("[\"--x-password\",\"p1\"]", "[\"--x-password\",\"[redacted]\"]"),
+            ("[\n\"--password\",\n\"p\\\"1'2\"\n]", "[\n\"--password\",\n\"[redacted]\"\n]"),
+            ("\"password\": \"p\\\"1'2\", \"x\": 1", "\"password\": \"[redacted]\", \"x\": 1"),
+            ("{\\\"password\\\":\\\"p1\\\"}", "{\\\"password\\\":\\\"[redacted]\\\"}"),
+            ("run --client-secret p1 --v 2", "run --client-secret [redacted] --v 2"),
+            (&format!("--account-key {}", &AZURE_KEY[..40]), "--account-key [redacted]"),
             (&key, "a [redacted]\nb"),
             (&key.replace('\n', "\\n"), "a [redacted]\\nb"),
         ];
@@ -224,6 +322,11 @@ mod tests {
             "a@b.c wrote: no",
             "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group/providers/Microsoft.Network/loadBalancers/kubernetes/frontendIPConfigurations/a6f3c1a528d7e4b909a412c5d7e8f9a0-a-long-name-of-a-subnet-that-goes-on",
             "-----BEGIN CERTIFICATE-----",
+            "\"key\": \"a-namespace-with-a-name/a-service-with-a-longer-name\"",
+            "\"key\": \"node.kubernetes.io/exclude-from-external-load-balancers\"",
+            "[\"--use-token\",\"--v=2\"]",
+            "[\"--x-password\"]\n\"status\": \"x\"",
+            "--service-key default/web",
         ] {
             assert_eq!(redacted(text, &[]), text);
         }
