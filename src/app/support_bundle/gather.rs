@@ -6,9 +6,9 @@ use std::future::Future;
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Event, Pod},
+    core::v1::{Container, Event, Pod},
 };
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client, Resource, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -20,8 +20,9 @@ use crate::{
     runtime::{client::with_causes, clock::Clock},
 };
 
-/// Most objects of a kind.
-const MOST_OBJECTS: u32 = 1_000;
+/// Most pages of a kind, and objects of a page.
+const MOST_PAGES: usize = 20;
+const PAGE: u32 = 500;
 
 /// Pages of a manager, and their files.
 const PAGES: [(&str, &str); 8] = [
@@ -89,9 +90,10 @@ pub(super) async fn gather(
     let namespace = &options.status.lease.0;
     match &client {
         Ok(client) => {
-            files.push(("leases.json", listed::<Lease>(&Api::namespaced(client.clone(), namespace)).await));
-            files.push(("pods.json", managers(client, namespace).await));
-            files.push(("events.json", listed::<Event>(&Api::all(client.clone())).await));
+            let (leases, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
+            files.extend(in_file("leases.json", listed::<Lease>(&leases, bare).await));
+            files.extend(in_file("pods.json", listed(&pods, manager).await));
+            files.extend(in_file("events.json", listed::<Event>(&Api::all(client.clone()), bare).await));
         }
         Err(reason) => files.extend(["leases.json", "pods.json", "events.json"].map(|name| (name, Err(reason.clone())))),
     }
@@ -122,40 +124,70 @@ async fn configuration(
     provider.configuration(&request).await
 }
 
-async fn listed<K>(api: &Api<K>) -> Result<String, String>
+/// Objects as they are shown, and why some are left out.
+struct ListedObjects {
+    shown: Vec<Value>,
+    left_out: Option<String>,
+}
+
+/// A file, and why it is not all there is.
+fn in_file(name: &'static str, listed: Result<ListedObjects, String>) -> Vec<GatheredFile> {
+    match listed {
+        Ok(ListedObjects { shown, left_out }) => {
+            let file = (name, Ok(format!("{:#}\n", json!(shown))));
+            [file].into_iter().chain(left_out.map(|reason| (name, Err(reason)))).collect()
+        }
+        Err(reason) => vec![(name, Err(reason))],
+    }
+}
+
+/// Page by page, so that only what is shown is kept. What was read stays when a later page cannot be had.
+async fn listed<K>(api: &Api<K>, show: impl Fn(&K) -> Option<Value>) -> Result<ListedObjects, String>
 where
-    K: Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let listed = api.list(&ListParams::default().limit(MOST_OBJECTS)).await.map_err(|error| with_causes(&error))?;
-    let mut items = json!(listed.items);
-    for item in items.as_array_mut().into_iter().flatten() {
-        // Fields that only the API server needs, and copies of whole objects.
-        let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) else { continue };
+    let (mut shown, mut count, mut page) = (Vec::new(), 0, ListParams::default().limit(PAGE));
+    for number in 0..MOST_PAGES {
+        let listed = match api.list(&page).await {
+            Ok(listed) => listed,
+            Err(error) if number == 0 => return Err(with_causes(&error)),
+            Err(error) => {
+                let left_out = Some(format!("all after the first {count} are left out: {}", with_causes(&error)));
+                return Ok(ListedObjects { shown, left_out });
+            }
+        };
+        count += listed.items.len();
+        shown.extend(listed.items.iter().filter_map(&show));
+        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(ListedObjects { shown, left_out: None }),
+        }
+    }
+    Ok(ListedObjects { shown, left_out: Some(format!("only the first {count} were looked at; all others are left out")) })
+}
+
+/// Without fields that only the API server needs, and copies of whole objects.
+fn bare<K: Serialize>(object: &K) -> Option<Value> {
+    let mut shown = json!(object);
+    if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
     }
-    Ok(format!("{items:#}\n"))
+    Some(shown)
 }
 
-/// Pods of managers: what runs, and how often it started anew.
-async fn managers(client: &Client, namespace: &str) -> Result<String, String> {
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let pods = pods.list(&ListParams::default().limit(MOST_OBJECTS)).await.map_err(|error| with_causes(&error))?;
-    let is_manager = |pod: &&Pod| {
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        containers.into_iter().any(|container| {
-            container.name.contains("cloud-controller-manager") || container.name.contains("cloud-node-manager")
-        })
+/// A manager's pod: what runs, and how often it started anew.
+fn manager(pod: &Pod) -> Option<Value> {
+    let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
+    let is_manager = |container: &Container| {
+        container.name.contains("cloud-controller-manager") || container.name.contains("cloud-node-manager")
     };
-    let shown = pods.items.iter().filter(is_manager).map(|pod| {
-        let container = |container: &k8s_openapi::api::core::v1::Container| {
-            json!({"name": container.name, "image": container.image, "command": container.command, "args": container.args})
-        };
-        let containers: Vec<_> = pod.spec.iter().flat_map(|spec| &spec.containers).map(container).collect();
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let shown = |container: &Container| json!({"name": container.name, "image": container.image, "command": container.command, "args": container.args});
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    containers().any(is_manager).then(|| {
+        let containers: Vec<_> = containers().map(shown).collect();
         json!({"name": pod.metadata.name, "node": node, "containers": containers, "status": pod.status})
-    });
-    Ok(format!("{:#}\n", json!(shown.collect::<Vec<_>>())))
+    })
 }

@@ -40,7 +40,7 @@ fn client(hidden: &'static str) -> kube::Client {
     );
     let lease = json!({"metadata": {"name": "cloud-controller-manager"}, "spec":
         {"holderIdentity": "ccm-1_x", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:55.000000Z"}});
-    let args = ["--v=2", "--client-secret=planted-in-an-argument"];
+    let args = ["--v=2", "--client-secret=planted-in-an-argument", "--x-password", "planted-after-a-flag"];
     let container = json!({"name": "cloud-controller-manager", "args": args, "env": [{"name": "X", "value": PLANTED[0]}]});
     let pod = json!({"metadata": {"name": "ccm-1"}, "spec": {"containers": [container]}});
     let event = json!({"metadata": {"name": "e", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": all}},
@@ -108,6 +108,10 @@ fn environment() -> Vec<(String, String)> {
 }
 
 async fn bundle(hidden: &'static str, with_url: bool) -> (BTreeMap<String, String>, usize) {
+    bundle_of(client(hidden), with_url).await
+}
+
+async fn bundle_of(client: kube::Client, with_url: bool) -> (BTreeMap<String, String>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     // The secret of the token file is known either way; the pages come from the leader's pod.
@@ -122,7 +126,7 @@ async fn bundle(hidden: &'static str, with_url: bool) -> (BTreeMap<String, Strin
     options.status.url = url.filter(|_| with_url);
     let registry = crate::providers::registry();
     let findings = async { vec![DiagnosticFinding::problem("x", PLANTED.join(" "), format!("password={}", PLANTED[3]))] };
-    let gathered = gather::gather(&registry, &options, Ok(client(hidden)), &environment(), findings).await;
+    let gathered = gather::gather(&registry, &options, Ok(client), &environment(), findings).await;
     known.extend(gathered.secrets);
     let (files, missing) = files(gathered.files, &known);
     (files.into_iter().collect(), missing)
@@ -131,7 +135,8 @@ async fn bundle(hidden: &'static str, with_url: bool) -> (BTreeMap<String, Strin
 fn assert_clean(files: &BTreeMap<String, String>) {
     let json = |secret: &str| serde_json::to_string(secret).unwrap().trim_matches('"').to_owned();
     let forms = PLANTED.iter().flat_map(|secret| [(*secret).to_owned(), json(secret)]);
-    let more = [WEB_TOKEN, "planted-bearer-word", "planted-signature", "planted-in-an-argument"].map(str::to_owned);
+    let more = [WEB_TOKEN, "planted-bearer-word", "planted-signature", "planted-in-an-argument", "planted-after-a-flag"]
+        .map(str::to_owned);
     for secret in forms.chain(more) {
         for (name, text) in files {
             assert!(!text.contains(&secret), "{name} shows {secret:?}: {text}");
@@ -173,6 +178,42 @@ async fn what_cannot_be_had_is_listed_without_secrets() {
     assert!(told.contains("events.json: ") && told.contains("no right for [redacted]"), "{told}");
     assert!(told.contains("metrics.txt: https://127.0.0.1:1"), "{told}");
     assert!(missing == told.lines().count() && !files.contains_key(&format!("{FOLDER}/events.json")), "{told}");
+}
+
+/// An API server with this many pages of one event each; the one after them fails when `is_broken`, and is the last one otherwise.
+fn paged_client(pages: usize, is_broken: bool) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let number = query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0_usize);
+        let next = if number < pages { (number + 1).to_string() } else { String::new() };
+        let item = json!({"metadata": {"name": format!("event-{number}")}, "involvedObject": {}});
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next}, "items": [item]});
+        let is_paged = request.uri().path().ends_with("/events");
+        let (status, answer) = match is_paged {
+            true if is_broken && number == pages => refused("events"),
+            true => (200, list.to_string()),
+            false => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []}).to_string()),
+        };
+        let answer = Response::builder().status(status).body(Body::from(answer.into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    client_over_service(service.map_err(BoxError::from))
+}
+
+#[tokio::test]
+async fn long_lists_are_read_to_the_end_and_what_is_left_out_is_told() {
+    for (pages, is_broken, shown, told) in [
+        (2, false, "event-2", None),
+        (2, true, "event-1", Some("all after the first 2 are left out: ")),
+        (1_000, false, "event-19", Some("only the first 20 were looked at; all others are left out")),
+    ] {
+        let (files, missing) = bundle_of(paged_client(pages, is_broken), false).await;
+        let (events, list) = (&files[&format!("{FOLDER}/events.json")], &files[&format!("{FOLDER}/{MISSING}")]);
+        assert!(events.contains("event-0") && events.contains(shown), "{pages}: {events}");
+        let line = list.lines().find_map(|line| line.strip_prefix("events.json: "));
+        assert!(told.map_or(line.is_none(), |told| line.is_some_and(|line| line.starts_with(told))), "{pages}: {list}");
+        assert_eq!(missing, list.lines().count(), "{pages}: {list}");
+    }
 }
 
 #[test]
