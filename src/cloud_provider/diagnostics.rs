@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde::Serialize;
 
 use super::config::ProviderConfig;
+use crate::runtime::client::list_all;
 
 /// Longest text of a finding, in characters.
 const LONGEST: usize = 600;
@@ -100,6 +101,21 @@ pub struct DiagnosticRequest {
     pub services: Result<Vec<Service>, String>,
     /// The time here.
     pub now: Timestamp,
+}
+
+impl DiagnosticRequest {
+    /// The Services from before and those of this moment, or why either could not be read. Whoever has read the cloud in between takes nothing
+    /// for an orphan that one of them has made or removed meanwhile.
+    pub async fn services_before_and_now(&self) -> Result<Vec<Service>, String> {
+        let before = self.services.clone()?;
+        match &self.client {
+            Some(client) => {
+                let now = list_all(&kube::Api::<Service>::all(client.clone())).await?;
+                Ok(before.into_iter().chain(now).collect())
+            }
+            None => Ok(before),
+        }
+    }
 }
 
 /// A resource in the cloud that carries the cluster's marks and belongs to no Service.

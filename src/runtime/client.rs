@@ -9,7 +9,7 @@ mod credentials;
 pub(super) mod deadline;
 mod error_text;
 mod fence;
-
+mod list;
 mod proxy;
 mod rate_limit;
 mod read_only;
@@ -37,6 +37,7 @@ use kube::{
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, util::BoxService};
 
 pub use self::error_text::with_causes;
+pub use self::list::list_all;
 pub use self::read_only::{ReadOnlyRefusal, read_only};
 use self::{
     credentials::{CredentialsLayer, KubeCredentials, static_login},

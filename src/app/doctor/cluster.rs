@@ -8,14 +8,13 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod, Service},
 };
-use kube::{Api, Client, Resource, api::ListParams, client::Body};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, client::Body};
 use serde_json::Value;
 
-use crate::{cli::config::LeaderElectionOptions, runtime::client::with_causes};
-
-/// Objects of a page.
-const PAGE: u32 = 500;
+use crate::{
+    cli::config::LeaderElectionOptions,
+    runtime::client::{list_all, with_causes},
+};
 
 /// Longest answer about the version.
 const LONGEST_ANSWER: usize = 64 << 10;
@@ -54,9 +53,9 @@ impl ClusterFacts {
         Self {
             server,
             lease: leases.get_opt(&election.resource_name).await.map_err(|error| with_causes(&error)),
-            pods: listed(&pods).await,
-            nodes: listed(&Api::all(client.clone())).await,
-            services: listed(&Api::all(client.clone())).await,
+            pods: list_all(&pods).await,
+            nodes: list_all(&Api::all(client.clone())).await,
+            services: list_all(&Api::all(client.clone())).await,
         }
     }
 }
@@ -73,20 +72,4 @@ async fn server(client: &Client) -> Result<(String, Option<Timestamp>), String> 
     }
     let version: Value = serde_json::from_slice(&body).map_err(|error| format!("GET /version: {error}"))?;
     Ok((version["gitVersion"].as_str().unwrap_or_default().to_owned(), date.map(|date| date.timestamp())))
-}
-
-/// All objects, page by page.
-pub(crate) async fn listed<K>(api: &Api<K>) -> Result<Vec<K>, String>
-where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
-    loop {
-        let listed = api.list(&page).await.map_err(|error| with_causes(&error))?;
-        all.extend(listed.items);
-        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page = page.continue_token(&next),
-            None => return Ok(all),
-        }
-    }
 }

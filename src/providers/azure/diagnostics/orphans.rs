@@ -1,7 +1,7 @@
 //! Resources that carry the cluster's marks and belong to no Service, read from Azure.
 //!
 //! In: a session that works, the cluster's Services and Nodes. Out: a report, or findings about it. What could not be read is named, and
-//! then nothing is judged that depends on it.
+//! then nothing is judged that depends on it. Services are listed again at the end: what one of them made meanwhile is no orphan.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -50,9 +50,10 @@ enum Part {
 }
 
 /// Documents, and what could not be read.
-#[derive(Default)]
 struct Sighted {
     observed: ObservedNetwork,
+    /// Those from before and from after the documents.
+    services: Result<Vec<Service>, String>,
     missing: BTreeSet<Part>,
     unread: Vec<String>,
 }
@@ -93,25 +94,32 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
     findings
 }
 
+/// Rules of the security group come first: the addresses that they lead to are there before them, so a later list has them.
 async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
-    let (settings, mut sighted) = (&cloud.settings, Sighted::default());
+    let settings = &cloud.settings;
+    let mut sighted = Sighted {
+        observed: ObservedNetwork::default(),
+        services: Err(String::new()),
+        missing: BTreeSet::new(),
+        unread: Vec::new(),
+    };
     let arm = cloud.session.network.with_urgency(Urgency::Change);
-    match list(&arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await {
-        Ok(found) => sighted.observed.load_balancers = found,
-        Err(reason) => sighted.miss(Part::LoadBalancers, "load balancers", &reason),
-    }
-    let (addresses, links) = groups(cloud, request);
-    for group in &addresses {
-        match list(&arm, &api::PUBLIC_IPS, group).await {
-            Ok(found) => sighted.observed.public_ips.extend(found),
-            Err(reason) => sighted.miss(Part::PublicIps, &format!("public IPs of {}", group.name()), &reason),
-        }
-    }
     if let Some(id) = &settings.security_group {
         match arm.get(&api::SECURITY_GROUPS, id, &[]).await {
             Ok(found) => sighted.observed.security_group = Some(found),
             Err(error) if error.class == ArmErrorClass::NotFound => {}
             Err(error) => sighted.miss(Part::SecurityGroup, "security group", &error.to_string()),
+        }
+    }
+    match list(&arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await {
+        Ok(found) => sighted.observed.load_balancers = found,
+        Err(reason) => sighted.miss(Part::LoadBalancers, "load balancers", &reason),
+    }
+    let (addresses, links) = groups(cloud, request.services.as_deref().unwrap_or_default());
+    for group in &addresses {
+        match list(&arm, &api::PUBLIC_IPS, group).await {
+            Ok(found) => sighted.observed.public_ips.extend(found),
+            Err(reason) => sighted.miss(Part::PublicIps, &format!("public IPs of {}", group.name()), &reason),
         }
     }
     let mut private_links = ObservedPrivateLinks::default();
@@ -126,17 +134,23 @@ async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
     if let Err(reason) = &request.nodes {
         sighted.miss(Part::Nodes, "Nodes", reason);
     }
+    sighted.services = request.services_before_and_now().await;
+    let now = groups(cloud, sighted.services.as_deref().unwrap_or_default()).0;
+    if let Some(group) = now.difference(&addresses).next() {
+        let reason = "a Service has named this group meanwhile; run the command again";
+        sighted.miss(Part::PublicIps, &format!("public IPs of {}", group.name()), reason);
+    }
     sighted
 }
 
 /// The groups in which the cluster may have public IPs and private link services: its own, and those that the configuration and Services name.
-fn groups(cloud: &OpenedCloud, request: &DiagnosticRequest) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
+fn groups(cloud: &OpenedCloud, services: &[Service]) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
     let settings = &cloud.settings;
     let named = settings.allowed_groups.iter().map(|name| ResourceId::group_of(settings.group.subscription(), name));
     let mut addresses: BTreeSet<ResourceId> =
         named.chain([settings.group.clone(), settings.load_balancer_group.clone()]).collect();
     let mut links = BTreeSet::from([settings.private_link_group.clone()]);
-    for service in request.services.iter().flatten() {
+    for service in services {
         let spec = parse_leniently(service, settings);
         addresses.insert(spec.public_ip.group);
         links.extend(spec.private_link.map(|link| link.group));
@@ -146,7 +160,7 @@ fn groups(cloud: &OpenedCloud, request: &DiagnosticRequest) -> (BTreeSet<Resourc
 
 /// Without the Services of the cluster, nobody can say what is an orphan.
 fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted) -> OrphanReport {
-    let services = match &request.services {
+    let services = match &sighted.services {
         Ok(services) => services,
         Err(reason) => {
             sighted.unread.push(format!("Services: {reason}"));

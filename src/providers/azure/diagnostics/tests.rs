@@ -1,5 +1,7 @@
 //! Faults planted in the simulated cloud, and the findings about each: the check, how it stands, what is told and what to do.
 
+mod orphans;
+
 use bytes::Bytes;
 use http::header::DATE;
 use jiff::SignedDuration;

@@ -1,0 +1,97 @@
+//! What looks like an orphan and is none: work of a Service that comes while Azure is read, resources of another cluster.
+
+use std::{convert::Infallible, sync::Mutex};
+
+use http::{Request, Response};
+use kube::client::Body;
+use tower::{BoxError, ServiceExt};
+
+use super::*;
+use crate::runtime::client::client_over_service;
+
+/// The simulated wire, on which something happens after the first list of public IPs.
+struct EventfulTransport<F>(Arc<dyn ArmTransport>, Mutex<Option<F>>);
+
+#[async_trait]
+impl<F: FnOnce() + Send> ArmTransport for EventfulTransport<F> {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        let is_list = request.uri().path().ends_with("/publicIPAddresses");
+        let answer = self.0.send(request).await;
+        let event = is_list.then(|| self.1.lock().unwrap().take()).flatten();
+        event.into_iter().for_each(|event| event());
+        answer
+    }
+}
+
+/// An API server with these Services, or without the right to list them.
+fn api_server(services: Option<Vec<Value>>) -> kube::Client {
+    let (status, answer) = match services {
+        Some(items) => (200, json!({"apiVersion": "v1", "kind": "ServiceList", "metadata": {}, "items": items})),
+        None => {
+            (403, json!({"kind": "Status", "status": "Failure", "message": "no right", "reason": "Forbidden", "code": 403}))
+        }
+    };
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    client_over_service(service.map_err(BoxError::from))
+}
+
+/// A rule of the cluster's security group that leads to this address.
+fn plant_security_rule(world: &World, address: &str) {
+    let name = world.topology().security_group.clone();
+    let id = format!("{}/providers/Microsoft.Network/networkSecurityGroups/{name}", group(world));
+    let properties = json!({"priority": 500, "direction": "Inbound", "access": "Allow", "protocol": "Tcp", "sourcePortRange": "*",
+        "sourceAddressPrefix": "Internet", "destinationPortRange": "80", "destinationAddressPrefix": address});
+    let rule = json!({"name": "k8s-azure-lb_allow_IPv4_0123456789abcdef0123456789abcdef", "properties": properties});
+    let document = json!({"id": id, "name": name, "location": "eastus", "properties": {"securityRules": [rule]}});
+    world.azure().put_document(document).unwrap();
+}
+
+async fn reported(world: &World, wire: Arc<dyn ArmTransport>, before: Vec<Value>, now: Option<Vec<Value>>) -> OrphanReport {
+    let folder = tempfile::tempdir().unwrap();
+    let request = DiagnosticRequest { client: Some(api_server(now)), ..request(&world.config(), &folder, before) };
+    AzureDiagnostics::over(wire, BTreeMap::new()).orphans(&request).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_service_of_either_list_explains_is_no_orphan() {
+    let (world, web) = (world(), service("web", json!({})));
+    plant_public_ip(&world, "of-web", "default/web");
+    let none = Vec::new;
+    for (name, before, now, orphans, unread) in [
+        ("in none", none(), Some(none()), 1, 0),
+        ("created meanwhile", none(), Some(vec![web.clone()]), 0, 0),
+        ("deleted meanwhile", vec![web], Some(none()), 0, 0),
+        ("not listed again", none(), None, 0, 1),
+    ] {
+        let report = reported(&world, world.azure().transport(), before, now).await;
+        assert_eq!((report.orphans.len(), report.unread.len()), (orphans, unread), "{name}: {report:#?}");
+    }
+    let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
+    let elsewhere = service("api", json!({group: "another"}));
+    let report = reported(&world, world.azure().transport(), none(), Some(vec![elsewhere])).await;
+    assert!(report.orphans.is_empty() && report.unread[0].contains("public IPs of another"), "{report:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_a_service_that_is_created_meanwhile_are_no_orphans() {
+    let world = Arc::new(world());
+    plant_security_rule(&world, "20.0.0.8");
+    let report = reported(&world, world.azure().transport(), Vec::new(), Some(Vec::new())).await;
+    assert_eq!(report.orphans.len(), 1, "the rule leads to nothing: {report:#?}");
+    let planted = Arc::clone(&world);
+    let security_group = world.topology().security_group.clone();
+    let id = format!("{}/providers/Microsoft.Network/networkSecurityGroups/{security_group}", group(&world));
+    let empty = json!({"id": id, "name": security_group, "location": "eastus", "properties": {"securityRules": []}});
+    world.azure().put_document(empty).unwrap();
+    let event = move || {
+        plant_public_ip(&planted, "of-web", "default/web");
+        plant_security_rule(&planted, "20.0.0.9");
+    };
+    let wire = Arc::new(EventfulTransport(world.azure().transport(), Mutex::new(Some(event))));
+    let report = reported(&world, wire.clone(), Vec::new(), Some(vec![service("web", json!({}))])).await;
+    assert!(report.orphans.is_empty() && report.unread.is_empty(), "{report:#?}");
+    assert!(wire.1.lock().unwrap().is_none(), "the event took place");
+}
