@@ -15,7 +15,11 @@ use super::{
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest, OrphanReport, OrphanedResource},
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId, Urgency, api},
+        arm::{
+            ArmErrorClass, ResourceId, Urgency, api,
+            network::{ArmLoadBalancer, PublicIpAddress},
+            spelling,
+        },
         node::external_resource_group,
         planner::load_balancer::{
             desired::ownerless::{OwnerlessKind, OwnerlessPart, OwnershipInput, ownerless},
@@ -173,14 +177,17 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
     }
     let identities: Vec<_> = services.iter().map(identity_of).collect();
     let (observed, settings) = (&sighted.observed, &cloud.settings);
-    let managed = observed.load_balancers.iter().filter(|document| is_managed(document, settings)).collect();
+    let managed: Vec<_> = observed.load_balancers.iter().filter(|document| is_managed(document, settings)).collect();
     let addresses = addresses(services, &request.nodes);
-    let found = ownerless(&OwnershipInput { observed, managed, services: &identities, addresses: &addresses, settings });
+    let services = &identities;
+    let found = ownerless(&OwnershipInput { observed, managed: managed.clone(), services, addresses: &addresses, settings });
+    let managed = (!sighted.missing.contains(&Part::LoadBalancers)).then_some(&*managed);
     let can_be_judged = |part: &&OwnerlessPart| {
         let needs = NEEDS.iter().find(|(kind, _)| *kind == part.kind).map(|(_, needs)| *needs).unwrap_or_default();
         needs.iter().all(|need| !sighted.missing.contains(need))
     };
-    let orphans = found.iter().filter(can_be_judged).map(orphan).collect();
+    let told = |part| orphan(part, &settings.cluster, &attachment(part, observed, managed));
+    let orphans = found.iter().filter(can_be_judged).map(told).collect();
     OrphanReport { orphans, unread: sighted.unread }
 }
 
@@ -216,7 +223,26 @@ fn addresses(services: &[Service], nodes: &Result<Vec<Node>, String>) -> BTreeSe
     hosts.chain(services.iter().flat_map(status_addresses)).collect()
 }
 
-fn orphan(part: &OwnerlessPart) -> OrphanedResource {
+/// What has a public IP, and whether that is this cluster's: `managed` are its load balancers, if they could be read.
+fn attachment(part: &OwnerlessPart, observed: &ObservedNetwork, managed: Option<&[&ArmLoadBalancer]>) -> String {
+    let is_it = |pip: &&PublicIpAddress| pip.id.as_deref().is_some_and(|id| spelling::same_name(id, &part.id));
+    let properties = observed.public_ips.iter().find(is_it).and_then(|pip| pip.properties.as_ref());
+    let users = properties.into_iter().flat_map(|properties| [&properties.ip_configuration, &properties.nat_gateway]);
+    let Some(user) = users.flatten().find_map(|user| user.id.as_deref()) else { return String::new() };
+    let is_of = |document: &&ArmLoadBalancer| {
+        let start = document.id.as_ref().map(|id| format!("{}/", id.to_ascii_lowercase()));
+        start.is_some_and(|start| user.to_ascii_lowercase().starts_with(&start))
+    };
+    match managed {
+        Some(managed) if !managed.iter().any(is_of) => {
+            format!(". It is attached to {user}, which is no front end of this cluster")
+        }
+        _ => format!(". It is attached to {user}"),
+    }
+}
+
+/// `attachment`: the end of the reason.
+fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedResource {
     let OwnerlessPart { kind, id, services } = part;
     let (name, marks, command) = match kind {
         OwnerlessKind::LoadBalancingRule => {
@@ -238,8 +264,9 @@ fn orphan(part: &OwnerlessPart) -> OrphanedResource {
             "{marks}, and no Service has it; the manager plans for Services that exist, and a rule or pool may be another cluster's"
         ),
         false => format!(
-            "{marks}: {} no longer exists. It went while no manager cleaned up, for example with its finalizer removed, and the manager \
-             plans for Services that exist",
+            "{marks}: {} no longer exists, or never did in this cluster. It went while no manager cleaned up, for example with its finalizer \
+             removed, and the manager plans for Services that exist; or this may be another cluster's with the same --cluster-name \
+             ({cluster}){attachment}",
             services.join(", ")
         ),
     };

@@ -95,3 +95,34 @@ async fn rules_of_a_service_that_is_created_meanwhile_are_no_orphans() {
     assert!(report.orphans.is_empty() && report.unread.is_empty(), "{report:#?}");
     assert!(wire.1.lock().unwrap().is_none(), "the event took place");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_another_clusters_is_told() {
+    let world = world();
+    let network = format!("{}/providers/Microsoft.Network", group(&world));
+    let id = plant_public_ip(&world, "lost", "default/gone");
+    let balancer = |name: &str| {
+        let frontend = json!({"name": "front", "properties": {"publicIPAddress": {"id": id}}});
+        json!({"id": format!("{network}/loadBalancers/{name}"), "name": name, "location": "eastus", "sku": {"name": "Standard"},
+            "properties": {"frontendIPConfigurations": [frontend]}})
+    };
+    let reason = async |balancer: Option<Value>| {
+        let id = balancer.as_ref().map(|balancer| balancer["id"].as_str().unwrap().to_owned());
+        balancer.into_iter().for_each(|balancer| world.azure().put_document(balancer).unwrap());
+        let report = reported(&world, world.azure().transport(), Vec::new(), Some(Vec::new())).await;
+        id.iter().for_each(|id| assert!(world.azure().delete_document(id)));
+        report.orphans.iter().find(|one| one.kind == "public_ip").unwrap().reason.clone()
+    };
+    let free = reason(None).await;
+    assert!(free.contains("may be another cluster's") && !free.contains("attached"), "{free}");
+    let own = reason(Some(balancer("kubernetes"))).await;
+    assert!(own.contains("attached to ") && !own.contains("no front end of this cluster"), "{own}");
+    let other = reason(Some(balancer("theirs"))).await;
+    let expected =
+        format!("attached to {network}/loadBalancers/theirs/frontendIPConfigurations/front, which is no front end");
+    assert!(other.to_lowercase().contains(&expected.to_lowercase()), "{other}");
+    world.azure().put_document(balancer("theirs")).unwrap();
+    world.azure().deny("Microsoft.Network/loadBalancers/read", "");
+    let unknown = reason(None).await;
+    assert!(unknown.contains("attached to ") && !unknown.contains("no front end of this cluster"), "{unknown}");
+}
