@@ -94,7 +94,10 @@ pub(super) fn quotas(usages: &[NetworkUsage], location: &str) -> DiagnosticFindi
     let counts = usages.iter().filter(|usage| QUOTAS.iter().any(|name| spelling::same_word(name, &usage.name.value)));
     let counts: Vec<&NetworkUsage> = counts.filter(|usage| usage.limit > 0).collect();
     let line = |usage: &&NetworkUsage| format!("{} of {} {}", usage.current_value, usage.limit, usage.name.value);
-    let of = |lowest: i64| counts.iter().copied().filter(move |usage| usage.current_value * 100 >= usage.limit * lowest);
+    let is_used = |usage: &NetworkUsage, share: i64| {
+        i128::from(usage.current_value) * 100 >= i128::from(usage.limit) * i128::from(share)
+    };
+    let of = |lowest: i64| counts.iter().copied().filter(move |usage| is_used(usage, lowest));
     let (full, nearly): (Vec<String>, Vec<String>) =
         (of(100).map(|usage| line(&usage)).collect(), of(NEARLY_FULL).map(|usage| line(&usage)).collect());
     let remedy = "ask for a higher quota in the portal (Subscription, Usage + quotas), or delete what `orphans` lists";
@@ -164,4 +167,24 @@ pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadB
 fn is_balanced(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloud_provider::diagnostics::FindingState;
+
+    #[test]
+    fn quotas_of_any_size_are_compared() {
+        for (current_value, limit, expected) in [
+            (90, 100, FindingState::Warning),
+            (0, i64::MAX, FindingState::Ok),
+            (i64::MAX, i64::MAX, FindingState::Problem),
+            (i64::MAX, 1, FindingState::Problem),
+            (i64::MIN, i64::MAX, FindingState::Ok),
+        ] {
+            let usage = NetworkUsage { current_value, limit, name: UsageName { value: QUOTAS[0].to_owned() } };
+            assert_eq!(quotas(&[usage], "eastus").state, expected, "{current_value} of {limit}");
+        }
+    }
 }
