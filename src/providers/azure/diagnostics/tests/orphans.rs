@@ -40,7 +40,7 @@ fn api_server(services: Option<Vec<Value>>) -> kube::Client {
 
 /// A rule of the cluster's security group that leads to this address.
 fn plant_security_rule(world: &World, address: &str) {
-    let name = world.topology().security_group.clone();
+    let name = world.topology().security_group;
     let id = format!("{}/providers/Microsoft.Network/networkSecurityGroups/{name}", group(world));
     let properties = json!({"priority": 500, "direction": "Inbound", "access": "Allow", "protocol": "Tcp", "sourcePortRange": "*",
         "sourceAddressPrefix": "Internet", "destinationPortRange": "80", "destinationAddressPrefix": address});
