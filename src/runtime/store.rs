@@ -181,13 +181,23 @@ impl<K> InformerStore<K> {
     /// Has the informer list all objects again, and resolves when the store has them as [`InformerStore::as_kept`] keeps them from now on.
     /// For what is read of objects has grown.
     pub async fn relist(&self) {
+        self.relist_met(self.want_relist()).await;
+    }
+
+    /// Has the informer list all objects again. The answer is for [`InformerStore::relist_met`], which may be asked again and again.
+    pub fn want_relist(&self) -> u64 {
         let mut mine = 0;
         self.relists.send_modify(|relists| {
             relists.wanted += 1;
             mine = relists.wanted;
         });
+        mine
+    }
+
+    /// Resolves when the store has what [`InformerStore::want_relist`] asked for. The first list is number 0, which is not waited for.
+    pub async fn relist_met(&self, list: u64) {
         // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.relists.subscribe().wait_for(|relists| relists.met >= mine).await;
+        let _ = self.relists.subscribe().wait_for(|relists| relists.met >= list).await;
     }
 
     /// How many lists were asked for, and whether all of them are there.
@@ -201,8 +211,8 @@ impl<K> InformerStore<K> {
         let _ = self.relists.subscribe().wait_for(|relists| relists.wanted > known).await;
     }
 
-    /// A list that began when so many were wanted is in the store.
-    pub(super) fn relisted(&self, wanted: u64) {
+    /// A list that began when so many were wanted is in the store. Only an informer, or a test standing in for one, says so.
+    pub fn relisted(&self, wanted: u64) {
         self.relists.send_modify(|relists| relists.met = wanted);
     }
 

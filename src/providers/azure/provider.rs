@@ -204,7 +204,9 @@ impl AzureCloud {
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
         require_cluster_entry(&config, &self.inner.settings)?;
-        self.inner.node_labels.demand(&config, &context.nodes).await;
+        if self.inner.scope == ProviderScope::Cluster {
+            self.inner.node_labels.demand(&config, &context.nodes).await?;
+        }
         let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 
-use super::*;
+use super::{node_labels::PATIENCE, *};
 use crate::{
     cloud_provider::registry::SecretRef as Place,
     metrics::Metrics,
@@ -184,15 +184,24 @@ async fn a_changed_file_takes_effect_only_with_reloading() {
 async fn labels_of_nodes_are_read_as_soon_as_a_configuration_names_them() {
     let setting = Setting::new();
     let cloud = setting.running().await;
+    let (old, nodes) = (cloud.session().unwrap(), setting.context.nodes.clone());
     let read = |keys: [&str; 3]| keys.map(|key| cloud.reads_node_label(key));
     let keys = ["kubernetes.azure.com/managed", "kubernetes.azure.com/mode", "agentpool"];
     assert_eq!(read(keys), [true, false, false]);
     let entry = json!([{"name": "kubernetes", "primaryVMSet": "pool", "nodeSelector": {"matchLabels": {"kubernetes.azure.com/mode": "user"}}}]);
     let several = with(setting.world.config(), "loadBalancerBackendPoolConfigurationType", json!("nodeIP"));
-    setting.write(&with(several, "multipleStandardLoadBalancerConfigurations", entry));
-    until("the new session", || !cloud.session().unwrap().config.multiple_standard_load_balancer_configurations.is_empty())
-        .await;
+    setting.write(&with(several.clone(), "multipleStandardLoadBalancerConfigurations", entry.clone()));
+    // Nobody lists the Nodes.
+    until("the wait is over", || unhealthy(&cloud, "nodeSelector names")).await;
     assert_eq!(read(keys), [true, true, false]);
+    // Another change ends the wait for the first.
+    let changed = with(several.clone(), "userAgent", json!("changed/2"));
+    setting.write(&with(changed, "multipleStandardLoadBalancerConfigurations", entry));
+    tokio::time::sleep(PATIENCE * 3).await;
+    assert!(Arc::ptr_eq(&old, &cloud.session().unwrap()), "a session without the labels");
+    nodes.relisted(1);
+    until("the new session", || cloud.session().unwrap().config.user_agent == "changed/2").await;
+    assert_eq!(cloud.health(), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
