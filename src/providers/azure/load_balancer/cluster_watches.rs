@@ -34,7 +34,7 @@ use crate::{
     },
     runtime::{
         informer::{ObjectChange, OnDemandInformer},
-        store::{InformerStore, WatchStatus},
+        store::{InformerStore, ObjectKey, WatchStatus},
     },
 };
 
@@ -139,6 +139,13 @@ impl ClusterWatches {
         Some(labels.collect())
     }
 
+    /// Labels of one Namespace, of those with these keys.
+    pub fn labels_of_namespace(&self, name: &str, keys: &BTreeSet<&str>) -> LabelMap {
+        let namespace = self.inner.namespaces.get().and_then(|namespaces| namespaces.get(&ObjectKey::cluster(name)));
+        let labels = namespace.iter().flat_map(|namespace| namespace.metadata.labels.iter().flatten());
+        labels.filter(|(key, _)| keys.contains(key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     /// The pools that these Services, which have to be all, have for themselves, and a number that counts up with each change of who is in them.
     pub fn local_pools<'a>(&self, services: impl Iterator<Item = &'a ServiceSpec> + Clone) -> (LocalPools, u64) {
         let is_listed = self.inner.slices.get().is_some_and(|slices| slices.status().synced);
@@ -210,6 +217,20 @@ mod tests {
         assert_eq!(watching(&list("")), watched(false, true));
         assert_eq!(watching(&list(", serviceLabelSelector: {matchLabels: {a: b}}")), watched(false, true));
         assert_eq!(watching(&list(", serviceNamespaceSelector: {}")), watched(true, true));
+    }
+
+    #[tokio::test]
+    async fn only_labels_of_the_namespace_that_an_entry_selects_by_are_told() {
+        let selecting = "multipleStandardLoadBalancerConfigurations: [{name: kubernetes, primaryVMSet: a, \
+                         serviceNamespaceSelector: {matchLabels: {team: x}}}]";
+        let settings = LoadBalancerSettings::new(&decode(selecting).config, "kubernetes");
+        let namespace = json!({"metadata": {"name": "default", "labels": {"team": "x", "other": "y"}}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        let watches = ClusterWatches::default();
+        watches.demand(&settings, &OnDemandInformer::of([namespace]), &OnDemandInformer::of([]));
+        let read = entries::namespace_label_keys(&settings.entries);
+        assert_eq!(watches.labels_of_namespace("default", &read), LabelMap::from([("team".into(), "x".into())]));
+        assert_eq!(watches.labels_of_namespace("elsewhere", &read), LabelMap::new());
     }
 
     #[tokio::test(start_paused = true)]

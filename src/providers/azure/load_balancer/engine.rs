@@ -308,11 +308,12 @@ impl AzureLoadBalancers {
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
         let urgency = if origin == EnsureOrigin::Hosts { Urgency::Node } else { Urgency::Change };
         let drift = &self.pipeline.context.drift;
-        let compared = drift.begin(&spec, origin);
+        let namespace = self.pipeline.context.namespace_labels(&spec);
+        let compared = drift.begin(&spec, &namespace, origin);
         let ended = self.run_request(request, service, &ask, urgency, compared).await;
         match &ended {
             Ok(PipelineResult::LeftDrifted) => return Ok(forecast::ingress(&spec.status_addresses)),
-            Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, *nodes),
+            Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, namespace, *nodes),
             Ok(PipelineResult::Done(..)) => drift.doubt(&spec.identity),
             Err(_) => {}
         }

@@ -39,6 +39,8 @@ use crate::{
                 status::{has_parts_of, public_ip_groups},
             },
             drift::findings::DriftedDocument,
+            entries,
+            labels::LabelMap,
             observed::ObservedNetwork,
             plan::print::PlannedChange,
             pools::{local_pools::LocalPools, member_addresses::listed_in_pools},
@@ -278,6 +280,11 @@ impl StageContext {
         let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
         self.observer.set_zones(zones);
         Ok(())
+    }
+
+    /// Labels of the Service's Namespace that decide where it is.
+    pub(super) fn namespace_labels(&self, spec: &ServiceSpec) -> LabelMap {
+        self.watches.labels_of_namespace(spec.namespace(), &entries::namespace_label_keys(&self.settings.entries))
     }
 
     async fn observe(
