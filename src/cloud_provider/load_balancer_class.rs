@@ -73,6 +73,11 @@ impl LoadBalancerClasses {
         finalizers(service).any(|finalizer| self.is_own_finalizer(finalizer))
     }
 
+    /// Whether the Service carries the finalizer of this manager's class, which nobody else puts on.
+    pub fn has_class_finalizer(&self, service: &Service) -> bool {
+        self.own.as_ref().is_some_and(|own| finalizers(service).any(|finalizer| own.finalizer == finalizer))
+    }
+
     /// The finalizer that says that another manager has, or may have, a load balancer of the Service.
     pub fn other_finalizer<'s>(&self, service: &'s Service) -> Option<&'s str> {
         finalizers(service).find(|finalizer| is_cleanup_finalizer(finalizer) && !self.is_own_finalizer(finalizer))

@@ -90,6 +90,31 @@ async fn while_the_former_manager_is_away_nobody_works_on_a_service() {
     assert_eq!((theirs.cloud.load_balancers().len(), finalizers(&world, "web")), (1, vec![CLASS_FINALIZER.to_owned()]));
 }
 
+/// A manager that is away while a Service changes hands knows nothing of it afterwards, and its cloud has nothing either.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_never_got_anything_changes_hands_while_its_manager_is_away() {
+    for (from, to, its_finalizer) in [(None, Some(CLASS), CLASS_FINALIZER), (Some(CLASS), None, FINALIZER)] {
+        let world = World::new();
+        let theirs = second(&world);
+        let former = || start(&world, from, from.is_none());
+        world.cloud.fail_next(CallName::EnsureLoadBalancer, &CloudError::refused("no such subnet"), 1000);
+        let service = load_balancer_service("default", "web");
+        world.server.create(&from.map_or(service.clone(), |class| service.load_balancer_class(class)));
+        let life = former();
+        pass(10).await;
+        life.kill().await;
+        assert_eq!((world.cloud.load_balancers().len(), finalizers(&world, "web").len()), (0, 1), "{from:?}");
+        let _other = start(&theirs, to, to.is_none());
+        reclassify(&world, "web", to);
+        pass(600).await;
+        assert_eq!(theirs.cloud.calls(), [], "{from:?}");
+        let _life = former();
+        pass(10).await;
+        let served = (theirs.cloud.load_balancers().len(), finalizers(&world, "web"));
+        assert_eq!(served, (1, vec![its_finalizer.to_owned()]), "{from:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_service_that_goes_while_it_is_waited_for_is_left_alone() {
     let world = World::new();

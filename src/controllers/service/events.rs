@@ -80,7 +80,7 @@ pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Di
 /// Another manager has not cleaned up yet.
 pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
     let message = format!(
-        "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone"
+        "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone or leaves it there"
     );
     event(service, EventType::Normal, reason::WAITING_FOR_OTHER_MANAGER, message)
 }

@@ -12,6 +12,7 @@ use k8s_openapi::{
 
 pub use crate::cloud_provider::helpers::FINALIZER;
 
+use super::conditions;
 use crate::cloud_provider::load_balancer_class::{LoadBalancerClasses, is_load_balancer};
 
 fn type_of(service: &Service) -> &str {
@@ -34,6 +35,12 @@ pub fn needs_cleanup(classes: &LoadBalancerClasses, service: &Service) -> bool {
 /// upstream's finalizer on it, too.
 pub fn is_handed_over(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.is_elsewhere(service) && classes.has_finalizer(service)
+}
+
+/// Whether the Service itself shows that a manager like this one put the finalizer on: that of a class has no other use, and upstream's comes
+/// in one patch with the condition, and goes with it.
+pub fn has_own_mark(classes: &LoadBalancerClasses, service: &Service) -> bool {
+    classes.has_class_finalizer(service) || (classes.has_finalizer(service) && conditions::current(service).is_some())
 }
 
 /// Whether a change from `old` to `new` needs work on the load balancer.

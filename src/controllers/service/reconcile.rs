@@ -23,7 +23,7 @@ use super::{
     events,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     labels::SelectedLabels,
-    needs_update::{change_event, is_being_deleted, is_handed_over},
+    needs_update::{change_event, has_own_mark, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
     prune::prune_service,
@@ -338,7 +338,8 @@ impl ServiceReconciler {
                 Err(error) => return Err(ServiceSyncError::Cloud { doing: "failed to delete load balancer", error }),
             }
         }
-        if handed_over && !exists && !is_known && !is_being_deleted(service) {
+        let is_own = is_known || has_own_mark(&self.classes, service);
+        if handed_over && !exists && !is_own && !is_being_deleted(service) {
             // Nothing shows that the finalizer is ours rather than that of whoever implements the class.
             return Ok(ServiceRoundResult::Done);
         }
