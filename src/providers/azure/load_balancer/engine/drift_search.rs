@@ -33,6 +33,7 @@ pub(super) async fn find_drift(
     drift(&DriftInput {
         observed: &input.observed,
         requests: &asking,
+        others: &input.specs(),
         compared,
         network: plan,
         rules: rules.as_ref().map(|rules| &rules.plan),

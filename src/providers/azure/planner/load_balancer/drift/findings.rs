@@ -4,14 +4,17 @@
 //! somebody else changed. A plan is for a Service when it changes parts with the Service's names; what no Service causes, such as the tags
 //! of a load balancer, is told to all who are there.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::super::{
-    desired::{LAST_CHANGE_FAILED, ServiceRequest, load_balancers::LoadBalancerChange, security_rules::SecurityRulePlan},
+    desired::{
+        LAST_CHANGE_FAILED, ServiceRequest, load_balancers::LoadBalancerChange, public_ips::plan_public_ips,
+        security_rules::SecurityRulePlan,
+    },
     observed::ObservedNetwork,
     plan::network::NetworkPlan,
     settings::LoadBalancerSettings,
-    spec::ServiceIdentity,
+    spec::{ServiceIdentity, ServiceSpec},
 };
 use crate::providers::azure::{arm::ResourceId, config::LoadBalancerSku};
 
@@ -86,7 +89,9 @@ pub struct DriftInput<'a> {
     pub observed: &'a ObservedNetwork,
     /// Who asked for the plan.
     pub requests: &'a [ServiceRequest],
-    /// Those of them for whom all was right, and whether their Nodes are others since.
+    /// What the Services ask for or have that did not.
+    pub others: &'a [Arc<ServiceSpec>],
+    /// Those of `requests` for whom all was right, and whether their Nodes are others since.
     pub compared: &'a BTreeMap<ServiceIdentity, bool>,
     /// What would be written.
     pub network: &'a NetworkPlan,
@@ -119,11 +124,12 @@ pub fn drift(input: &DriftInput<'_>) -> DriftByService {
             }
         };
     let NetworkPlan { public_ips, load_balancers, private_links, .. } = input.network;
-    for change in &public_ips.writes {
-        add(DriftedKind::PublicIp, &change.id, &change.reasons, &mut change.services.iter());
-    }
-    for release in &public_ips.releases {
-        add(DriftedKind::PublicIp, &release.id, &release.reasons, &mut release.services.iter());
+    let planned = public_ips.writes.iter().map(|change| (&change.id, &change.services));
+    let planned = planned.chain(public_ips.releases.iter().map(|release| (&release.id, &release.services)));
+    let changes = public_ip_changes(input);
+    for (id, services) in planned {
+        let reasons = changes.get(id).map_or(&[][..], Vec::as_slice);
+        add(DriftedKind::PublicIp, id, reasons, &mut services.iter());
     }
     let causes = load_balancers.causes(input.observed, input.requests);
     for (LoadBalancerChange { id, reasons, .. }, causes) in load_balancers.changes.iter().zip(&causes) {
@@ -144,6 +150,28 @@ pub fn drift(input: &DriftInput<'_>) -> DriftByService {
     found
 }
 
+/// What would become of public IPs if only those asked who are compared, and why. A public IP that Services share lists them all, so that who
+/// comes or goes in the same batch changes it for the others, too. It has to differ whether or not it follows who comes.
+fn public_ip_changes(input: &DriftInput<'_>) -> BTreeMap<ResourceId, Vec<String>> {
+    if input.network.public_ips.writes.is_empty() && input.network.public_ips.releases.is_empty() {
+        return BTreeMap::new();
+    }
+    let is_compared = |request: &ServiceRequest| input.compared.contains_key(request.identity());
+    let (compared, rest): (Vec<_>, Vec<_>) = input.requests.iter().cloned().partition(is_compared);
+    let changes = |others: &[Arc<ServiceSpec>]| -> BTreeMap<ResourceId, Vec<String>> {
+        let plan = plan_public_ips(input.observed, &compared, others, input.settings);
+        let releases = plan.releases.into_iter().map(|release| (release.id, release.reasons));
+        plan.writes.into_iter().map(|change| (change.id, change.reasons)).chain(releases).collect()
+    };
+    let mut alone = changes(input.others);
+    if !rest.is_empty() {
+        let beside: Vec<_> = input.others.iter().chain(rest.iter().filter_map(ServiceRequest::spec)).cloned().collect();
+        let beside = changes(&beside);
+        alone.retain(|id, _| beside.contains_key(id));
+    }
+    alone
+}
+
 /// Whether the group itself differs, rather than rules of Services or of Nodes that have gone.
 fn is_of_nobody(rules: &SecurityRulePlan) -> bool {
     rules.causes.is_empty() && rules.reasons.iter().any(|reason| reason.starts_with("tags:"))
@@ -162,6 +190,7 @@ mod tests {
         super::super::{
             desired::samples::*,
             plan::{after::after_network, network::plan_network},
+            spec::Protocol,
         },
         *,
     };
@@ -185,18 +214,45 @@ mod tests {
         nodes_changed: bool,
         settings: &LoadBalancerSettings,
     ) -> DriftByService {
-        let network = plan_network(there, requests, &[], settings);
         let compared = requests.iter().map(|request| (request.identity().clone(), nodes_changed)).collect();
-        let leads_to_machines = false;
-        drift(&DriftInput {
-            observed: there,
-            requests,
-            compared: &compared,
-            network: &network,
-            rules: None,
-            leads_to_machines,
-            settings,
-        })
+        found_of(&compared, there, requests, settings)
+    }
+
+    fn found_of(
+        compared: &BTreeMap<ServiceIdentity, bool>,
+        there: &ObservedNetwork,
+        requests: &[ServiceRequest],
+        settings: &LoadBalancerSettings,
+    ) -> DriftByService {
+        let network = plan_network(there, requests, &[], settings);
+        let (rules, leads_to_machines) = (None, false);
+        let (observed, network) = (there, &network);
+        drift(&DriftInput { observed, requests, others: &[], compared, network, rules, leads_to_machines, settings })
+    }
+
+    #[test]
+    fn who_comes_to_a_shared_public_ip_or_leaves_it_is_no_drift_of_the_others() {
+        let web = service("web");
+        let settled = |there: &ObservedNetwork, requests: &[ServiceRequest]| {
+            let mut there = after_network(there, &plan_network(there, requests, &[], &settings()));
+            there.public_ips[0].properties.get_or_insert_default().ip_address = Some("20.0.0.1".to_owned());
+            there
+        };
+        let api = pinned("20.0.0.1", ServiceSpec { ports: vec![port(Protocol::Udp, 53, 30053)], ..service("api") });
+        let one = settled(&observed(Vec::new()), &[ensure(&web)]);
+        let two = settled(&one, &[ensure(&web), ensure(&api)]);
+        let compared = BTreeMap::from([(web.identity.clone(), false)]);
+        for (name, there, other) in [("comes", &one, ensure(&api)), ("leaves", &two, remove(&api))] {
+            let requests = [ensure(&web), other];
+            let writes = plan_network(there, &requests, &[], &settings()).public_ips.writes;
+            assert!(writes.len() == 1 && writes[0].services.contains(&web.identity), "{name}: {writes:?}");
+            assert_eq!(found_of(&compared, there, &requests, &settings()), DriftByService::new(), "{name}");
+            let tagged = LoadBalancerSettings { tags: BTreeMap::from([("team".into(), "a".into())]), ..settings() };
+            let found = found_of(&compared, there, &requests, &tagged);
+            let mut repairs = found[&web.identity].iter().filter(|document| document.kind == DriftedKind::PublicIp);
+            let repairs = &repairs.next().unwrap().repairs;
+            assert_eq!(*repairs, ["its tags differ"], "{name}");
+        }
     }
 
     #[test]
