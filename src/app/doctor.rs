@@ -76,20 +76,15 @@ pub(super) async fn examine_with(
         findings.extend(rights::examine(client, needed, options.account.as_ref()).await);
     }
     if let Some(provider) = &provider {
-        let request = request(manager, client.ok(), facts, now);
+        let request = request(manager, client.ok(), facts);
         findings.extend(provider.examine(&request).await);
     }
     checks::in_order(findings, provider.as_deref())
 }
 
 /// What the provider is asked about.
-pub(super) fn request(
-    manager: &ManagerConfig,
-    client: Option<kube::Client>,
-    facts: ClusterFacts,
-    now: jiff::Timestamp,
-) -> DiagnosticRequest {
+pub(super) fn request(manager: &ManagerConfig, client: Option<kube::Client>, facts: ClusterFacts) -> DiagnosticRequest {
     let ClusterFacts { nodes, services, .. } = facts;
     let (config, routes) = (manager.cloud.config.clone(), manager.cloud.configure_cloud_routes);
-    DiagnosticRequest { config, routes, client, nodes, services, now }
+    DiagnosticRequest { config, routes, client, nodes, services }
 }

@@ -14,7 +14,6 @@ use super::{
 use crate::{
     cli::{DiagnoseOptions, config::ManagerConfig},
     cloud_provider::{Registry, diagnostics::OrphanReport},
-    runtime::clock::Clock,
 };
 
 pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
@@ -35,7 +34,7 @@ pub(super) async fn look(registry: &Registry, manager: &ManagerConfig) -> Orphan
         Ok(client) => ClusterFacts::read(client, &manager.leader_election).await,
         Err(error) => ClusterFacts::unseen(&error.to_string()),
     };
-    provider.orphans(&doctor::request(manager, client.ok(), facts, Clock::System.wall())).await
+    provider.orphans(&doctor::request(manager, client.ok(), facts)).await
 }
 
 pub(super) fn shown(report: &OrphanReport, json: bool) -> String {

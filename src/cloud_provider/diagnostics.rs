@@ -4,7 +4,6 @@
 //! What could not be looked at is a finding of its own kind and never looks like the absence of a problem.
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use serde::Serialize;
 
@@ -99,8 +98,6 @@ pub struct DiagnosticRequest {
     pub nodes: Result<Vec<Node>, String>,
     /// All Services of the cluster, or why they could not be read.
     pub services: Result<Vec<Service>, String>,
-    /// The time here.
-    pub now: Timestamp,
 }
 
 impl DiagnosticRequest {

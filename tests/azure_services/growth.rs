@@ -136,7 +136,8 @@ fn responding() -> AzureOptions {
 }
 
 async fn created(services: usize) -> Traffic {
-    let cluster = Cluster::new(ten_nodes(), responding());
+    // More than fit at a network interface.
+    let cluster = Cluster::new(ten_nodes(), responding()).configured("maximumNetworkInterfaceRuleCount", 1_500);
     (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
     let life = cluster.start();
     let took = cluster.until_ready(HOUR).await;

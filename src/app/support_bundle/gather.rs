@@ -17,7 +17,7 @@ use crate::{
     app::{doctor, dry_run::NO_REPORT, orphans, status_command},
     cli::{DiagnoseOptions, NAME, SupportBundleOptions, VERSION, platform},
     cloud_provider::{Registry, diagnostics::DiagnosticFinding},
-    runtime::{client::with_causes, clock::Clock},
+    runtime::client::with_causes,
 };
 
 /// Most pages of a kind, and objects of a page.
@@ -119,7 +119,7 @@ async fn configuration(
     let manager = &options.manager;
     let provider = registry.diagnostics(&manager.cloud.provider).ok_or("the cloud provider shows no configuration")?;
     let facts = doctor::ClusterFacts::unseen("not asked for");
-    let request = doctor::request(manager, client.clone().ok(), facts, Clock::System.wall());
+    let request = doctor::request(manager, client.clone().ok(), facts);
     known.extend(provider.secrets(&request).await);
     provider.configuration(&request).await
 }

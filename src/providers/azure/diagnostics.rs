@@ -98,7 +98,7 @@ impl ProviderDiagnostics for AzureDiagnostics {
     async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
         let mut findings = Vec::new();
         let Some(cloud) = self.open(request, &mut findings).await else { return findings };
-        if !access::examine(&cloud, request.now, &mut findings).await {
+        if !access::examine(&cloud, &mut findings).await {
             return findings;
         }
         permissions::examine(&cloud.session, &mut findings).await;
@@ -156,7 +156,7 @@ impl AzureDiagnostics {
         match check::open_session(&config, environment, transport).await {
             Ok(session) => Some(OpenedCloud { session, settings, wire }),
             Err(reason) => {
-                findings.extend(access::failure(&reason, &wire, request.now));
+                findings.extend(access::failure(&reason, &wire));
                 None
             }
         }

@@ -2,8 +2,6 @@
 //!
 //! In: a session, and what its wire saw. Out: findings about network, TLS, credential and clock; and whether looking further makes sense.
 
-use jiff::Timestamp;
-
 use super::{
     checks::{CLOCK, CREDENTIAL, NETWORK, TLS},
     observer::{ObservedTransport, WireSightings},
@@ -45,7 +43,7 @@ const ENTRA_CODES: [(&str, &str); 8] = [
 ];
 
 /// Asks ARM one question.
-pub(super) async fn examine(cloud: &OpenedCloud, now: Timestamp, findings: &mut Vec<DiagnosticFinding>) -> bool {
+pub(super) async fn examine(cloud: &OpenedCloud, findings: &mut Vec<DiagnosticFinding>) -> bool {
     let config = &cloud.session.config;
     let group = ResourceId::group_of(&config.subscription_id, &config.resource_group);
     let asked = check::grants(&cloud.session.compute, &group).await;
@@ -55,7 +53,7 @@ pub(super) async fn examine(cloud: &OpenedCloud, now: Timestamp, findings: &mut 
     };
     match refused {
         Some(reason) => {
-            findings.extend(failure(&reason, &cloud.wire, now));
+            findings.extend(failure(&reason, &cloud.wire));
             false
         }
         None => {
@@ -64,7 +62,7 @@ pub(super) async fn examine(cloud: &OpenedCloud, now: Timestamp, findings: &mut 
                 DiagnosticFinding::ok(NETWORK, format!("{host} answers")),
                 DiagnosticFinding::ok(TLS, "the certificates of Entra and ARM are trusted"),
                 DiagnosticFinding::ok(CREDENTIAL, format!("ARM accepts the identity in tenant {}", config.tenant_id)),
-                clock(&cloud.wire.seen(), now),
+                clock(&cloud.wire.seen()),
             ]);
             true
         }
@@ -72,18 +70,18 @@ pub(super) async fn examine(cloud: &OpenedCloud, now: Timestamp, findings: &mut 
 }
 
 /// Why nobody can be asked.
-pub(super) fn failure(reason: &str, wire: &ObservedTransport, now: Timestamp) -> Vec<DiagnosticFinding> {
-    explained(reason, &wire.seen(), now)
+pub(super) fn failure(reason: &str, wire: &ObservedTransport) -> Vec<DiagnosticFinding> {
+    explained(reason, &wire.seen())
 }
 
-fn explained(reason: &str, seen: &WireSightings, now: Timestamp) -> Vec<DiagnosticFinding> {
+fn explained(reason: &str, seen: &WireSightings) -> Vec<DiagnosticFinding> {
     let Some((host, why)) = &seen.failure else {
         let credential = DiagnosticFinding::problem(CREDENTIAL, reason, credential_remedy(reason));
         if !seen.is_answered {
             return vec![credential];
         }
         let reached = DiagnosticFinding::ok(NETWORK, "Entra or ARM answers");
-        return vec![reached, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen, now)];
+        return vec![reached, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen)];
     };
     if OF_CERTIFICATES.iter().any(|word| why.contains(word)) {
         let remedy = "something between this machine and Azure opens TLS, or its certificates are missing here: exempt Azure from the \
@@ -105,19 +103,18 @@ fn credential_remedy(reason: &str) -> &'static str {
     }
 }
 
-fn clock(seen: &WireSightings, now: Timestamp) -> DiagnosticFinding {
-    let Some((there, host)) = &seen.date else {
+fn clock(seen: &WireSightings) -> DiagnosticFinding {
+    let Some((seconds, host)) = &seen.ahead else {
         return DiagnosticFinding::unknown(
             CLOCK,
             "no answer of Azure carries its time",
             "compare the clock with another one",
         );
     };
-    let seconds = now.as_second() - there.as_second();
     if seconds.abs() <= CLOCK_TOLERANCE {
         return DiagnosticFinding::ok(CLOCK, format!("this machine and {host} agree"));
     }
-    let way = if seconds > 0 { "ahead of" } else { "behind" };
+    let way = if *seconds > 0 { "ahead of" } else { "behind" };
     let text = format!("this machine is {} s {way} {host}", seconds.abs());
     DiagnosticFinding::problem(
         CLOCK,

@@ -7,15 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::DATE;
-use jiff::{Timestamp, fmt::rfc2822};
+use jiff::fmt::rfc2822;
 
-use crate::providers::azure::transport::{ArmTransport, ArmTransportError};
+use crate::{
+    providers::azure::transport::{ArmTransport, ArmTransportError},
+    runtime::clock::Clock,
+};
 
 /// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WireSightings {
-    /// The clock of whoever answered last, and the host.
-    pub(super) date: Option<(Timestamp, String)>,
+    /// By how many seconds this machine's clock was ahead of that of whoever answered last, and the host.
+    pub(super) ahead: Option<(i64, String)>,
     /// Whether anybody has answered.
     pub(super) is_answered: bool,
     /// The last request that got no answer: its host, and why.
@@ -47,7 +50,8 @@ impl ArmTransport for ObservedTransport {
             Ok(answer) => {
                 let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
                 let date = date.and_then(|date| rfc2822::parse(date).ok());
-                seen.date = date.map(|date| (date.timestamp(), host)).or_else(|| seen.date.take());
+                let ahead = date.map(|date| Clock::System.wall().as_second() - date.timestamp().as_second());
+                seen.ahead = ahead.map(|seconds| (seconds, host)).or_else(|| seen.ahead.take());
                 (seen.failure, seen.is_answered) = (None, true);
             }
             Err(error) => seen.failure = Some((host, error.to_string())),
