@@ -9,7 +9,7 @@ use cloud_controller_manager::{
     providers::azure::metrics::AzureMetrics,
     sandbox::{
         azure::{
-            AzureOptions, LoadBalancerLimits,
+            AzureOptions, Class, Effect, Fault, LoadBalancerLimits,
             topology::{PoolKind, Topology},
         },
         objects::ServiceExt,
@@ -22,7 +22,7 @@ use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone},
     documents::{differences, unordered},
     scale::as_slow_as_azure,
-    services::{annotate, dual_stack, external, internal, local, with},
+    services::{annotate, dual_stack, external, internal, local, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -202,6 +202,32 @@ fn a_service_that_moves_keeps_its_addresses_and_nodes_follow_load_balancers() {
         assert_eq!(members(&cluster)["kubernetes"].len(), 4, "Nodes of a load balancer that is gone are behind another");
         life.stop().await;
         plans_nothing(&cluster, "planned again").await;
+    });
+}
+
+/// Two Services change places, so that both load balancers give an address back first. One of these writes fails, and a third Service,
+/// whose load balancer is written in the second step alone, is in the same batch.
+#[test]
+fn a_failure_in_the_first_step_leaves_nobody_without_the_second() {
+    alone(async {
+        let cluster = cluster(2, AzureOptions::default());
+        cluster.create(&with(internal("i"), CONFIGURATIONS, "kubernetes"));
+        for (name, entry) in [("a", "kubernetes"), ("b", "lb2"), ("c", "kubernetes"), ("d", "lb2")] {
+            cluster.create(&with(external(name), CONFIGURATIONS, entry));
+        }
+        let life = served(&cluster).await;
+        let fails = Effect::FailOperation("RetryableError".to_owned(), "A retryable error occurred.".to_owned());
+        cluster.azure().add_fault(Fault::new(fails).class(Class::Write).path("*/loadBalancers/lb2").times(1));
+        for (name, entry) in [("a", "lb2"), ("b", "kubernetes")] {
+            cluster.change(name, |service| annotate(service, CONFIGURATIONS, Some(entry)));
+        }
+        cluster.change("i", |service| set_port(service, 8080));
+        cluster.settle().await;
+        let rules = &parts(&cluster)["kubernetes-internal"];
+        assert!(rules.iter().any(|name| name.ends_with("-TCP-8080")), "{rules:?}");
+        assert_eq!((places(&cluster, "a"), places(&cluster, "b")), (vec!["lb2".to_owned()], vec!["kubernetes".to_owned()]));
+        life.stop().await;
+        plans_nothing(&cluster, "after the failure").await;
     });
 }
 

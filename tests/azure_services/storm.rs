@@ -196,6 +196,7 @@ fn another_storm_changes_nothing_either() {
     while started.elapsed().as_secs() < seconds {
         seed += 1;
         weather(seed, Layout::One);
+        weather(seed, Layout::Several);
     }
 }
 

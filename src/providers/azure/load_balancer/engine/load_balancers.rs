@@ -112,12 +112,14 @@ impl BatchStage for LoadBalancerStage<'_> {
                 {
                     tracing::info!(%error, "a private link service holds a front end, planning again");
                 }
+                // What the others need comes in steps that must not come first: Azure would give them addresses that are on their way.
+                Err(unwritten) if plan.load_balancers.is_interim => return Err(unwritten.error),
                 written => {
                     let failed =
-                        written.err().map(|unwritten| unwritten.affected_results(&ready, &plan, &input)).transpose()?;
+                        written.err().map(|unwritten| unwritten.affected_services(&ready, &plan, &input)).transpose()?;
                     let mut answers = results(&ready, &unready, plan);
-                    answers.extend(hindered.into_iter().map(|(request, error)| (request.identity().clone(), Err(error))));
-                    answers.extend(failed.into_iter().flatten());
+                    let hindered = hindered.into_iter().map(|(request, error)| (request.identity().clone(), error));
+                    answers.extend(hindered.chain(failed.into_iter().flatten()).map(|(who, error)| (who, Err(error))));
                     return Ok(answers);
                 }
             }
@@ -134,14 +136,14 @@ struct UnwrittenLoadBalancers {
 }
 
 impl UnwrittenLoadBalancers {
-    /// The answers to those of `ready` who are on one of these load balancers or have something there. As a whole when a part of
+    /// What those of `ready` are told who are on one of these load balancers or have something there. As a whole when a part of
     /// them may be better off without the rest, or when nobody else is there.
-    fn affected_results(
+    fn affected_services(
         self,
         ready: &[ServiceRequest],
         plan: &NetworkPlan,
         input: &StageInput,
-    ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+    ) -> Result<HeldServices, AttemptError> {
         let is_unwritten = |document: &&ArmLoadBalancer| {
             document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.same_as(id)))
         };
@@ -158,7 +160,7 @@ impl UnwrittenLoadBalancers {
             return Err(self.error);
         }
         let error = batch_commit::into_cloud_error("write the load balancer", self.error);
-        Ok(held_up.into_iter().map(|who| (who, Err(error.clone()))).collect())
+        Ok(held_up.into_iter().map(|who| (who, error.clone())).collect())
     }
 }
 
