@@ -65,6 +65,13 @@ fn writes(cluster: &Cluster) -> Vec<String> {
     cluster.writes().iter().map(segment).collect()
 }
 
+/// The Service goes, and with it every private link service.
+async fn goes(cluster: &Cluster) {
+    cluster.delete("web");
+    cluster.until("it is gone", PATIENCE, |cluster| cluster.service("web").is_none()).await;
+    assert_eq!(links(cluster), Vec::<Value>::new());
+}
+
 #[test]
 fn as_many_as_two_load_balancers_hold_are_made_at_once() {
     alone(async {
@@ -145,9 +152,7 @@ fn nobody_waits_for_one_at_another_front_end() {
         assert!(!is_ready(&cluster.service("web").unwrap()), "it is still being written");
         // Who changes what it leads to does.
         cluster.azure().clear_requests();
-        cluster.delete("web");
-        cluster.until("it is gone", PATIENCE, |cluster| cluster.service("web").is_none()).await;
-        assert_eq!(links(&cluster), Vec::<Value>::new());
+        goes(&cluster).await;
         life.stop().await;
     });
 }
@@ -475,9 +480,7 @@ fn one_that_is_not_on_its_services_list_is_found_by_its_refusal() {
         }
         assert!(cluster.azure().delete_document(&old));
         cluster.azure().put_document(link).unwrap();
-        cluster.delete("web");
-        cluster.until("it is gone", PATIENCE, |cluster| cluster.service("web").is_none()).await;
-        assert_eq!(links(&cluster), Vec::<Value>::new());
+        goes(&cluster).await;
         life.stop().await;
     });
 }
