@@ -234,6 +234,21 @@ fn kubeconfig(port: u16, user: &str) -> String {
     )
 }
 
+/// The same at this address, without TLS.
+fn plain_kubeconfig(host: impl std::fmt::Display, user: &str) -> String {
+    kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"))
+}
+
+/// Writes a credential plugin that runs these lines. Answers the user of a kubeconfig who has it.
+fn write_plugin(folder: &Path, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+
+    let plugin = folder.join("plugin");
+    std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}', interactiveMode: Never}}", plugin.display())
+}
+
 async fn ask(client: &Client) -> bool {
     let asked = client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
     tokio::time::timeout(std::time::Duration::from_secs(1), asked).await.is_ok_and(|answer| answer.is_ok())
@@ -260,8 +275,6 @@ async fn a_dead_connection_costs_the_election_one_request() {
 /// The plugin fails after the start; the authorities are replaced all the same.
 #[tokio::test]
 async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
-    use std::os::unix::fs::PermissionsExt;
-
     use asking_for_certificates::{Authority, serve};
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
@@ -271,14 +284,8 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
     let credential =
         serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
     write("credential", &credential.to_string());
-    write("plugin", &format!("#!/bin/sh\nexec cat '{}'\n", folder.path().join("credential").display()));
-    let plugin = folder.path().join("plugin");
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
     write("ca.crt", &authority.pem);
-    let exec = format!(
-        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}', interactiveMode: Never}}",
-        plugin.display()
-    );
+    let exec = write_plugin(folder.path(), &format!("exec cat '{}'", folder.path().join("credential").display()));
     write("kubeconfig", &kubeconfig(port, &exec));
     let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     let client = clients.for_component("c").unwrap();
@@ -297,8 +304,6 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
 
 #[tokio::test]
 async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
-    use std::os::unix::fs::PermissionsExt;
-
     use asking_for_certificates::{Authority, serve};
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
@@ -311,11 +316,8 @@ async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
         let credential = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "status": status});
         write("credential", &credential.to_string());
     };
-    write("plugin", &format!("#!/bin/sh\nexec cat '{}'\n", folder.path().join("credential").display()));
-    let plugin = folder.path().join("plugin");
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
     write("ca.crt", &authority.pem);
-    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}'}}", plugin.display());
+    let exec = write_plugin(folder.path(), &format!("exec cat '{}'", folder.path().join("credential").display()));
     write("kubeconfig", &kubeconfig(port, &exec));
     give(7, "2020-01-01T00:00:00Z");
     let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
@@ -345,9 +347,7 @@ async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
         ("tokenFile: token, token: other", "Bearer from-the-file"),
         ("tokenFile: missing, token: other", "Bearer other"),
     ] {
-        let text =
-            kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
-        std::fs::write(path("kubeconfig"), text).unwrap();
+        std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, user)).unwrap();
         let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
         Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
         assert_eq!(seen.try_recv().unwrap(), expected, "{user}");
@@ -357,8 +357,6 @@ async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
 
 #[tokio::test]
 async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() {
-    use std::os::unix::fs::PermissionsExt;
-
     use crate::runtime::leader_election::LeadershipState;
     let (seen, mut writes) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move || {
@@ -369,12 +367,8 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
-    std::fs::write(path("plugin"), format!("#!/bin/sh\ntouch {:?}\nsleep 1\necho '{credential}'\n", path("runs"))).unwrap();
-    std::fs::set_permissions(path("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}}}", path("plugin").display());
-    let text =
-        kubeconfig(1, &exec).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
-    std::fs::write(path("kubeconfig"), text).unwrap();
+    let exec = write_plugin(folder.path(), &format!("touch {:?}\nsleep 1\necho '{credential}'", path("runs")));
+    std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, &exec)).unwrap();
     let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
     let (state, leadership) = Leadership::channel();
     state.send_replace(LeadershipState::Leading {

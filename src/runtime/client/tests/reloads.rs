@@ -1,6 +1,6 @@
 //! What clients share, and what changes under them.
 
-use std::{os::unix::fs::PermissionsExt, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -20,12 +20,8 @@ async fn all_clients_share_a_run_of_the_plugin_and_the_election_has_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
-    std::fs::write(path("plugin"), format!("#!/bin/sh\necho >> {:?}\necho '{credential}'\n", path("runs"))).unwrap();
-    std::fs::set_permissions(path("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}}}", path("plugin").display());
-    let text =
-        kubeconfig(1, &exec).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
-    std::fs::write(path("kubeconfig"), text).unwrap();
+    let exec = write_plugin(folder.path(), &format!("echo >> {:?}\necho '{credential}'", path("runs")));
+    std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, &exec)).unwrap();
     let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
     let all = [
         clients.for_component("a").unwrap(),
