@@ -22,19 +22,19 @@ const BYTES_OF_FAST_WRITES: f64 = 10.0;
 /// then, and the load balancer is written four times.
 const BYTES_OF_TWO_WINDOWS: (usize, f64) = (599, 32.0);
 /// Azure's limit of the body of a request to Resource Manager.
-const LONGEST_BODY: usize = 4 * 1024 * 1024;
+pub(crate) const LONGEST_BODY: usize = 4 * 1024 * 1024;
 
 /// What was asked of ARM.
 #[derive(Debug, Clone, Copy)]
-struct Traffic {
+pub(crate) struct Traffic {
     reads: usize,
     polls: usize,
-    writes: usize,
+    pub(crate) writes: usize,
     sent: usize,
     received: usize,
-    /// Longest body of a write of the load balancer, and of the security group.
-    balancer: usize,
-    group: usize,
+    /// Longest body of a write of a load balancer, and of the security group.
+    pub(crate) balancer: usize,
+    pub(crate) group: usize,
 }
 
 impl Traffic {
@@ -53,14 +53,14 @@ impl Traffic {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { reads, polls, writes, sent, received, balancer, group } = self;
         format!(
             "{writes} writes, {reads} reads, {polls} polls, {sent} bytes sent, {received} received, bodies {balancer} and {group}"
         )
     }
 
-    fn bytes(&self) -> f64 {
+    pub(crate) fn bytes(&self) -> f64 {
         f64::from(u32::try_from(self.sent + self.received).unwrap())
     }
 }
@@ -87,7 +87,7 @@ impl Growth {
 }
 
 /// Requests since last asked.
-fn traffic(cluster: &Cluster) -> Traffic {
+pub(crate) fn traffic(cluster: &Cluster) -> Traffic {
     let traffic = Traffic::of(&cluster.azure().requests());
     cluster.azure().clear_requests();
     traffic

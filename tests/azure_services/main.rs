@@ -34,6 +34,7 @@ mod drift;
 mod forbidden;
 mod frontends;
 mod growth;
+mod growth_over_balancers;
 mod hostile;
 mod isolation;
 mod leftovers;

@@ -17,6 +17,8 @@ pub struct LoadBalancerLimits {
     pub basic: SkuLimits,
     /// Rules that reach one network interface, over all load balancers and all its IP configurations; `None`: not looked at.
     pub rules_per_interface: Option<usize>,
+    /// Addresses in one kind of list of a security group, all rules together.
+    pub security_group_addresses: usize,
     /// Private link services on one load balancer; `None`: not looked at.
     pub private_link_services: Option<usize>,
     /// Public IPs of a subscription in a region, as its list of usages shows it. Writes are not refused.
@@ -32,6 +34,7 @@ impl Default for LoadBalancerLimits {
             standard: SkuLimits { rules: 1_500, frontends: 600 },
             basic: SkuLimits { rules: 250, frontends: 200 },
             rules_per_interface: None,
+            security_group_addresses: 4_000,
             private_link_services: None,
             public_ips: 1_000,
             private_link_needs_interfaces: false,

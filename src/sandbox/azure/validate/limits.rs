@@ -1,4 +1,5 @@
-//! Limits: of rules and front ends by SKU, of rules on one network interface, of private link services on one load balancer.
+//! Limits: of rules and front ends by SKU, of rules on one network interface, of entries in a security group, of private link services on
+//! one load balancer.
 //!
 //! Recorded: the code and text for front ends (colemickens/azure-kubernetes-status#6), the text for interfaces
 //! (MicrosoftDocs/azure-docs#47423), the code for pools of addresses. The other codes end as Azure's codes of limits do.
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Candidate, load_balancer::is_standard, private_link_service::balancers_of, text};
+use super::{Candidate, load_balancer::is_standard, private_link_service::balancers_of, security_group, text};
 use crate::{
     providers::azure::arm::ResourceId,
     sandbox::azure::{limits::LoadBalancerLimits, references::made_by, refusal::Refusal, shape, store::Store},
@@ -17,6 +18,7 @@ const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
 const INTERFACES: &str = "microsoft.network/networkinterfaces";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
 const INSTANCE_INTERFACES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines/networkinterfaces";
+const SECURITY_GROUPS: &str = "microsoft.network/networksecuritygroups";
 const SERVICES: &str = "microsoft.network/privatelinkservices";
 
 pub(super) fn check(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Result<(), Refusal> {
@@ -26,6 +28,7 @@ pub(super) fn check(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Re
             check_interfaces(candidate, limits)
         }
         INTERFACES | INSTANCES | INSTANCE_INTERFACES => check_interfaces(candidate, limits),
+        SECURITY_GROUPS => security_group::check_lists(candidate, limits.security_group_addresses),
         SERVICES => check_services(candidate, limits),
         _ => Ok(()),
     }

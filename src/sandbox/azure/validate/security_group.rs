@@ -7,9 +7,11 @@ use serde_json::Value;
 use super::{Candidate, text};
 use crate::sandbox::azure::{refusal::Refusal, shape};
 
-/// Most rules of a group, and most addresses of one list of all rules together. Upstream: documented limits.
+/// Most rules of a group. Upstream: documented limits.
 const MOST_RULES: usize = 1_000;
-const MOST_ADDRESSES: usize = 4_000;
+/// Lists of a rule whose entries a group may have so many of, in all rules together.
+const BOUNDED_LISTS: [&str; 4] =
+    ["sourceAddressPrefixes", "destinationAddressPrefixes", "sourcePortRanges", "destinationPortRanges"];
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let rules: Vec<&Value> = shape::parts(candidate.body, "securityRules").collect();
@@ -18,18 +20,23 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
         return Err(Refusal::invalid("SecurityRuleCountLimitReached", message));
     }
     rules.iter().try_for_each(|rule| check_rule(rule))?;
-    priorities_differ(&rules)?;
-    for list in ["sourceAddressPrefixes", "destinationAddressPrefixes", "sourcePortRanges", "destinationPortRanges"] {
-        let count: usize = rules.iter().map(|rule| rule["properties"][list].as_array().map_or(0, Vec::len)).sum();
-        if count > MOST_ADDRESSES {
-            let message = format!(
-                "Network security group {} has {count} {list}. A security group cannot have more than {MOST_ADDRESSES} {list}.",
-                candidate.id
-            );
-            return Err(Refusal::invalid("SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached", message));
-        }
-    }
-    Ok(())
+    priorities_differ(&rules)
+}
+
+/// No list has more than `most` entries in all rules of the group together.
+pub(super) fn check_lists(candidate: Candidate<'_>, most: usize) -> Result<(), Refusal> {
+    let entries = |list: &str| -> usize {
+        shape::parts(candidate.body, "securityRules")
+            .map(|rule| rule["properties"][list].as_array().map_or(0, Vec::len))
+            .sum()
+    };
+    let counts = BOUNDED_LISTS.iter().map(|list| (list, entries(list)));
+    let Some((list, count)) = counts.into_iter().find(|(_, count)| *count > most) else { return Ok(()) };
+    let message = format!(
+        "Network security group {} has {count} {list}. A security group cannot have more than {most} {list}.",
+        candidate.id
+    );
+    Err(Refusal::invalid("SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached", message))
 }
 
 fn check_rule(rule: &Value) -> Result<(), Refusal> {

@@ -202,12 +202,8 @@ fn security_groups() {
             "sourceAddressPrefix": "Internet", "sourcePortRange": "*", "destinationAddressPrefix": "20.0.0.1",
             "destinationPortRanges": ["80"]}})
     };
-    let group = |rules: Vec<Value>| {
-        code(
-            None,
-            &json!({"id": "$NET/networkSecurityGroups/g", "location": "eastus", "properties": {"securityRules": rules}}),
-        )
-    };
+    let document = |rules: Vec<Value>| json!({"id": "$NET/networkSecurityGroups/g", "location": "eastus", "properties": {"securityRules": rules}});
+    let group = |rules: Vec<Value>| code(None, &document(rules));
     let mut outbound = rule("b", 500);
     outbound["properties"]["direction"] = json!("Outbound");
     let mut both = rule("a", 500);
@@ -221,7 +217,14 @@ fn security_groups() {
     assert_eq!(group(vec![rule("a", 99)]), "SecurityRuleInvalidPriority");
     assert_eq!(group(vec![both]), "SecurityRuleParameterConflict");
     assert_eq!(group((0..1_001).map(|n| rule(&format!("r{n}"), 100 + n)).collect()), "SecurityRuleCountLimitReached");
-    assert_eq!(group(vec![wide]), "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached");
+    assert_eq!(group(vec![wide.clone()]), "ok");
+    let (id, body) = (ResourceId::parse(&canonical::expand("$NET/networkSecurityGroups/g")).unwrap(), document(vec![wide]));
+    let allowed = |security_group_addresses: usize| {
+        let most = LoadBalancerLimits { security_group_addresses, ..LoadBalancerLimits::default() };
+        limits(&store(), &most, &id, None, &body).map_or_else(|refusal| refusal.code, |()| "ok".to_owned())
+    };
+    assert_eq!(allowed(4_000), "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached");
+    assert_eq!(allowed(4_001), "ok");
 }
 
 #[test]
