@@ -125,36 +125,61 @@ impl JsonFilter {
 
     /// Reads on within a container that is left out, at most to its end. Answers how many bytes that were.
     fn skip(&mut self, rest: &[u8]) -> usize {
+        let mut read = 0;
+        while self.depth > 0 {
+            let rest = rest.get(read..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            read += if self.in_string { self.skip_string(rest) } else { self.skip_structure(rest) };
+        }
+        read
+    }
+
+    /// Reads on to the end of a string or past its next backslash.
+    fn skip_string(&mut self, rest: &[u8]) -> usize {
+        let text = self.plain_text(rest);
+        match rest.get(text) {
+            None => return text,
+            Some(b'\\') => self.escaped = true,
+            Some(_) => self.in_string = false,
+        }
+        text + 1
+    }
+
+    /// Reads on to the next string, or to the end of the container.
+    fn skip_structure(&mut self, rest: &[u8]) -> usize {
         for (read, byte) in rest.iter().enumerate() {
             match byte {
-                _ if self.escaped => self.escaped = false,
-                b'"' => self.in_string = !self.in_string,
-                b'\\' if self.in_string => self.escaped = true,
-                _ if self.in_string => {}
+                b'"' => self.in_string = true,
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => self.depth -= 1,
                 _ => {}
             }
-            if self.depth == 0 {
+            if self.in_string || self.depth == 0 {
                 return read + 1;
             }
         }
         rest.len()
     }
 
+    /// How many bytes of a string follow that end nothing and escape nothing.
+    fn plain_text(&mut self, rest: &[u8]) -> usize {
+        let escaped = usize::from(std::mem::take(&mut self.escaped));
+        memchr::memchr2(b'"', b'\\', rest.get(escaped..).unwrap_or_default()).map_or(rest.len(), |text| text + escaped)
+    }
+
     /// Reads on within a string, at most to its end. Answers how many bytes that were.
     fn string(&mut self, rest: &[u8], kept: &mut Vec<u8>) -> usize {
-        let plain = |byte: &u8| *byte != b'"' && *byte != b'\\';
-        let text = if self.escaped { 1 } else { rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len()) };
-        let (text, stop) = rest.split_at(text);
-        self.escaped = false;
+        let (text, stop) = rest.split_at(self.plain_text(rest));
         self.inside_string(text, kept);
-        let Some(stop) = stop.first().copied().filter(|stop| !plain(stop)) else { return text.len() };
-        if stop == b'\\' {
-            self.escaped = true;
-            self.inside_string(b"\\", kept);
-        } else {
-            self.end_string(kept);
+        match stop.first() {
+            None => return text.len(),
+            Some(b'\\') => {
+                self.escaped = true;
+                self.inside_string(b"\\", kept);
+            }
+            Some(_) => self.end_string(kept),
         }
         text.len() + 1
     }

@@ -3,11 +3,14 @@
 //! In: the text of an object. Out: which object it is, and the object itself once somebody asks, or what is wrong with it. The text is
 //! of no kind, so that what lists and watches is in the program once and not for each kind.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, api::ApiResource, core::DynamicResourceScope};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 /// An object as it came.
@@ -28,12 +31,6 @@ impl RawObject {
     }
 }
 
-#[derive(Deserialize, Default)]
-struct OnlyMetadata<'text> {
-    #[serde(borrow, default)]
-    metadata: Option<ObjectIdentity<'text>>,
-}
-
 /// What tells an object and its version from others.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -46,13 +43,44 @@ struct ObjectIdentity<'text> {
     resource_version: Option<Cow<'text, str>>,
 }
 
+impl<'text> ObjectIdentity<'text> {
+    /// Of the object in `text`. Nothing after its metadata is read.
+    fn of(text: &'text str) -> Self {
+        let mut identity = Self::default();
+        // Always an error, as there is more to read, unless metadata come last.
+        let _ = serde_json::Deserializer::from_str(text).deserialize_map(UpToMetadata(&mut identity));
+        identity
+    }
+}
+
+/// Stops at the metadata.
+struct UpToMetadata<'identity, 'text>(&'identity mut ObjectIdentity<'text>);
+
+impl<'text> Visitor<'text> for UpToMetadata<'_, 'text> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'text>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Cow<'text, str>>()? {
+            if name == "metadata" {
+                *self.0 = members.next_value::<Option<_>>()?.unwrap_or_default();
+                return Ok(());
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 impl<'de> Deserialize<'de> for RawObject {
     /// From its text, since a decoder that has failed cannot tell what it has read. Only JSON has text, and an event of a watch only
     /// while its type stands before its object, as every server written in Go sends it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let read: OnlyMetadata<'_> = serde_json::from_str(text.get()).unwrap_or_default();
-        let ObjectIdentity { name, namespace, resource_version } = read.metadata.unwrap_or_default();
+        let ObjectIdentity { name, namespace, resource_version } = ObjectIdentity::of(text.get());
         let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
         let (name, namespace) = (owned(name), owned(namespace));
         let metadata = ObjectMeta { name, namespace, resource_version: owned(resource_version), ..ObjectMeta::default() };
@@ -105,6 +133,12 @@ mod tests {
         assert_eq!(bad.meta().name.as_deref(), Some("n"));
         assert!(bad.decode::<Node>().unwrap_err().contains("invalid type: integer `7`"));
         assert_eq!(*of(&json!({"metadata": 7})).meta(), ObjectMeta::default());
+        assert_eq!(*of(&json!({"metadata": null, "spec": {}})).meta(), ObjectMeta::default());
+        assert_eq!(*of(&json!([])).meta(), ObjectMeta::default());
+        assert_eq!(
+            of(&json!({"apiVersion": {"metadata": {"name": "x"}}, "metadata": {"name": "n"}})).meta().name.as_deref(),
+            Some("n")
+        );
     }
 
     #[test]
