@@ -114,6 +114,7 @@ async fn nodes() -> (u32, f64) {
         "{NODES} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, {writes} node writes, {lists} list pages, peak RSS {memory:.1} MiB ({})",
         program.memory()
     );
+    println!("  requests: {counts:?}");
     if let Ok(Ok(seconds)) = std::env::var("SCALE_HOLD_SECONDS").map(|text| text.parse()) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
