@@ -18,7 +18,7 @@ pub(crate) mod fixtures;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
-pub use prune::{UNREAD_STATUS, prune_node, prune_node_and_labels};
+pub use prune::{prune_node, prune_node_and_labels, unread_fields, unread_fields_and_labels};
 
 /// Provider id of `node`, if it has one.
 pub fn provider_id(node: &Node) -> Option<&str> {

@@ -31,7 +31,7 @@ use crate::{
         node::{self, NoInstances, NodeController},
     },
     metrics::Metrics,
-    node::{UNREAD_STATUS, prune_node},
+    node::{prune_node, unread_fields},
     runtime::{
         clock::Clock,
         events::{self, EventRecorder},
@@ -84,7 +84,7 @@ impl NodeManager {
         let provider =
             metered::metered(provider, Arc::clone(&metrics), leadership.clone().into(), metered::CallDeadlines::default());
 
-        let nodes = Informer::for_object(&node_name, prune_node).without_status_fields(UNREAD_STATUS);
+        let nodes = Informer::for_object(&node_name, prune_node).without(unread_fields());
         let mut informers = Informers::new(nodes, Informer::new(|_| ()));
         let nodes = informers.nodes.store();
         let own = ControllerContext {

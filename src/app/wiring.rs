@@ -20,20 +20,18 @@ use crate::{
         node_lifecycle, route, service,
     },
     metrics::Metrics,
-    node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
+    node::{prune_node, prune_node_and_labels, unread_fields, unread_fields_and_labels},
     runtime::{clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::ObjectWriter},
 };
 
 /// The informer of Nodes: of all, without the labels that nobody reads; or of those that a selector chooses, which may name any label.
 pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProvider>) -> Informer<Node> {
-    let informer = match selector {
-        Some(selector) => Informer::with_label_selector(Some(selector), prune_node),
-        None => {
-            let provider = Arc::clone(provider);
-            Informer::new(move |node: &mut Node| prune_node_and_labels(node, |key| provider.reads_node_label(key)))
-        }
-    };
-    informer.without_status_fields(UNREAD_STATUS)
+    if let Some(selector) = selector {
+        return Informer::with_label_selector(Some(selector), prune_node).without(unread_fields());
+    }
+    let [decoded, arriving] = [provider, provider].map(Arc::clone);
+    Informer::new(move |node: &mut Node| prune_node_and_labels(node, |key| decoded.reads_node_label(key)))
+        .without(unread_fields_and_labels(move |key| arriving.reads_node_label(key)))
 }
 
 /// What controllers are built from.

@@ -6,14 +6,17 @@ use super::well_known::{
     ANNOTATION_PROVIDED_NODE_IP, CONDITION_NETWORK_UNAVAILABLE, LABEL_INSTANCE_TYPE, LABEL_INSTANCE_TYPE_BETA, LABEL_REGION,
     LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA,
 };
-use crate::cloud_provider::helpers::EXCLUDE_LABEL;
+use crate::{cloud_provider::helpers::EXCLUDE_LABEL, runtime::informer::UnreadFields};
 
 /// Conditions that somebody here reads.
 const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
 
 /// Large fields of a Node's status that go before the Node is decoded.
-pub const UNREAD_STATUS: &[&str] =
+const UNREAD_STATUS: &[&str] =
     &["allocatable", "capacity", "config", "features", "images", "runtimeHandlers", "volumesAttached", "volumesInUse"];
+
+/// Fields of its conditions that go as well.
+const UNREAD_CONDITION: &[&str] = &["lastHeartbeatTime", "message"];
 
 /// Annotations that somebody here reads.
 const ANNOTATIONS: &[&str] = &[ANNOTATION_PROVIDED_NODE_IP];
@@ -28,6 +31,16 @@ const LABELS: &[&str] = &[
     LABEL_ZONE,
     LABEL_ZONE_BETA,
 ];
+
+/// What [`prune_node`] drops, as far as it goes before a Node is decoded.
+pub fn unread_fields() -> UnreadFields {
+    UnreadFields::new(UNREAD_STATUS, UNREAD_CONDITION).annotations_but(|key| ANNOTATIONS.contains(&key))
+}
+
+/// The same with the labels that [`prune_node_and_labels`] drops.
+pub fn unread_fields_and_labels(provider_reads: impl Fn(&str) -> bool + Send + Sync + 'static) -> UnreadFields {
+    unread_fields().labels_but(move |key| LABELS.contains(&key) || provider_reads(key))
+}
 
 /// Drops what [`prune_node`] drops, and the labels that neither a controller nor the provider reads. They are most of what a large cluster's
 /// Nodes take. For stores that the server fills with all Nodes: what selects some of them may name any label.

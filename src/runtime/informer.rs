@@ -9,6 +9,7 @@
 mod json_filter;
 mod lenient_object;
 mod on_demand;
+mod unread_fields;
 
 use std::{
     collections::HashMap,
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 pub use on_demand::OnDemandInformer;
+pub use unread_fields::UnreadFields;
 
 use self::{json_filter::without_unread, lenient_object::RawObject};
 use super::{
@@ -88,7 +90,7 @@ pub type ChangeHandler<K> = Box<dyn Fn(&ObjectChange<K>) + Send + Sync>;
 pub struct Informer<K> {
     store: InformerStore<K>,
     handlers: Vec<ChangeHandler<K>>,
-    unread_status: &'static [&'static str],
+    unread: UnreadFields,
     watch_config: watcher::Config,
 }
 
@@ -102,7 +104,7 @@ where
         Self {
             store: InformerStore::pruned_by(prune),
             handlers: Vec::new(),
-            unread_status: &[],
+            unread: UnreadFields::default(),
             watch_config: watcher::Config::default(),
         }
     }
@@ -126,9 +128,9 @@ where
         Self { watch_config: self.watch_config.page_size(objects), ..self }
     }
 
-    /// Leaves these fields of `status` out before an object is decoded: the large ones of those that `prune` drops.
-    pub fn without_status_fields(self, unread: &'static [&'static str]) -> Self {
-        Self { unread_status: unread, ..self }
+    /// Leaves these fields out before an object is decoded: the large ones and the many of those that `prune` drops.
+    pub fn without(self, unread: UnreadFields) -> Self {
+        Self { unread, ..self }
     }
 
     /// The store it will fill.
@@ -146,7 +148,7 @@ where
         let token = shutdown.clone();
         let resource = K::plural(&()).into_owned();
         self.store.set_status(|status| status.behind_since = Some(Instant::now()));
-        let unread = self.unread_status;
+        let unread = self.unread.clone();
         let client = watch_client(client, self.store.clone(), unread, resource.clone(), Arc::clone(&metrics));
         let api = Api::all_with(client, &ApiResource::erase::<K>(&()));
         let feed = Reflector {
@@ -335,7 +337,7 @@ fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
 fn watch_client<K: Send + Sync + 'static>(
     client: kube::Client,
     store: InformerStore<K>,
-    unread_status: &'static [&'static str],
+    unread: UnreadFields,
     resource: String,
     metrics: Arc<Metrics>,
 ) -> kube::Client {
@@ -344,6 +346,7 @@ fn watch_client<K: Send + Sync + 'static>(
     let unproven = Arc::new(AtomicBool::new(false));
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
         let (client, store, throttle, unproven) = (client.clone(), store.clone(), throttle.clone(), Arc::clone(&unproven));
+        let unread = unread.clone();
         let silences = metrics.informer_restarts_total.with_label_values(&[resource.as_str(), "silence"]);
         let silent = {
             let resource = resource.clone();
@@ -366,7 +369,7 @@ fn watch_client<K: Send + Sync + 'static>(
             if matches!(limits, RequestDeadlines::Watch(_)) && response.status().is_success() {
                 store.set_status(WatchStatus::mark_current);
             }
-            Ok::<_, BoxError>(without_unread(response, unread_status))
+            Ok::<_, BoxError>(without_unread(response, unread))
         }
     });
     kube::Client::new(service, "default")

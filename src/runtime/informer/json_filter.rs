@@ -1,28 +1,33 @@
 //! Leaves out of JSON what nobody reads, before anything is made of it: half of a Node are images and `managedFields`.
 //!
 //! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the same without `metadata.managedFields` and the
-//! named fields of `status` of each object. Anything else passes byte for byte, broken JSON too: whoever decodes it complains.
+//! [`UnreadFields`] of each object. Anything else passes byte for byte, broken JSON too: whoever decodes it complains.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
+use super::unread_fields::UnreadFields;
+
 /// What lists, watches and objects call their parts.
 const ITEMS: &[u8] = b"items";
 const WATCHED: &[u8] = b"object";
 const METADATA: &[u8] = b"metadata";
+const LABELS: &[u8] = b"labels";
+const ANNOTATIONS: &[u8] = b"annotations";
 const STATUS: &[u8] = b"status";
+const CONDITIONS: &[u8] = b"conditions";
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// The response without what nobody reads.
 pub(super) fn without_unread<B>(
     response: http::Response<B>,
-    unread_status: &'static [&'static str],
+    unread: UnreadFields,
 ) -> http::Response<impl Body<Data = Bytes, Error = B::Error> + Send + 'static>
 where
     B: Body<Data = Bytes> + Send + 'static,
 {
-    let mut filter = JsonFilter::new(unread_status);
+    let mut filter = JsonFilter::new(unread);
     // Copied, so that no piece keeps room for what has gone from it.
     let mut filtered = move |piece: Bytes| Bytes::copy_from_slice(&filter.filter(&piece));
     response.map(|body| body.map_frame(move |frame| frame.map_data(&mut filtered)))
@@ -38,17 +43,22 @@ enum JsonLevel {
     /// An object of a list or an event.
     Object,
     Metadata,
+    Labels,
+    Annotations,
     Status,
+    /// The list of the conditions, and one of them.
+    Conditions,
+    Condition,
 }
 
 impl JsonLevel {
     fn has_keys(self) -> bool {
-        self != JsonLevel::Items
+        !matches!(self, JsonLevel::Items | JsonLevel::Conditions)
     }
 
     /// Whether members may be left out.
     fn is_filtered(self) -> bool {
-        matches!(self, JsonLevel::Metadata | JsonLevel::Status)
+        !matches!(self, JsonLevel::Document | JsonLevel::Items | JsonLevel::Object | JsonLevel::Conditions)
     }
 
     /// The level that `opening` begins as the value of `key` within `parent`.
@@ -59,15 +69,18 @@ impl JsonLevel {
             (Some(JsonLevel::Document), WATCHED, b'{') | (Some(JsonLevel::Items), _, b'{') => Some(JsonLevel::Object),
             (Some(JsonLevel::Document | JsonLevel::Object), METADATA, b'{') => Some(JsonLevel::Metadata),
             (Some(JsonLevel::Document | JsonLevel::Object), STATUS, b'{') => Some(JsonLevel::Status),
+            (Some(JsonLevel::Metadata), LABELS, b'{') => Some(JsonLevel::Labels),
+            (Some(JsonLevel::Metadata), ANNOTATIONS, b'{') => Some(JsonLevel::Annotations),
+            (Some(JsonLevel::Status), CONDITIONS, b'[') => Some(JsonLevel::Conditions),
+            (Some(JsonLevel::Conditions), _, b'{') => Some(JsonLevel::Condition),
             _ => None,
         }
     }
 }
 
 /// The state between two pieces.
-#[derive(Debug)]
 pub(super) struct JsonFilter {
-    unread_status: &'static [&'static str],
+    unread: UnreadFields,
     levels: Vec<JsonLevel>,
     /// Containers that are open below the last level.
     depth: usize,
@@ -84,10 +97,10 @@ pub(super) struct JsonFilter {
 }
 
 impl JsonFilter {
-    /// Leaves out `unread_status` besides the managed fields.
-    pub(super) fn new(unread_status: &'static [&'static str]) -> Self {
+    /// Leaves out `unread` besides the managed fields.
+    pub(super) fn new(unread: UnreadFields) -> Self {
         Self {
-            unread_status,
+            unread,
             levels: Vec::new(),
             depth: 0,
             in_string: false,
@@ -211,9 +224,14 @@ impl JsonFilter {
     }
 
     fn is_unread(&self) -> bool {
+        let Ok(key) = std::str::from_utf8(&self.key) else { return false };
+        let unread = &self.unread;
         match self.level() {
-            Some(JsonLevel::Metadata) => self.key == MANAGED_FIELDS.as_bytes(),
-            Some(JsonLevel::Status) => self.unread_status.iter().any(|field| self.key == field.as_bytes()),
+            Some(JsonLevel::Metadata) => key == MANAGED_FIELDS,
+            Some(JsonLevel::Status) => unread.status.contains(&key),
+            Some(JsonLevel::Condition) => unread.condition.contains(&key),
+            Some(JsonLevel::Labels) => unread.labels.as_ref().is_some_and(|reads| !reads(key)),
+            Some(JsonLevel::Annotations) => unread.annotations.as_ref().is_some_and(|reads| !reads(key)),
             _ => false,
         }
     }
@@ -275,6 +293,8 @@ impl JsonFilter {
             self.skips = false;
             self.expects_key = false;
             self.levels.pop();
+            // What has closed is a member of the level around it.
+            self.needs_comma = true;
         }
         self.keep(closing, kept);
     }
@@ -297,25 +317,33 @@ mod tests {
 
     use super::*;
 
-    const UNREAD: &[&str] = &["images", "capacity"];
+    fn unread() -> UnreadFields {
+        let labels = UnreadFields::new(&["images", "capacity"], &["message"]).labels_but(|key| key == "zone");
+        labels.annotations_but(|key| key != "b")
+    }
 
     /// In pieces of `size` bytes.
     fn filtered(text: &str, size: usize) -> String {
-        let mut filter = JsonFilter::new(UNREAD);
+        let mut filter = JsonFilter::new(unread());
         let kept = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
         String::from_utf8(kept).unwrap()
     }
 
     fn node(unread: bool) -> Value {
         let mut node = json!({
-            "metadata": {"name": "n\"\\", "annotations": {"managedFields": "stays", "a": "{[,\"images\":"}},
-            "spec": {"status": {"images": ["stays"]}, "metadata": {"managedFields": "stays"}},
-            "status": {"conditions": [{"images": 1}], "phase": null},
+            "metadata": {"name": "n\"\\", "annotations": {"managedFields": "stays", "a": "{[,\"images\":"}, "labels": {"zone": "1"}, "uid": "u"},
+            "spec": {"status": {"images": ["stays"]}, "metadata": {"managedFields": "stays", "labels": {"b": "stays"}}},
+            "status": {"conditions": [{"images": 1}, {}, {"status": {"message": "stays"}, "type": "Ready"}], "phase": null},
         });
         if unread {
             node["metadata"]["managedFields"] = json!([{"f:metadata": {"}": ["\\\"", {}]}}]);
             node["status"]["images"] = json!([{"names": ["a,b", "}"]}]);
             node["status"]["capacity"] = json!({"cpu": "1"});
+            node["status"]["conditions"][1]["message"] = json!("a,\"}");
+            node["status"]["conditions"][2]["message"] = json!("b");
+            node["metadata"]["annotations"]["b"] = json!("{\"c\":[]}");
+            node["metadata"]["labels"]["agentpool"] = json!("p");
+            node["metadata"]["labels"]["zzz"] = json!("");
         }
         node
     }
