@@ -54,11 +54,10 @@ demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--e
 	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
-	$(TOOLS) && $(CARGO) test --locked --features sandbox --no-fail-fast
+	$(TOOLS) && CARGO="$(CARGO)" .ci/test
 	$(MAKE) traces
 
-traces: ## The feature otlp: lints, and spans that arrive at a collector
-	$(CARGO) clippy --locked --lib --bins --features sandbox,otlp -- -D warnings
+traces: ## The feature otlp: spans that arrive at a collector
 	$(CARGO) test --locked --features sandbox,otlp --test azure_services -- traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
@@ -89,13 +88,14 @@ lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependen
 fmt: ## Check the formatting
 	$(CARGO) fmt --all -- --check
 
+# The documentation has the features of the first one, whose dependencies it then need not check again.
 clippy: ## Lints, all of them errors
-	$(CARGO) clippy --locked --all-targets --features sandbox -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features sandbox,otlp -- -D warnings
 	$(CARGO) clippy --locked --no-default-features -- -D warnings
 	$(CARGO) clippy --locked --no-default-features --features azure -- -D warnings
 
 api-docs: ## Build the API documentation, warnings are errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox,otlp --document-private-items
 
 deny: ## Licences, sources and banned crates
 	"$$(.ci/cargo-deny)" --all-features check bans licenses sources

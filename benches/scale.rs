@@ -72,6 +72,8 @@ fn main() {
         }
         // `cargo test --benches` runs every bench once and briefly; this one has its own `make bench`.
         Some("--test") => {}
+        // For a profiler.
+        Some("nodes") => drop(runtime.block_on(nodes())),
         _ => {
             runtime.block_on(idle());
             let without = runtime.block_on(nodes());
