@@ -72,8 +72,8 @@ fn main() {
         }
         // `cargo test --benches` runs every bench once and briefly; this one has its own `make bench`.
         Some("--test") => {}
-        // For a profiler.
-        Some("nodes") => drop(runtime.block_on(nodes())),
+        // So many Nodes alone: for a profiler, and to see how they grow.
+        Some("nodes") => runtime.block_on(growth(arguments[1].parse().expect("a number"))),
         _ => {
             runtime.block_on(idle());
             let without = runtime.block_on(nodes());
@@ -101,33 +101,50 @@ async fn idle() {
     program.terminate();
 }
 
-/// 5,000 uninitialised nodes at once, as large as those of AKS; and what as many bare patches take on the same server.
-async fn nodes() -> (u32, f64) {
-    let mut place = Place::new("nodes", NODES);
+/// What it took to initialise Nodes.
+struct Initialisation {
+    wall: f64,
+    cpu: f64,
+    /// Peak, in MiB.
+    memory: f64,
+    counts: BTreeMap<String, u32>,
+}
+
+/// So many uninitialised Nodes at once, as large as those of AKS.
+async fn initialised_nodes(nodes: u32) -> Initialisation {
+    let mut place = Place::new("nodes", nodes);
     let started = Instant::now();
     let program = place.start();
-    let done = until(Duration::from_secs(600), async || place.server.count("patch nodes") >= NODES).await;
+    let done = until(Duration::from_secs(600), async || place.server.count("patch nodes") >= nodes).await;
     let wall = started.elapsed().as_secs_f64();
     let counts = settled(&mut place.server).await;
-    let count = |what: &str| counts.get(what).copied().unwrap_or(0);
-    let writes = count("patch nodes") + count("patch nodes/status") + count("update nodes");
-    let (lists, memory, cpu) = (count("list nodes"), program.mib("VmHWM"), program.cpu());
-    println!(
-        "{NODES} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, {writes} node writes, {lists} list pages, peak RSS {memory:.1} MiB ({})",
-        program.memory()
-    );
+    let (memory, cpu) = (program.mib("VmHWM"), program.cpu());
+    println!("{nodes} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, peak RSS {memory:.1} MiB ({})", program.memory());
     println!("  requests: {counts:?}");
     if let Ok(Ok(seconds)) = std::env::var("SCALE_HOLD_SECONDS").map(|text| text.parse()) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
     program.terminate();
     assert!(done, "not all nodes were initialised: {counts:?}\n{}", place.log());
-    drop(place);
+    let count = |what: &str| counts.get(what).copied().unwrap_or(0);
+    let writes = count("patch nodes") + count("patch nodes/status") + count("update nodes");
+    assert!(writes <= 2 * nodes, "{writes} writes for {nodes} nodes");
+    let pages = nodes.div_ceil(NODES_PER_PAGE);
+    assert_eq!(count("list nodes"), pages, "one list, in pages of {NODES_PER_PAGE}: {counts:?}");
+    Initialisation { wall, cpu, memory, counts }
+}
 
-    let bare = bare_patches().await;
-    println!("{} bare patches: {bare:.2} s; initialisation takes {:.2} times as long", 2 * NODES, wall / bare);
-    assert!(writes <= 2 * NODES, "{writes} writes for {NODES} nodes");
-    assert_eq!(lists, NODES.div_ceil(NODES_PER_PAGE), "one list, in pages of {NODES_PER_PAGE}: {counts:?}");
+/// So many Nodes, and what their patches alone take.
+async fn growth(nodes: u32) {
+    let Initialisation { wall, .. } = initialised_nodes(nodes).await;
+    println!("initialisation takes {:.2} times as long as bare patches", wall / bare_patches(nodes).await);
+}
+
+/// 5,000 Nodes; and what as many bare patches take on the same server.
+async fn nodes() -> (u32, f64) {
+    let Initialisation { wall, cpu, memory, counts } = initialised_nodes(NODES).await;
+    let bare = bare_patches(NODES).await;
+    println!("initialisation takes {:.2} times as long as bare patches", wall / bare);
     let most = if is_shipped() { SHIPPED_MEMORY_MIB } else { MEMORY_MIB };
     assert!(memory <= most, "peak RSS {memory:.1} MiB, at most {most}");
     assert!(cpu <= CPU, "{cpu:.2} s of CPU, at most {CPU}");
@@ -163,14 +180,14 @@ fn requests(counts: &BTreeMap<String, u32>) -> u32 {
 }
 
 /// Seconds for the writes that initialise the Nodes, two for each, sent by a client of the program's kind as fast as it can.
-async fn bare_patches() -> f64 {
-    let place = Place::new("nodes", NODES);
+async fn bare_patches(nodes: u32) -> f64 {
+    let place = Place::new("nodes", nodes);
     let settings = KubeClientConfig { kubeconfig: Some(place.file("kubeconfig")), qps: -1.0, ..KubeClientConfig::default() };
     let clients = KubeClients::load(settings, Arc::new(Metrics::new().expect("metrics"))).await.expect("clients");
     let writer = ObjectWriter::new(clients.for_component("bench").expect("a client"), Leadership::unopposed());
     let api: Api<Node> = Api::all(writer.client().clone());
     let started = Instant::now();
-    let patches = (0..NODES).map(|index| {
+    let patches = (0..nodes).map(|index| {
         let (writer, api, key) = (writer.clone(), api.clone(), ObjectKey::cluster(format!("node-{index}")));
         async move {
             for (part, body) in [(PatchTarget::Status, addresses(index)), (PatchTarget::Object, initialised(index))] {
@@ -182,7 +199,9 @@ async fn bare_patches() -> f64 {
     while let Some(ended) = running.join_next().await {
         ended.expect("a Node");
     }
-    started.elapsed().as_secs_f64()
+    let took = started.elapsed().as_secs_f64();
+    println!("{} bare patches: {took:.2} s", 2 * nodes);
+    took
 }
 
 fn addresses(index: u32) -> Value {
