@@ -7,14 +7,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Fault};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, unordered},
-    services::{dual_stack, external, internal, local, pinned, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
     wire::Lie,
 };
 
@@ -352,4 +352,28 @@ fn no_list_harms_a_service_with_a_private_link_service_or_others() {
 #[test]
 fn no_list_harms_services_on_a_shared_public_ip_or_others() {
     sweep(Kind::Shared);
+}
+
+/// Its public IP is there, and nothing refers to it yet.
+#[test]
+fn a_service_that_turns_internal_and_goes_leaves_no_address_though_no_list_shows_it() {
+    for (nth, lasting, lie) in
+        [(1, false, Lie::Empty), (1, true, Lie::Empty), (2, true, Lie::Empty), (1, true, Lie::Partial)]
+    {
+        alone(async {
+            let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+            cluster.azure().add_fault(Fault::refuse(503, "ServiceUnavailable").class(Class::Write).resource_type(BALANCERS));
+            let life = cluster.start();
+            let base = base(&cluster.create(&external("web")));
+            cluster.until("its public IP", PATIENCE, |cluster| !parts(cluster, &base).is_empty()).await;
+            life.kill();
+            cluster.azure().faults().clear();
+            cluster.change("web", |service| annotate(service, "azure-load-balancer-internal", Some("true")));
+            cluster.delete("web");
+            let life = cluster.start_deceived("publicIPAddresses", lie, nth, lasting);
+            cluster.until_gone(PATIENCE).await;
+            assert_eq!(parts(&cluster, &base), Vec::<String>::new(), "{lie:?} from list {nth} on, for long: {lasting}");
+            life.kill();
+        });
+    }
 }

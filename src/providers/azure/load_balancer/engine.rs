@@ -357,7 +357,7 @@ impl AzureLoadBalancers {
             return Err(error);
         }
         if let Some(unread) = look.ignorable_failure(&request, &self.settings) {
-            let ids = public_ips(std::slice::from_ref(&request), &self.settings);
+            let ids = public_ips(std::slice::from_ref(&request), 1, &self.settings);
             ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
         }
         Ok(look)

@@ -151,6 +151,11 @@ impl ServiceIndex {
         owners
     }
 
+    /// How many Services are being deleted.
+    pub fn going(&self) -> usize {
+        self.services.list().iter().filter(|service| service.metadata.deletion_timestamp.is_some()).count()
+    }
+
     /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
     /// where they were when it could.
     pub fn deletion_request(&self, service: &Service) -> ServiceRequest {

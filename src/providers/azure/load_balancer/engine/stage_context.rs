@@ -336,7 +336,8 @@ impl StageContext {
         query.expected.extend(links.into_iter().map(ExpectedDocument::PrivateLink));
         let load_balancers = expected::load_balancers(requests, own().map(ParsedService::spec), &self.settings);
         query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
-        query.expected.extend(expected::public_ips(requests, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
+        let public_ips = expected::public_ips(requests, self.service_index.going(), &self.settings);
+        query.expected.extend(public_ips.into_iter().map(ExpectedDocument::PublicIp));
         query
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In: who asks, and who there is otherwise. Out: ids, to be read by themselves when lists lack them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::ServiceRequest;
 use crate::providers::azure::{
@@ -40,13 +40,18 @@ fn named(external: &str, internal: bool, settings: &LoadBalancerSettings) -> Res
     settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
-/// Public IPs of those who go: named by them, or under the name that the controller gives.
-pub fn public_ips(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
-    let going = requests.iter().filter_map(|request| match request {
+/// When no more Services than these go at once, a public IP of each is looked for, also of internal ones.
+const FEW: usize = 10;
+
+/// Public IPs of those who go: named by them, and under the name that the controller gives, which also those may have who are internal, pin
+/// an address or name a public IP now and did not before. `going`: how many Services go at the moment. When they are many, internal ones with
+/// private addresses are believed to have none: a read for each would take as long as all their deletions.
+pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
+    let specs = requests.iter().filter_map(|request| match request {
         ServiceRequest::Delete(_, last) => last.as_ref(),
         ServiceRequest::Ensure(_) => None,
     });
-    going.filter(|spec| !spec.internal).flat_map(|spec| of(spec, settings)).collect()
+    specs.filter(|spec| going <= FEW || !is_inside(spec)).flat_map(|spec| of(spec, settings)).collect()
 }
 
 /// What those who go and are found nowhere may have under the names that other settings give: load balancers and public IPs. `vm_sets`: the
@@ -79,18 +84,23 @@ fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<Re
     names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
 
-fn of(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
-    let name = |family| {
-        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
-        let generated = || naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack());
-        spec.public_ip.name.get(family).clone().unwrap_or_else(generated)
+/// Whether a Service is internal and has been served as such. One without an address may have been external, and so may one whose address is
+/// in no private range.
+fn is_inside(spec: &ServiceSpec) -> bool {
+    let is_private = |address: &IpAddr| match address {
+        IpAddr::V4(address) => address.is_private(),
+        IpAddr::V6(address) => address.is_unique_local(),
     };
-    // Whoever pins an address has no public IP of its own.
-    let families = spec
-        .families
-        .iter()
-        .filter(|family| spec.pinned.get(**family).is_none() || spec.public_ip.name.get(**family).is_some());
-    families.map(|family| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name(*family)])).collect()
+    spec.internal && !spec.status_addresses.is_empty() && spec.status_addresses.iter().all(is_private)
+}
+
+fn of(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
+    let generated = |family| {
+        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
+        naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack())
+    };
+    let names = spec.families.iter().flat_map(|family| [Some(generated(*family)), spec.public_ip.name.get(*family).clone()]);
+    names.flatten().map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
 
 #[cfg(test)]
@@ -113,14 +123,27 @@ mod tests {
         let (web, settings) = (service("web"), settings());
         let none = || std::iter::empty::<&Arc<ServiceSpec>>();
         assert!(load_balancers(&[ensure(&web)], none(), &settings).is_empty(), "it never had an address");
-        assert!(public_ips(&[ensure(&web)], &settings).is_empty(), "its creation is conditional");
+        assert!(public_ips(&[ensure(&web)], 1, &settings).is_empty(), "its creation is conditional");
         let served = Arc::new(ServiceSpec { status_addresses: vec!["20.0.0.1".parse().unwrap()], ..web.clone() });
         assert_eq!(names(&load_balancers(&[], std::iter::once(&served), &settings)), ["kubernetes"]);
         assert_eq!(names(&load_balancers(&[gone(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
         let own = format!("kubernetes-{}", web.identity.name_prefix);
-        assert_eq!(names(&public_ips(&[gone(&web)], &settings)), [own.as_str()]);
-        let inside = ServiceSpec { internal: true, ..web };
-        assert!(public_ips(&[gone(&inside)], &settings).is_empty());
+        assert_eq!(names(&public_ips(&[gone(&web)], 1, &settings)), [own.as_str()]);
+        let inside = ServiceSpec { internal: true, ..web.clone() };
+        assert_eq!(names(&public_ips(&[gone(&inside)], 1, &settings)), [own.as_str()], "it may have been external");
+        let address = vec!["10.0.0.4".parse().unwrap()];
+        let served = |number: usize| {
+            gone(&ServiceSpec {
+                status_addresses: address.clone(),
+                ..ServiceSpec { internal: true, ..service(&format!("s{number}")) }
+            })
+        };
+        assert_eq!(public_ips(&[served(1)], FEW, &settings).len(), 1);
+        assert!(public_ips(&[served(1)], FEW + 1, &settings).is_empty(), "it is believed");
+        assert_eq!(names(&public_ips(&[served(1), gone(&inside)], FEW + 1, &settings)), [own.as_str()]);
+        let mut named = web;
+        named.public_ip.name.v4 = Some("theirs".to_owned());
+        assert_eq!(names(&public_ips(&[gone(&named)], 1, &settings)), [own.as_str(), "theirs"]);
     }
 
     #[test]
