@@ -8,7 +8,7 @@ use cloud_controller_manager::{
     cloud_provider::{AddressType, CloudError, CloudProvider, NodeAddress},
     controllers::{Controller, ControllerContext, Informers, node, node_lifecycle},
     metrics::Metrics,
-    node::{UNREAD_STATUS, prune_node, taints, well_known::*},
+    node::{prune_node, prune_node_and_labels, taints, unread_fields, unread_fields_and_labels, well_known::*},
     providers::fake::{CallName, FakeCloud, FakeConfig, InstancePresence, InstanceSpec, PowerState},
     runtime::{
         clock::Clock,
@@ -538,6 +538,10 @@ async fn a_node_of_aks_is_kept_as_if_it_had_been_decoded_whole() {
     let mut whole = kept(Informer::new(|_| ())).await;
     assert!(whole.status.as_ref().unwrap().images.is_some() && whole.metadata.managed_fields.is_none());
     prune_node(&mut whole);
-    assert_eq!(kept(Informer::new(prune_node).without_status_fields(UNREAD_STATUS)).await, whole);
-    assert_eq!(whole.metadata.labels.unwrap().len(), 40);
+    assert_eq!(kept(Informer::new(prune_node).without(unread_fields())).await, whole);
+    assert_eq!(whole.metadata.labels.as_ref().unwrap().len(), 40);
+    let reads = |key: &str| key == "agentpool";
+    let early = Informer::new(move |node| prune_node_and_labels(node, reads)).without(unread_fields_and_labels(reads));
+    prune_node_and_labels(&mut whole, reads);
+    assert_eq!(kept(early).await, whole);
 }
