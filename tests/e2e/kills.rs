@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, env, time::Duration};
 
 use cloud_controller_manager::sandbox::azure::{
-    AzureOptions, Class, Effect, Fault, Latencies, Latency,
+    AzureOptions, Class, Effect, Fault, Latencies, Latency, RequestRecord,
     topology::{PoolKind, Topology},
 };
 use k8s_openapi::api::core::v1::Service;
@@ -306,7 +306,7 @@ async fn disturbed(seed: u64, kills: usize, flags: &[&str], expected: &State) {
     let stage = Stage::new(seed, "storm").await;
     storm(&stage.azure);
     let mut random = SmallRng::seed_from_u64(seed ^ 0x5eed);
-    let (acts, mut done, mut most) = (acts(seed), 0, 0);
+    let (acts, mut done, mut most, mut kills_at) = (acts(seed), 0, 0, Vec::new());
     for number in 0..kills {
         let until = acts.len() * (number + 1) / kills;
         for act in &acts[done..until] {
@@ -314,6 +314,7 @@ async fn disturbed(seed: u64, kills: usize, flags: &[&str], expected: &State) {
         }
         done = until;
         most = most.max(live(&stage, number, &mut random, flags).await);
+        kills_at.push(Instant::now());
     }
     let failed = stage.azure.world.azure().count(|request| request.status == 0 || request.status >= 400);
     stage.azure.world.azure().faults().clear();
@@ -325,10 +326,23 @@ async fn disturbed(seed: u64, kills: usize, flags: &[&str], expected: &State) {
     let took = started.elapsed().as_secs();
     let told = || format!("seed {seed}, {kills} kills, {failed} failed requests\n{}", tail(&manager.log_text()));
     let left = differences(expected, &stage.state().await);
-    assert!(left.is_empty(), "{}\n{}", told(), left.join("\n"));
+    assert!(left.is_empty(), "{}\n{}\n{}", told(), left.join("\n"), requests_about(&stage, &left, &kills_at));
     assert!(stage.is_settled().await, "{}", told());
     assert!(most <= MEMORY_MIB, "{most} MiB resident; {}", told());
     println!("seed {seed}: {kills} kills, {failed} failed requests, {took} s to the end, at most {most} MiB resident");
+}
+
+/// Requests about documents that `differences` tells, lists of their type, and the kills.
+fn requests_about(stage: &Stage, differences: &[String], kills: &[Instant]) -> String {
+    let told = differences.join("\n").to_lowercase();
+    let requests = stage.azure.world.azure().requests();
+    let Some(first) = requests.first().map(|request| request.at) else { return String::new() };
+    let is_about = |path: &str| path.rsplit('/').next().is_some_and(|name| told.contains(&name.to_lowercase()));
+    let about = requests.iter().filter(|request| is_about(&request.path));
+    let line = |it: &RequestRecord| (it.at, format!("{} {} ({})", it.method, it.path, it.status));
+    let mut lines: Vec<_> = about.map(line).chain(kills.iter().map(|at| (*at, "killed".to_owned()))).collect();
+    lines.sort();
+    lines.iter().map(|(at, line)| format!("{:8.3} {line}\n", (*at - first).as_secs_f64())).collect()
 }
 
 fn tail(log: &str) -> String {
