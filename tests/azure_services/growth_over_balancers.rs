@@ -8,6 +8,7 @@ use cloud_controller_manager::sandbox::azure::{
     AzureOptions, Class, LoadBalancerLimits, RequestRecord,
     topology::{PoolKind, Topology},
 };
+use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 
 use crate::{
@@ -72,6 +73,15 @@ fn cluster(balancers: usize, share: Shares) -> Cluster {
     configured(Cluster::new(topology, options), entries)
 }
 
+/// An API server hands out 2,768 node ports unless it is told to (`--service-node-port-range`), which is too few for the largest clusters
+/// here.
+fn service(number: usize) -> Service {
+    let mut service = external(&format!("s{number}"));
+    let port = &mut service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0];
+    port.node_port = Some(20_000 + i32::try_from(number).unwrap());
+    service
+}
+
 fn refused(requests: &[RequestRecord]) -> usize {
     requests.iter().filter(|request| request.class != Class::Other && request.status == 429).count()
 }
@@ -79,7 +89,7 @@ fn refused(requests: &[RequestRecord]) -> usize {
 async fn measure(balancers: usize, share: Shares) -> Growth {
     let cluster = cluster(balancers, share);
     let services = balancers * share.services;
-    (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
+    (0..services).for_each(|number| drop(cluster.create(&service(number))));
     Usage::now().print("before the start");
     let life = cluster.start();
     let took = cluster.until_ready(24 * HOUR).await;
@@ -97,7 +107,7 @@ async fn measure(balancers: usize, share: Shares) -> Growth {
     tokio::time::sleep(HOUR).await;
     let hour = traffic(&cluster);
     println!("  an hour without change: {}", hour.text());
-    cluster.create(&external("more"));
+    cluster.create(&service(services));
     let took = cluster.until_ready(HOUR).await;
     let one_more = traffic(&cluster);
     println!("  one more in {} s: {}", took.as_secs(), one_more.text());
