@@ -356,24 +356,34 @@ fn no_list_harms_services_on_a_shared_public_ip_or_others() {
 
 /// Its public IP is there, and nothing refers to it yet.
 #[test]
-fn a_service_that_turns_internal_and_goes_leaves_no_address_though_no_list_shows_it() {
-    for (nth, lasting, lie) in
-        [(1, false, Lie::Empty), (1, true, Lie::Empty), (2, true, Lie::Empty), (1, true, Lie::Partial)]
-    {
-        alone(async {
-            let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-            cluster.azure().add_fault(Fault::refuse(503, "ServiceUnavailable").class(Class::Write).resource_type(BALANCERS));
-            let life = cluster.start();
-            let base = base(&cluster.create(&external("web")));
-            cluster.until("its public IP", PATIENCE, |cluster| !parts(cluster, &base).is_empty()).await;
-            life.kill();
-            cluster.azure().faults().clear();
-            cluster.change("web", |service| annotate(service, "azure-load-balancer-internal", Some("true")));
-            cluster.delete("web");
-            let life = cluster.start_deceived("publicIPAddresses", lie, nth, lasting);
-            cluster.until_gone(PATIENCE).await;
-            assert_eq!(parts(&cluster, &base), Vec::<String>::new(), "{lie:?} from list {nth} on, for long: {lasting}");
-            life.kill();
-        });
+fn a_service_that_changes_and_goes_leaves_no_address_though_no_list_shows_it() {
+    let turned = |service: &mut Service| annotate(service, "azure-load-balancer-internal", Some("true"));
+    let halved = |service: &mut Service| {
+        let spec = service.spec.as_mut().unwrap();
+        (spec.ip_family_policy, spec.ip_families) = (Some("SingleStack".to_owned()), Some(vec!["IPv4".to_owned()]));
+    };
+    let changes: [(_, fn(&mut Service)); 2] = [(external("web"), turned), (dual_stack("web"), halved)];
+    for (lasting, lie) in [(false, Lie::Empty), (true, Lie::Empty), (true, Lie::Partial)] {
+        for (service, change) in &changes {
+            alone(async {
+                let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+                let refusal = Fault::refuse(503, "ServiceUnavailable").class(Class::Write).resource_type(BALANCERS);
+                cluster.azure().add_fault(refusal);
+                let life = cluster.start();
+                let base = base(&cluster.create(service));
+                let families = 1 + usize::from(service.spec.as_ref().unwrap().ip_family_policy.is_some());
+                let all_made = |cluster: &Cluster| parts(cluster, &base).len() == families;
+                cluster.until("its public IPs", PATIENCE, all_made).await;
+                life.kill();
+                cluster.azure().faults().clear();
+                cluster.change("web", change);
+                cluster.delete("web");
+                let life = cluster.start_deceived("publicIPAddresses", lie, 1, lasting);
+                cluster.until_gone(PATIENCE).await;
+                assert_eq!(parts(&cluster, &base), Vec::<String>::new(), "{lie:?}, for long: {lasting}");
+                assert!(life.wire.truth(), "no list was read");
+                life.kill();
+            });
+        }
     }
 }

@@ -100,10 +100,9 @@ fn refused(requests: &[RequestRecord]) -> usize {
     requests.iter().filter(|request| request.class != Class::Other && request.status == 429).count()
 }
 
-async fn measure(balancers: usize, share: Shares) -> Growth {
+async fn measure(balancers: usize, share: Shares, has_rules: bool) -> Growth {
     let cluster = cluster(balancers, share);
     let services = balancers * share.services;
-    let has_rules = services < MOST_DESTINATIONS;
     (0..services).for_each(|number| drop(cluster.create(&service(number, has_rules))));
     Usage::now().print("before the start");
     let life = cluster.start();
@@ -157,7 +156,8 @@ fn check(few: &Growth, many: &Growth, most: f64) {
 fn bytes_grow_with_the_number_of_load_balancers() {
     let asked = std::env::var("CCM_LOAD_BALANCERS").ok().map(|text| text.parse::<usize>().unwrap());
     let (share, balancers) = asked.map_or((FEW, 4), |balancers| (MANY, balancers));
-    let [few, many] = [1, balancers].map(|balancers| alone(measure(balancers, share)));
+    let has_rules = balancers * share.services < MOST_DESTINATIONS;
+    let [few, many] = [1, balancers].map(|balancers| alone(measure(balancers, share, has_rules)));
     let most = if asked.is_some() { f64::INFINITY } else { BYTES_OF_FOUR };
     check(&few, &many, most);
 }

@@ -224,7 +224,8 @@ impl JsonFilter {
     }
 
     fn is_unread(&self) -> bool {
-        let Ok(key) = std::str::from_utf8(&self.key) else { return false };
+        // A key that is spelled with escapes is for the decoder.
+        let Some(key) = std::str::from_utf8(&self.key).ok().filter(|key| !key.contains('\\')) else { return false };
         let unread = &self.unread;
         match self.level() {
             Some(JsonLevel::Metadata) => key == MANAGED_FIELDS,

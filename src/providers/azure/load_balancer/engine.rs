@@ -58,7 +58,7 @@ use super::{
     zones::RegionZones,
 };
 use crate::providers::azure::planner::load_balancer::{
-    desired::{ServiceRequest, expected::public_ips, status::status, traces},
+    desired::{ServiceRequest, expected, status::status, traces},
     plan::network::plan_network,
     rule_memory::ParsedService,
     settings::LoadBalancerSettings,
@@ -357,7 +357,8 @@ impl AzureLoadBalancers {
             return Err(error);
         }
         if let Some(unread) = look.ignorable_failure(&request, &self.settings) {
-            let ids = public_ips(std::slice::from_ref(&request), 1, &self.settings);
+            let external = request.spec().filter(|spec| !spec.internal);
+            let ids = external.map(|spec| expected::asked_for(spec, &self.settings)).unwrap_or_default();
             ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
         }
         Ok(look)

@@ -151,9 +151,12 @@ impl ServiceIndex {
         owners
     }
 
-    /// How many Services are being deleted.
+    /// How many Services of this manager are being deleted.
     pub fn going(&self) -> usize {
-        self.services.list().iter().filter(|service| service.metadata.deletion_timestamp.is_some()).count()
+        let goes = |service: &&Arc<Service>| {
+            service.metadata.deletion_timestamp.is_some() && self.settings.classes.is_managed(service)
+        };
+        self.services.list().iter().filter(goes).count()
     }
 
     /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are

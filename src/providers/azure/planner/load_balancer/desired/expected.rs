@@ -40,18 +40,24 @@ fn named(external: &str, internal: bool, settings: &LoadBalancerSettings) -> Res
     settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
-/// When no more Services than these go at once, a public IP of each is looked for, also of internal ones.
+/// When no more Services than these go at once, a public IP of each is looked for under every name that it may have.
 const FEW: usize = 10;
 
-/// Public IPs of those who go: named by them, and under the name that the controller gives, which also those may have who are internal, pin
-/// an address or name a public IP now and did not before. `going`: how many Services go at the moment. When they are many, internal ones with
-/// private addresses are believed to have none: a read for each would take as long as all their deletions.
+/// Public IPs of those who go: named by them, and under the names that the controller gives. What a Service asks for now does not tell what it
+/// has: it may have been external before, had other families, and neither named nor pinned an address. `going`: how many Services are being
+/// deleted. When they are many, what a Service asks for is believed, and so are private addresses: reads of each name would take as long as
+/// all deletions. A name with a prefix that the Service does not mention any more cannot be known.
 pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
-    let specs = requests.iter().filter_map(|request| match request {
-        ServiceRequest::Delete(_, last) => last.as_ref(),
-        ServiceRequest::Ensure(_) => None,
-    });
-    specs.filter(|spec| going <= FEW || !is_inside(spec)).flat_map(|spec| of(spec, settings)).collect()
+    let specs = || {
+        requests.iter().filter_map(|request| match request {
+            ServiceRequest::Delete(_, last) => last.as_ref(),
+            ServiceRequest::Ensure(_) => None,
+        })
+    };
+    if going.max(specs().count()) > FEW {
+        return specs().filter(|spec| !is_inside(spec)).flat_map(|spec| asked_for(spec, settings)).collect();
+    }
+    specs().flat_map(|spec| [asked_for(spec, settings), under_any_name(spec, settings)]).flatten().collect()
 }
 
 /// What those who go and are found nowhere may have under the names that other settings give: load balancers and public IPs. `vm_sets`: the
@@ -74,12 +80,15 @@ pub fn under_other_settings(
     (both.map(id).collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
 }
 
-/// Under each name that a public IP of the Service may have got while it had other families.
+/// Under each name that a public IP of the Service may have got while it had other families, or no prefix.
 fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
     let names = [IpFamily::V4, IpFamily::V6].into_iter().flat_map(|family| {
         let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
-        let name = |family, dual| naming::public_ip(&settings.cluster, &spec.identity, prefix, family, dual);
-        [name(family, true), name(IpFamily::V4, false), format!("{}-{family}", name(IpFamily::V4, false))]
+        let prefixes: BTreeSet<Option<&str>> = [None, prefix].into();
+        prefixes.into_iter().flat_map(move |prefix| {
+            let name = |family, dual| naming::public_ip(&settings.cluster, &spec.identity, prefix, family, dual);
+            [name(family, true), name(IpFamily::V4, false), format!("{}-{family}", name(IpFamily::V4, false))]
+        })
     });
     names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
@@ -94,13 +103,19 @@ fn is_inside(spec: &ServiceSpec) -> bool {
     spec.internal && !spec.status_addresses.is_empty() && spec.status_addresses.iter().all(is_private)
 }
 
-fn of(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
-    let generated = |family| {
+/// Those that the Service has if it has always asked for the same.
+pub fn asked_for(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
+    let name = |family| {
         let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
-        naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack())
+        let generated = || naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack());
+        spec.public_ip.name.get(family).clone().unwrap_or_else(generated)
     };
-    let names = spec.families.iter().flat_map(|family| [Some(generated(*family)), spec.public_ip.name.get(*family).clone()]);
-    names.flatten().map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
+    // Whoever pins an address has no public IP of its own. An internal Service pins a private one.
+    let has_own = |family: &&IpFamily| {
+        spec.internal || spec.pinned.get(**family).is_none() || spec.public_ip.name.get(**family).is_some()
+    };
+    let families = spec.families.iter().filter(has_own);
+    families.map(|family| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name(*family)])).collect()
 }
 
 #[cfg(test)]
@@ -128,22 +143,33 @@ mod tests {
         assert_eq!(names(&load_balancers(&[], std::iter::once(&served), &settings)), ["kubernetes"]);
         assert_eq!(names(&load_balancers(&[gone(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
         let own = format!("kubernetes-{}", web.identity.name_prefix);
-        assert_eq!(names(&public_ips(&[gone(&web)], 1, &settings)), [own.as_str()]);
+        let any = [own.clone(), format!("{own}-IPv4"), format!("{own}-IPv6")];
         let inside = ServiceSpec { internal: true, ..web.clone() };
-        assert_eq!(names(&public_ips(&[gone(&inside)], 1, &settings)), [own.as_str()], "it may have been external");
-        let address = vec!["10.0.0.4".parse().unwrap()];
-        let served = |number: usize| {
-            gone(&ServiceSpec {
-                status_addresses: address.clone(),
-                ..ServiceSpec { internal: true, ..service(&format!("s{number}")) }
-            })
-        };
-        assert_eq!(public_ips(&[served(1)], FEW, &settings).len(), 1);
-        assert!(public_ips(&[served(1)], FEW + 1, &settings).is_empty(), "it is believed");
-        assert_eq!(names(&public_ips(&[served(1), gone(&inside)], FEW + 1, &settings)), [own.as_str()]);
-        let mut named = web;
+        for gone in [gone(&web), gone(&inside)] {
+            assert_eq!(names(&public_ips(&[gone], 1, &settings)), any, "it may have been another kind");
+        }
+        let mut named = web.clone();
         named.public_ip.name.v4 = Some("theirs".to_owned());
-        assert_eq!(names(&public_ips(&[gone(&named)], 1, &settings)), [own.as_str(), "theirs"]);
+        assert_eq!(names(&public_ips(&[gone(&named)], FEW, &settings))[3], "theirs");
+    }
+
+    #[test]
+    fn when_many_go_what_they_ask_for_is_believed() {
+        let (web, settings) = (service("web"), settings());
+        let own = format!("kubernetes-{}", web.identity.name_prefix);
+        let many = |spec: &ServiceSpec| public_ips(&[gone(spec)], FEW + 1, &settings);
+        assert_eq!(names(&many(&web)), [own.as_str()]);
+        let inside = ServiceSpec { internal: true, ..web.clone() };
+        assert_eq!(names(&many(&inside)), [own.as_str()], "it was never served, and may have been external");
+        let served = ServiceSpec { status_addresses: vec!["10.0.0.4".parse().unwrap()], ..inside };
+        assert!(many(&served).is_empty());
+        assert!(public_ips(&vec![gone(&served); FEW + 1], 0, &settings).is_empty(), "so many ask");
+        let mut named = web.clone();
+        named.public_ip.name.v4 = Some("theirs".to_owned());
+        assert_eq!(names(&many(&named)), ["theirs"]);
+        let mut pinned = web;
+        pinned.pinned.v4 = Some("20.0.0.1".parse().unwrap());
+        assert!(many(&pinned).is_empty());
     }
 
     #[test]
