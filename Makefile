@@ -33,7 +33,7 @@ TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PR
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static size test traces unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench man image oci sbom reproducible clean
+.PHONY: help build static size test traces unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench bench-shipped man image oci sbom reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -115,6 +115,9 @@ man: build ## Write manual pages and completions: target/man, target/completions
 
 bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox
+
+bench-shipped: static ## The benchmarks with the binary of the image, whose bounds of memory are tighter
+	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) bench --locked --features sandbox
 
 image: ## Build the container image
 	docker build -t $(IMAGE) $(foreach name,BUILD_IMAGE BASE_IMAGE REVISION,$(if $($(name)),--build-arg $(name)=$($(name)))) \
