@@ -148,7 +148,7 @@ mod tests {
         for gone in [gone(&web), gone(&inside)] {
             assert_eq!(names(&public_ips(&[gone], 1, &settings)), any, "it may have been another kind");
         }
-        let mut named = web.clone();
+        let mut named = web;
         named.public_ip.name.v4 = Some("theirs".to_owned());
         assert_eq!(names(&public_ips(&[gone(&named)], FEW, &settings))[3], "theirs");
     }
