@@ -378,6 +378,12 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_spelled_with_escapes_is_left_to_the_decoder() {
+        let text = r#"{"metadata":{"labels":{"zo\u006ee":"1"},"annotations":{"\u0062":"2"}}}"#;
+        assert_eq!(filtered(text, 3), text);
+    }
+
+    #[test]
     fn a_document_that_has_nothing_to_leave_out_is_passed_on_as_it_is() {
         for text in [
             "",
