@@ -19,10 +19,10 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, Life, PATIENCE, addresses, alone},
+    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
     documents::{differences, unordered},
     scale::as_slow_as_azure,
-    services::{annotate, dual_stack, external, internal, local, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -246,6 +246,49 @@ fn an_unknown_entry_changes_nothing_and_keeps_nobody_from_going() {
         cluster.delete("web");
         cluster.until_gone(PATIENCE).await;
         assert!(parts(&cluster).is_empty());
+        life.stop().await;
+    });
+}
+
+/// Upstream's end-to-end tests and tools of users look for these words.
+#[test]
+fn refusals_to_place_or_move_have_the_words_of_upstream() {
+    alone(async {
+        let cluster = cluster(2, AzureOptions::default());
+        cluster.create(&with(external("owner"), CONFIGURATIONS, "kubernetes"));
+        let life = served(&cluster).await;
+        let shared = addresses(&cluster.service("owner").unwrap()).remove(0);
+        cluster.create(&pinned("guest", &shared, 81));
+        cluster.until_ready(PATIENCE).await;
+        cluster.create(&with(pinned("both", &shared, 82), CONFIGURATIONS, "kubernetes"));
+        cluster.change("owner", |service| annotate(service, CONFIGURATIONS, Some("lb2")));
+        for (name, words) in [
+            ("both", "conflicting load balancer configuration"),
+            ("owner", "cannot migrate from load balancer kubernetes to lb2"),
+            ("owner", "is also used by Service default/guest"),
+        ] {
+            let has_event = |cluster: &Cluster| {
+                let mut all = cluster.warnings(name).into_iter();
+                all.any(|(reason, message)| reason == "SyncLoadBalancerFailed" && message.contains(words))
+            };
+            cluster.until(words, PATIENCE, has_event).await;
+        }
+        assert_eq!(places(&cluster, "owner"), ["kubernetes"]);
+        life.stop().await;
+        // The entry is closed: a Service that comes later gets no place there with the address.
+        let closed = json!([{"name": "kubernetes", "primaryVMSet": "aks-pool1-vmss", "allowServicePlacement": false}, entry("lb2", 2)]);
+        let cluster = configured(cluster, closed);
+        cluster.delete("both");
+        cluster.change("owner", |service| annotate(service, CONFIGURATIONS, None));
+        cluster.create(&pinned("late", &shared, 83));
+        let life = cluster.start();
+        let is_refused = |cluster: &Cluster| {
+            cluster.warnings("late").iter().any(|(_, message)| message.contains("which is not in the eligible set (lb2)"))
+        };
+        cluster.until("the guest is refused", PATIENCE, is_refused).await;
+        cluster.settle().await;
+        assert_eq!(places(&cluster, "late"), [""; 0]);
+        assert!(["owner", "guest"].iter().all(|name| is_ready(&cluster.service(name).unwrap())));
         life.stop().await;
     });
 }

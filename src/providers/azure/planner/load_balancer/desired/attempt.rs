@@ -21,11 +21,12 @@ use super::{
 };
 use crate::providers::azure::{
     arm::{
+        ResourceId,
         network::{ArmLoadBalancer, LoadBalancingRule, Probe},
         spelling,
     },
     planner::{
-        load_balancer::{naming, spec::ServiceRefusal},
+        load_balancer::{annotations::CONFIGURATIONS, naming, spec::ServiceRefusal},
         tags,
     },
 };
@@ -182,6 +183,16 @@ fn put_back<T>(
     }
 }
 
+/// Refuses to move a Service whose frontend others use: the address can be on one load balancer only.
+fn migration_refusal((from, to): (&str, &str), frontend: &str, users: &str) -> ServiceRefusal {
+    let frontend = frontend.rsplit('/').next().unwrap_or_default();
+    let message = format!(
+        "the Service cannot migrate from load balancer {from} to {to}, because frontend {frontend} is also used by {users}; remove the annotation, \
+         or change it or the entries so that the Service remains on {from}, or give the others another address"
+    );
+    ServiceRefusal { field: CONFIGURATIONS.key.to_owned(), message }
+}
+
 struct DraftEditor<'w, 'a> {
     context: &'w PlanContext<'a>,
     owners: &'w NameOwners,
@@ -212,7 +223,7 @@ impl DraftEditor<'_, '_> {
             let key = id.to_ascii_lowercase();
             let users = uses.remove(&key).unwrap_or_default();
             let goes = match self.assignment.retired.get(&(place, key.clone())) {
-                Some(mark) => self.can_remove(*mark, &id, users),
+                Some(mark) => self.can_remove(*mark, (draft, &id), users),
                 None => {
                     let name = frontend.name.as_deref().unwrap_or_default();
                     let is_orphan = is_generated_name(name) && !self.known.has_frontend(name) && left.contains(&key);
@@ -251,7 +262,12 @@ impl DraftEditor<'_, '_> {
 
     /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it, unless
     /// the others have moved to another one ([`handover`]).
-    fn can_remove(&mut self, mark: RetiredFrontend, id: &str, mut users: Vec<FrontendUse>) -> bool {
+    fn can_remove(
+        &mut self,
+        mark: RetiredFrontend,
+        (draft, id): (&LoadBalancerDraft<'_>, &str),
+        mut users: Vec<FrontendUse>,
+    ) -> bool {
         if mark.replaced {
             users.retain(|user| match self.owners.of_rule(&user.name) {
                 Some(owner) => !self.is_assigned(Some(owner), id),
@@ -272,10 +288,36 @@ impl DraftEditor<'_, '_> {
                 names.join(", ")
             );
             self.refused.push((mark.request, ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }));
+        } else if let Some(target) = self.migration_target(mark.request, draft) {
+            let refusal = migration_refusal((draft.id.name(), target.name()), id, &self.user_names(&users));
+            self.refused.push((mark.request, refusal));
         } else {
             self.placements[mark.request.0].retained_frontends.push(RetainedFrontend { id: id.to_owned(), uses: users });
         }
         false
+    }
+
+    /// Returns the load balancer of the same kind to which another entry moves the owner of a frontend on `draft`.
+    fn migration_target(&self, request: RequestIdx, draft: &LoadBalancerDraft<'_>) -> Option<&ResourceId> {
+        let settings = self.context.settings;
+        let target = self.placements.get(request.0)?.load_balancer.as_ref()?;
+        let is_same_kind = naming::split_load_balancer(target.name()).1 == draft.internal;
+        let is_entry = settings.has_entries() && settings.has_entry(&draft.external_name);
+        (is_entry && is_same_kind && *target != draft.id).then_some(target)
+    }
+
+    /// Returns the Services and other resources that use a frontend, each once.
+    fn user_names(&self, users: &[FrontendUse]) -> String {
+        let names: BTreeSet<String> = users.iter().map(|user| self.user_name(user)).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
+    fn user_name(&self, user: &FrontendUse) -> String {
+        let service = || self.known.of_rule(&user.name).or_else(|| self.known.of_others.of_rule(&user.name));
+        match service().filter(|_| user.is_rule()) {
+            Some(spec) => format!("Service {}", spec.identity.key),
+            None => format!("{} {}", user.kind, user.name),
+        }
     }
 
     /// Adds new front ends, the pools they need, and tags.
@@ -320,13 +362,17 @@ impl DraftEditor<'_, '_> {
         for (id, frontend) in new {
             let Some(member) = frontends::frontend_address(frontend) else { continue };
             if let Some(holder) = holders.insert(member, id.clone()) {
-                self.refuse_assigned(&id, &holder);
+                let documents = drafts.iter().map(|draft| &draft.after).chain(&self.context.observed.load_balancers);
+                let users = documents.flat_map(frontend_uses).filter(|(used, _)| spelling::same_id(used, &holder));
+                let users = self.user_names(&users.map(|(_, user)| user).collect::<Vec<_>>());
+                self.refuse_assigned(&id, &holder, &users);
             }
         }
     }
 
-    fn refuse_assigned(&mut self, id: &str, holder: &str) {
-        let message = format!("the address is in use by front end {holder}, which has to stay");
+    fn refuse_assigned(&mut self, id: &str, holder: &str, users: &str) {
+        let users = if users.is_empty() { String::new() } else { format!(", which is used by {users}") };
+        let message = format!("the address is in use by frontend {holder}{users}; release it there, or use another address");
         let refusal = ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message };
         let seated = self.assignment.by_request.iter().filter(|(_, member)| spelling::same_id(member, id));
         self.refused.extend(seated.map(|((request, _), _)| (*request, refusal.clone())));

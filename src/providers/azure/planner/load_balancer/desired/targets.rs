@@ -300,13 +300,12 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         let fixed = if self.asking.ensures(spec) { self.fixed_place(spec)? } else { None };
         let present = presence.all();
         let entries = self.entries.clone();
-        // The address is there, and so may be the Service.
-        let there: Vec<&str> = present.iter().copied().chain(fixed.as_deref()).collect();
-        let eligible = self.candidate(spec, &there).eligible(&entries)?;
+        // Only parts of the Service open a closed entry, not the address alone.
+        let eligible = self.candidate(spec, &present).eligible(&entries)?;
         if let Some(place) = fixed {
             return match eligible.iter().any(|entry| entry.is_called(&place)) {
                 true => Ok(place),
-                false => Err(self.wrong_place(spec, &present, &place)),
+                false => Err(self.ineligible_address(spec, &present, &eligible, &place)),
             };
         }
         let load = RuleLoad { counts: &self.load, internal: spec.internal, order: &self.order };
@@ -353,11 +352,19 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         }
     }
 
-    fn wrong_place(&self, spec: &ServiceSpec, present: &[&str], place: &str) -> ServiceRefusal {
-        let why = self.obstacle(spec, present, place);
+    fn ineligible_address(
+        &self,
+        spec: &ServiceSpec,
+        present: &[&str],
+        eligible: &[&LoadBalancerEntry],
+        external: &str,
+    ) -> ServiceRefusal {
+        let reason = self.obstacle(spec, present, external);
+        let eligible: Vec<&str> = eligible.iter().map(|entry| entry.name.as_str()).collect();
         let message = format!(
-            "the address that the Service names is on load balancer {place}, which it may not use: {why}; name another address, or let \
-             the entry take the Service"
+            "the address that the Service names is on load balancer {external}, which is not in the eligible set ({}): {reason}; name another \
+             address, or change the entry so that it takes the Service",
+            eligible.join(", ")
         );
         ServiceRefusal { field: ADDRESS.to_owned(), message }
     }

@@ -182,7 +182,8 @@ fn configurations(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings)
 /// An address is on the load balancer where it is, so that nothing is left to choose.
 fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
     if spec.configurations.is_some() && spec.families.iter().any(|family| spec.pins(*family)) {
-        let message = "not together with an address or a public IP that the Service names: that decides on the load balancer; remove either";
+        let message = "conflicting load balancer configuration: the Service names an address or a public IP, too, which decides about the load balancer; \
+                       remove either";
         reading.refuse(refusal(CONFIGURATIONS.key, message));
     }
 }

@@ -210,10 +210,55 @@ fn who_names_an_address_goes_where_it_is() {
     let elsewhere = labelled(guest.clone(), "x");
     let outcome = planned(&there, &[ensure(&elsewhere)], &[Arc::new(owner.clone())], &settings);
     let told = refusal(&outcome, &elsewhere).to_string();
-    assert!(told.contains("on load balancer kubernetes, which it may not use: another entry's selector matches"), "{told}");
+    let expected = "on load balancer kubernetes, which is not in the eligible set (lb2): another entry's selector matches";
+    assert!(told.contains(expected), "{told}");
     let shared = settled(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &settings);
     let outcome = planned(&shared, &[ensure(&labelled(owner, "x"))], &[Arc::new(guest)], &settings);
     assert!(outcome.services.values().all(Result::is_err) && outcome.changes.is_empty(), "others hold its front end");
+}
+
+#[test]
+fn an_address_opens_no_closed_entry() {
+    let owner = pinned("20.0.0.1", service("a"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned("20.0.0.1", service("b")) };
+    let there = settled(&empty(), &[ensure(&owner)], &[], &three());
+    assert_eq!(places(&there, &owner), ["kubernetes"]);
+    let closed = of(&[LoadBalancerEntry { is_closed: true, ..entry("kubernetes") }, entry("lb2")]);
+    let outcome = planned(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &closed);
+    let message = refusal(&outcome, &guest).to_string();
+    assert!(message.contains("not in the eligible set (lb2): allowServicePlacement is false"), "{message}");
+    assert!(outcome.changes.is_empty());
+    // A Service that shares the address already keeps it.
+    let shared = settled(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &three());
+    let outcome = planned(&shared, &[ensure(&guest), ensure(&owner)], &[], &closed);
+    assert!(outcome.services.values().all(Result::is_ok) && outcome.changes.is_empty(), "{:?}", outcome.services);
+}
+
+/// An internal Service could get another address elsewhere, but it would leave its guests alone at its own.
+#[test]
+fn the_owner_of_a_shared_frontend_cannot_migrate() {
+    let outside = public_ip(&naming::public_ip("kubernetes", &service("a").identity, None, IpFamily::V4, false));
+    for internal in [false, true] {
+        let kind = |spec: ServiceSpec| ServiceSpec { internal, ..spec };
+        let owner = kind(ServiceSpec { status_addresses: vec!["10.0.0.5".parse().unwrap()], ..service("a") });
+        let address = if internal { "10.0.0.5" } else { "20.0.0.1" };
+        let guest = kind(ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned(address, service("b")) });
+        let all = [ensure(&owner), ensure(&guest)];
+        let mut ips = ips(&all);
+        ips.values_mut().for_each(|id| *id = outside.clone());
+        let there = applied(&empty(), &plan_load_balancers(&empty(), &all[..1], &[], &ips, &three()));
+        let first = [Arc::new(owner.clone())];
+        let there = applied(&there, &plan_load_balancers(&there, &all[1..], &first, &ips, &three()));
+        let moved = named(owner.clone(), &["lb2"]);
+        let outcome = plan_load_balancers(&there, &[ensure(&moved)], &[Arc::new(guest.clone())], &ips, &three());
+        let message = refusal(&outcome, &moved).to_string();
+        assert!(message.contains("cannot migrate from load balancer kubernetes"), "{message}");
+        assert!(message.contains("is also used by Service default/b;"), "{message}");
+        assert!(outcome.changes.is_empty());
+        let together = [ensure(&moved), remove(&guest)];
+        let outcome = plan_load_balancers(&there, &together, &[], &ips, &three());
+        assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+    }
 }
 
 #[test]
