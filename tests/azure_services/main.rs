@@ -30,6 +30,7 @@ mod alerts;
 mod bodies;
 mod classes;
 mod crash;
+mod dns_labels;
 mod drift;
 mod forbidden;
 mod frontends;

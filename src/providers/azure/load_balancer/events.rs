@@ -61,7 +61,7 @@ macro_rules! calls {
         pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
             warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it."),
-            warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its resource group is not readable."),
+            warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its DNS label is kept because another Service, cluster or user has set it; or its resource group is not readable."),
             warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
             warning(PRIVATE_LINK_NAME_TAKEN, "The name that the Service asks for belongs to another private link service, which is left alone."),
             warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),

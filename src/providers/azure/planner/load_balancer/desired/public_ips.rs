@@ -8,6 +8,7 @@
 
 mod claims;
 mod decide;
+mod dns_label;
 mod document;
 mod ownership;
 mod target;

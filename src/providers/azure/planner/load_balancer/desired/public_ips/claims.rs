@@ -15,7 +15,6 @@ use super::{
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
-        annotations::DNS_LABEL,
         desired::ServiceRequest,
         naming,
         spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -61,7 +60,6 @@ impl<'a> PublicIpClaims<'a> {
         for (spec, asked) in specs {
             claims.add(spec, asked, index);
         }
-        while claims.refuse_labels(index) {}
         claims
     }
 
@@ -83,7 +81,7 @@ impl<'a> PublicIpClaims<'a> {
         self.identities.iter().map(|identity| ((*identity).clone(), result(identity))).collect()
     }
 
-    fn is_granted(&self, claim: &PublicIpClaim<'_>) -> bool {
+    pub(super) fn is_granted(&self, claim: &PublicIpClaim<'_>) -> bool {
         !self.refused.contains_key(&claim.spec.identity)
     }
 
@@ -108,15 +106,17 @@ impl<'a> PublicIpClaims<'a> {
         self.claims_on(id).filter(|claim| claim.requested && self.is_granted(claim))
     }
 
-    /// The asks whose Services the public IP lists although they want it no more.
+    /// The asks whose Services the public IP lists, or has the DNS label of, although they want it no more.
     pub(super) fn leaving(
         &self,
         id: &ResourceId,
         pip: &PublicIpAddress,
         index: &PublicIpIndex<'_>,
     ) -> Vec<&'a ServiceRequest> {
-        let listed =
-            ownership::services(pip).into_iter().filter_map(|name| self.requests.get(&name.to_lowercase())).flatten();
+        let is_users = ownership::owner(pip, &index.settings.cluster) == PublicIpOwner::User;
+        let setter = ownership::dns_owner(pip).filter(|_| is_users);
+        let named = ownership::services(pip).into_iter().chain(setter);
+        let listed = named.filter_map(|name| self.requests.get(&name.to_lowercase())).flatten();
         let mut leaving: Vec<_> = listed.copied().filter(|request| self.leaves(request, id, pip, index)).collect();
         leaving.sort_by_key(|request| request.identity());
         leaving.dedup_by_key(|request| request.identity());
@@ -128,44 +128,6 @@ impl<'a> PublicIpClaims<'a> {
         let is_wanted = self.claims_on(id).any(|claim| spelling::same_name(&claim.spec.identity.key, key));
         let is_unclear = self.refused.keys().any(|refused| spelling::same_name(&refused.key, key));
         !is_wanted && !is_unclear && is_proven(request, id, pip, index)
-    }
-
-    /// Refuses asks for a DNS label that another Service has set or, when nobody has, wants before it. Whether there was a new one.
-    fn refuse_labels(&mut self, index: &PublicIpIndex<'_>) -> bool {
-        let asked = self.granted().filter(|claim| claim.requested && claim.spec.public_ip.dns_label.is_some());
-        let refuse = |claim: &PublicIpClaim<'a>| Some((&claim.spec.identity, self.label_conflict(claim, index)?));
-        let new: Vec<_> = asked.filter_map(refuse).collect();
-        let found = !new.is_empty();
-        self.refused.extend(new);
-        found
-    }
-
-    fn label_conflict(&self, claim: &PublicIpClaim<'_>, index: &PublicIpIndex<'_>) -> Option<ServiceRefusal> {
-        let (pip, id, key) = (claim.target.existing?, &claim.target.id, &claim.spec.identity.key);
-        if ownership::owner(pip, &index.settings.cluster) != PublicIpOwner::Cluster {
-            return None;
-        }
-        let leaving = self.leaving(id, pip, index);
-        let stays = |owner: &&str| !leaving.iter().any(|request| spelling::same_name(&request.identity().key, owner));
-        let owner = match ownership::dns_owner(pip).filter(stays) {
-            Some(owner) => owner,
-            None => self.first_for_label(claim)?,
-        };
-        let refusal = || ServiceRefusal {
-            field: DNS_LABEL.key.to_owned(),
-            message: format!(
-                "{owner} has set the DNS label of public IP `{}`; remove the annotation from one of them",
-                id.name()
-            ),
-        };
-        (!spelling::same_name(owner, key)).then(refusal)
-    }
-
-    /// The Service that comes first among those that ask for a label.
-    fn first_for_label(&self, claim: &PublicIpClaim<'_>) -> Option<&'a str> {
-        let requests = |other: &&PublicIpClaim<'_>| self.is_granted(other) && other.spec.public_ip.dns_label.is_some();
-        let first = self.claims_on(&claim.target.id).filter(requests).min_by_key(|other| &other.spec.identity)?;
-        Some(first.spec.identity.key.as_str())
     }
 }
 

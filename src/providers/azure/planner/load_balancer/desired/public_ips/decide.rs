@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{
     claims::{PublicIpClaim, PublicIpClaims},
+    dns_label::DnsLabelQuestion,
     document::{self, PublicIpEdit},
     ownership::{self, PublicIpOwner},
     target::PublicIpIndex,
@@ -69,11 +70,14 @@ pub(super) fn decide<'a>(
         Some(Err(why)) => outcome.retained.push(release(vec![format!("it keeps its IP tags: {why}")])),
         None => {}
     }
-    if let Some(label) =
-        asked.iter().filter(|_| maker != PublicIpOwner::Cluster).find_map(|claim| document::other_label(pip, claim.spec))
-    {
-        outcome.retained.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
-    }
+    let claims_on = claims.claims_on(id).filter(|claim| claims.is_granted(claim)).collect();
+    let labels = DnsLabelQuestion { pip, maker, services: &services, claims: claims_on }.decide();
+    outcome.retained.extend(
+        labels
+            .rejected
+            .into_iter()
+            .map(|(identity, reason)| PublicIpRelease { services: vec![identity.clone()], ..release(vec![reason]) }),
+    );
     let upgrade = if asked.is_empty() { SkuUpgrade::NotNeeded } else { upgrade::of(pip, index.observed, index.settings) };
     if upgrade == SkuUpgrade::AfterDeletion {
         return postpone(&asked, outcome);
@@ -81,7 +85,8 @@ pub(super) fn decide<'a>(
     let edit = PublicIpEdit {
         owner: maker,
         users,
-        requesting: specs(&asked),
+        is_requested: !asked.is_empty(),
+        label: labels.change,
         dns_owner_leaves: owner_leaves(pip, &leaving),
         services,
         upgrades_sku: upgrade == SkuUpgrade::Now,
@@ -109,10 +114,6 @@ fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
 
 fn write_again() -> Vec<String> {
     vec![LAST_CHANGE_FAILED.to_owned()]
-}
-
-fn specs<'a>(claims: &[&PublicIpClaim<'a>]) -> Vec<&'a ServiceSpec> {
-    claims.iter().map(|claim| claim.spec).collect()
 }
 
 /// The Services that the public IP shall list: those that stay in their order, then new ones in order of name. A Service that wants it

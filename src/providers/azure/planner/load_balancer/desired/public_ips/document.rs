@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{
+    dns_label::{self, DnsLabelChange},
     ownership::{self, CLUSTER_TAG_KEYS, DNS_TAG_KEYS, PublicIpOwner, SERVICES_TAG_KEYS},
     target::{PublicIpIndex, PublicIpTarget},
     upgrade,
@@ -106,8 +107,10 @@ pub(super) struct PublicIpEdit<'a> {
     pub dns_owner_leaves: bool,
     /// All Services that want it, in the order in which the list has them.
     pub users: Vec<&'a ServiceSpec>,
-    /// Those of them that are asked for.
-    pub requesting: Vec<&'a ServiceSpec>,
+    /// Whether one of them is requested.
+    pub is_requested: bool,
+    /// Change of its DNS label.
+    pub label: Option<DnsLabelChange<'a>>,
     /// Whether it becomes a standard one.
     pub upgrades_sku: bool,
 }
@@ -133,10 +136,8 @@ pub(super) fn edited(
         tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| spelling::same_name(dns, key)));
         reasons.push("the Service that has set its DNS label uses it no more".to_owned());
     }
-    for spec in edit.requesting.iter().filter(|_| edit.owner == PublicIpOwner::Cluster) {
-        label(&mut document, spec, &mut reasons);
-    }
-    let is_ours = edit.owner == PublicIpOwner::Cluster && !edit.requesting.is_empty();
+    reasons.extend(edit.label.map(|change| change_label(&mut document, change)));
+    let is_ours = edit.owner == PublicIpOwner::Cluster && edit.is_requested;
     let first = edit.users.iter().find(|spec| spec.public_ip.ip_tags.is_some());
     if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && is_ours) {
         let tags = spec.public_ip.ip_tags.as_deref().map(ip_tags);
@@ -152,29 +153,23 @@ pub(super) fn edited(
     (!reasons.is_empty()).then_some((document, reasons))
 }
 
-/// The label that another one is asked for than the public IP has; an empty one when it has none.
-pub(super) fn other_label(pip: &PublicIpAddress, spec: &ServiceSpec) -> Option<String> {
-    let wanted = spec.public_ip.dns_label.as_ref()?;
-    let dns = pip.properties.as_ref().and_then(|properties| properties.dns_settings.as_ref());
-    let known = dns.and_then(|dns| dns.domain_name_label.clone()).unwrap_or_default();
-    (!spelling::same_name(&known, wanted)).then_some(known)
-}
-
-/// The DNS label. It is an error, found before, when another Service has set it.
-fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, reasons: &mut Vec<String>) {
-    let Some(wanted) = &spec.public_ip.dns_label else { return };
-    if let Some(known) = other_label(document, spec) {
-        let properties = document.properties.get_or_insert_default();
-        match wanted.is_empty() {
-            true => properties.dns_settings = None,
-            false => properties.dns_settings.get_or_insert_default().domain_name_label = Some(wanted.clone()),
+/// Writes the DNS label, with the tag of the Service that sets it; returns the reason.
+fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>) -> String {
+    let present = dns_label::label_of(document).to_owned();
+    let properties = document.properties.get_or_insert_default();
+    match change {
+        DnsLabelChange::Remove => {
+            properties.dns_settings = None;
+            format!("its DNS label `{present}` is removed")
         }
-        reasons.push(format!("its DNS label shall be `{wanted}`, not `{known}`"));
-    }
-    let owner = ownership::dns_owner(document).is_some();
-    if !wanted.is_empty() && !owner {
-        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
-        reasons.push(format!("{} sets its DNS label", spec.identity.key));
+        DnsLabelChange::Set(spec) => {
+            let label = spec.public_ip.dns_label.clone().unwrap_or_default();
+            if !spelling::same_name(&label, &present) {
+                properties.dns_settings.get_or_insert_default().domain_name_label = Some(label.clone());
+            }
+            set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
+            format!("{} sets its DNS label `{label}`", spec.identity.key)
+        }
     }
 }
 
