@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
-    services::{annotate, external, with},
+    services::{annotate, external, internal, pinned, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -69,6 +69,36 @@ fn nobody_claims_the_address_of_a_node_or_of_another_service() {
         cluster.change("of-metadata", |service| annotate(service, "azure-additional-public-ips", None));
         cluster.until("it is served", MINUTE, |cluster| cluster.service("of-metadata").as_ref().is_some_and(is_ready)).await;
         cluster.until("it is gone", MINUTE, |cluster| cluster.service("of-a-node").is_none()).await;
+        life.stop().await;
+    });
+}
+
+/// The address and port of another Service, without a load balancing rule or with a rule for all ports.
+#[test]
+fn no_service_takes_over_the_port_of_another_at_its_address() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        let restricted = |service: Service| with(service, "azure-allowed-ip-ranges", "10.9.0.0/16");
+        cluster.create(&restricted(external("outside")));
+        cluster.create(&restricted(internal("inside")));
+        cluster.until_ready(MINUTE).await;
+        let address = |name: &str| addresses(&cluster.service(name).unwrap()).remove(0);
+        let before = rules(&cluster);
+        let thieves = [
+            with(pinned("thief", &address("outside"), 80), "port_80_no_lb_rule", "true"),
+            with(
+                with(internal("all-ports"), "azure-load-balancer-ipv4", &address("inside")),
+                "azure-load-balancer-enable-high-availability-ports",
+                "true",
+            ),
+        ];
+        thieves.iter().for_each(|thief| drop(cluster.create(thief)));
+        for (name, owner) in [("thief", "Service default/outside"), ("all-ports", "Service default/inside")] {
+            cluster.until("it is refused", MINUTE, |cluster| message(cluster, name).contains(owner)).await;
+            assert!(addresses(&cluster.service(name).unwrap()).is_empty());
+        }
+        assert_eq!(rules(&cluster), before);
         life.stop().await;
     });
 }

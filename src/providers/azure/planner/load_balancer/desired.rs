@@ -7,6 +7,7 @@ pub mod arm_constraints;
 mod attempt;
 mod causes;
 mod context;
+mod desired_parts;
 mod draft;
 mod entry_choice;
 pub mod expected;
@@ -36,6 +37,7 @@ pub mod status;
 mod targets;
 pub mod traces;
 mod types;
+mod unruled_ports;
 mod write_order;
 
 pub use pools::name as pool_name;

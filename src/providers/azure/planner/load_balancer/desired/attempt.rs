@@ -7,17 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     ServiceRequest,
     arm_constraints::{LoadBalancerViolation, check},
-    context::{KnownServices, NameOwners, PlanContext, ensured_spec, is_generated_name},
+    context::{KnownServices, NameOwners, PlanContext, is_generated_name},
+    desired_parts,
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
     former_names,
     frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
     frontends::{self, FrontendAddress},
     handover, interface_rules,
     merge::PartMerge,
-    own_pools, placement, pools, port_conflicts, probes, rules,
+    own_pools, placement, pools,
+    port_conflicts::PortConflicts,
+    probes, rules,
     rules::RulesAndProbes,
-    targets::{self, TargetLoadBalancers},
+    targets,
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
+    unruled_ports::UnruledPorts,
 };
 use crate::providers::azure::{
     arm::{
@@ -45,11 +49,12 @@ fn failed<'a>(refused: Vec<(RequestIdx, ServiceRefusal)>) -> PlanAttempt<'a> {
     PlanAttempt { refused, ..PlanAttempt::default() }
 }
 
-/// Plans for `asks`, which are in order of precedence. `known`: every Service that there is.
+/// Plans for `asks`, which are in order of precedence. `known`: every Service that there is; `unruled`: ports of those that are not requested.
 pub(super) fn attempt<'a>(
     context: &PlanContext<'a>,
     requests: &[&ServiceRequest],
     known: &KnownServices<'_>,
+    unruled: &UnruledPorts<'_>,
 ) -> PlanAttempt<'a> {
     let owners = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
@@ -72,13 +77,11 @@ pub(super) fn attempt<'a>(
     for (place, draft) in drafts.iter_mut().enumerate() {
         handover::hand_over(context, (DraftIdx(place), draft), &seating, &owners, known);
     }
-    let wanted = wanted_rules(context, requests, &drafts, &targets, &seating);
-    let rules_on = |place: usize| {
-        wanted[place].iter().flat_map(|(request, wanted)| wanted.rules.iter().map(move |rule| (*request, rule)))
-    };
-    let conflicts = drafts.iter().enumerate();
+    let wanted = desired_parts::rules(context, requests, &drafts, &targets, &seating);
+    let services = desired_parts::frontend_services(requests, &drafts, &targets, &seating);
+    let conflicts = drafts.iter().zip(&services);
     let conflicts: Vec<_> = conflicts
-        .flat_map(|(place, draft)| port_conflicts::conflicts(draft, &rules_on(place).collect::<Vec<_>>(), &owners))
+        .flat_map(|(draft, services)| PortConflicts { context, draft, owners: &owners, known, unruled }.refusals(services))
         .collect();
     if !conflicts.is_empty() {
         return failed(conflicts);
@@ -89,7 +92,7 @@ pub(super) fn attempt<'a>(
         known,
         assignment: &seating,
         refused: Vec::new(),
-        placements: placements(requests, &drafts, &targets, &seating),
+        placements: desired_parts::placements(requests, &drafts, &targets, &seating),
     };
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
@@ -105,46 +108,6 @@ pub(super) fn attempt<'a>(
     work.refused.extend(interface_rules::refusals(context, &owners, &drafts, &wanted));
     let DraftEditor { refused, placements: placed, .. } = work;
     PlanAttempt { drafts, placements: placed, refused }
-}
-
-/// What every Service wants, by the draft's position.
-fn wanted_rules(
-    context: &PlanContext<'_>,
-    requests: &[&ServiceRequest],
-    drafts: &[LoadBalancerDraft<'_>],
-    targets: &TargetLoadBalancers,
-    seating: &FrontendAssignment,
-) -> Vec<Vec<(RequestIdx, RulesAndProbes)>> {
-    let mut wanted: Vec<Vec<(RequestIdx, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
-    for (request, spec) in
-        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
-    {
-        let Some(target) = targets.of(request) else { continue };
-        for family in &spec.families {
-            let Some(frontend) = seating.by_request.get(&(request, *family)) else { continue };
-            wanted[target.0]
-                .push((request, rules::rules_and_probes(spec, *family, frontend, &drafts[target.0].id, context.settings)));
-        }
-    }
-    wanted
-}
-
-fn placements(
-    requests: &[&ServiceRequest],
-    drafts: &[LoadBalancerDraft<'_>],
-    targets: &TargetLoadBalancers,
-    seating: &FrontendAssignment,
-) -> Vec<ServicePlacement> {
-    let of = |(request, target): (RequestIdx, Option<DraftIdx>)| {
-        let families = ensured_spec(requests[request.0]).into_iter().flat_map(|spec| &spec.families);
-        let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(request, *family))?.clone())));
-        ServicePlacement {
-            load_balancer: target.map(|target| drafts[target.0].id.clone()),
-            frontends: frontends.collect(),
-            retained_frontends: Vec::new(),
-        }
-    };
-    targets.iter().map(of).collect()
 }
 
 /// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.

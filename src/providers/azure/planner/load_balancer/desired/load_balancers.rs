@@ -21,6 +21,7 @@ use super::{
     frontends::{self, FrontendAddress},
     placement, rules,
     types::RequestIdx,
+    unruled_ports::UnruledPorts,
     write_order::{self, AddressChange},
 };
 use crate::providers::azure::{
@@ -102,11 +103,12 @@ pub fn plan_load_balancers(
     let context = PlanContext::new(observed, settings, public_ips);
     let requests = by_precedence(&context, requests);
     let known = KnownServices::new(&requests, others);
+    let unruled = UnruledPorts::new(others);
     let mut refused: BTreeMap<ServiceIdentity, ServiceRefusal> = BTreeMap::new();
     loop {
         let active: Vec<&ServiceRequest> =
             requests.iter().copied().filter(|request| !refused.contains_key(request.identity())).collect();
-        let attempt = attempt(&context, &active, &known);
+        let attempt = attempt(&context, &active, &known, &unruled);
         if attempt.refused.is_empty() {
             return assemble_plan(&context, &active, attempt, refused);
         }

@@ -1,20 +1,34 @@
-//! Who may have a port of a front end: rules of two Services, or of a Service and somebody else, must not meet there. Pure.
+//! Which Service may have a port of a frontend: ports of two Services, or of a Service and another resource, must not meet there. Pure.
 //!
-//! In: the rules that Services want, and the documents. Out: Services that want what somebody else has. Who has a port already keeps
-//! it; of several that want a free one, the first gets it. Upstream: `pkg/provider/azure_loadbalancer.go`, port conflicts.
+//! In: the Services on the frontends of a load balancer, and the documents. Out: the Services that want a port which another one has. All ports
+//! of a Service count, those without a load balancing rule too: its addresses are published and its security rules open them. A Service with
+//! high-availability ports has every port of its frontend. A load balancing rule that exists precedes all else; of several Services that want
+//! a free port, the first gets it. Upstream: `pkg/provider/azure_loadbalancer.go`, `checkLoadBalancerResourcesConflicts`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use serde_json::Value;
 
-use super::{context::NameOwners, draft::LoadBalancerDraft, rules, types::RequestIdx};
+use super::{
+    context::{KnownServices, NameOwners, PlanContext},
+    draft::LoadBalancerDraft,
+    rules,
+    types::RequestIdx,
+    unruled_ports::{UnruledPorts, frontend_addresses, has_unruled},
+};
 use crate::providers::azure::{
     arm::network::{LoadBalancingRule, LoadBalancingRuleProperties},
-    planner::load_balancer::spec::ServiceRefusal,
+    planner::load_balancer::spec::{Protocol, ServiceRefusal, ServiceSpec},
 };
 
-/// A port of a front end: its id, the protocol and the number, in lower case.
+/// A port of a frontend: its id, the protocol and the number, in lower case.
 type FrontendPort = (String, String, i64);
+
+/// Protocol and number that stand for all ports.
+const ALL_PORTS: (&str, i64) = ("all", 0);
 
 fn frontend_port(properties: &LoadBalancingRuleProperties) -> FrontendPort {
     (
@@ -26,6 +40,20 @@ fn frontend_port(properties: &LoadBalancingRuleProperties) -> FrontendPort {
 
 fn rule_frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
     rule.properties.as_ref().map(frontend_port)
+}
+
+/// Ports that a Service has on a frontend, each with whether it has a load balancing rule.
+fn claimed_ports(spec: &ServiceSpec, frontend: &str) -> Vec<(FrontendPort, bool)> {
+    let claim = |protocol: &str, port: i64, has_rule| ((frontend.to_owned(), protocol.to_owned(), port), has_rule);
+    if spec.ha_ports.is_some() {
+        return vec![claim(ALL_PORTS.0, ALL_PORTS.1, true)];
+    }
+    let protocol = |protocol: Protocol| match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "all",
+    };
+    spec.ports.iter().map(|port| claim(protocol(port.protocol), port.port.into(), port.rule)).collect()
 }
 
 /// A range of ports that inbound NAT holds.
@@ -53,52 +81,156 @@ fn nat_port_ranges<'a>(draft: &'a LoadBalancerDraft<'_>) -> Vec<NatPortRange<'a>
     single.chain(properties.inbound_nat_pools.iter().flatten().filter_map(ranges)).collect()
 }
 
-/// Services whose rules on `draft` meet somebody else's, before it has any of `wanted`: rules by request, in the order of
-/// precedence.
-pub(super) fn conflicts(
-    draft: &LoadBalancerDraft<'_>,
-    wanted: &[(RequestIdx, &LoadBalancingRule)],
-    owners: &NameOwners,
-) -> Vec<(RequestIdx, ServiceRefusal)> {
-    let owner = |rule: &LoadBalancingRule| rule.name.as_deref().and_then(|name| owners.of_rule(name));
-    let mut holders: BTreeMap<FrontendPort, (Option<RequestIdx>, String)> = BTreeMap::new();
-    let mut incumbents: BTreeSet<(FrontendPort, RequestIdx)> = BTreeSet::new();
-    for rule in draft.rules() {
-        let Some(claim) = rule_frontend_port(rule) else { continue };
-        match owner(rule) {
-            Some(request) => _ = incumbents.insert((claim, request)),
-            None => _ = holders.insert(claim, (None, rule.name.clone().unwrap_or_default())),
-        }
-    }
-    let nat = nat_port_ranges(draft);
-    let mut refused = Vec::new();
-    for first_round in [true, false] {
-        for (request, rule) in wanted {
-            let Some(claim) = rule_frontend_port(rule) else { continue };
-            if incumbents.contains(&(claim.clone(), *request)) != first_round {
-                continue;
-            }
-            let by_nat = || nat.iter().find(|held| overlaps(held, &claim)).map(|held| held.name.to_owned());
-            let by_rule = holders.get(&claim).filter(|(holder, _)| *holder != Some(*request)).map(|(_, name)| name.clone());
-            match by_rule.or_else(by_nat) {
-                Some(name) => refused.push((*request, refusal(&claim, &name))),
-                None => _ = holders.insert(claim, (Some(*request), rule.name.clone().unwrap_or_default())),
-            }
-        }
-    }
-    refused
-}
-
 fn overlaps(held: &NatPortRange<'_>, (frontend, protocol, port): &FrontendPort) -> bool {
     held.frontend == *frontend && (held.protocol == "all" || held.protocol == *protocol) && held.ports.contains(port)
 }
 
-fn refusal((frontend, protocol, port): &FrontendPort, holder: &str) -> ServiceRefusal {
-    let frontend = frontend.rsplit('/').next().unwrap_or_default();
-    ServiceRefusal {
-        field: "spec.ports".to_owned(),
-        message: format!(
-            "{protocol} port {port} of front end {frontend} belongs to {holder} already; use another port or another address"
-        ),
+/// The Service or resource that has a port.
+struct PortHolder {
+    /// `None`: not one of the requests.
+    request: Option<RequestIdx>,
+    /// Name of the load balancing rule, or the Service.
+    name: String,
+}
+
+#[derive(Default)]
+struct PortTable {
+    holders: BTreeMap<FrontendPort, PortHolder>,
+}
+
+impl PortTable {
+    fn add(&mut self, claim: FrontendPort, request: Option<RequestIdx>, name: &str) {
+        self.holders.entry(claim).or_insert_with(|| PortHolder { request, name: name.to_owned() });
     }
+
+    /// Returns what stands in the way of a claim that is not of another's rule.
+    fn conflict(&self, claim: &FrontendPort, request: RequestIdx) -> Option<(&FrontendPort, &PortHolder)> {
+        let is_others = |(_, holder): &(&FrontendPort, &PortHolder)| holder.request != Some(request);
+        if (claim.1.as_str(), claim.2) == ALL_PORTS {
+            let first = (claim.0.clone(), String::new(), i64::MIN);
+            return self.holders.range(first..).take_while(|(key, _)| key.0 == claim.0).find(is_others);
+        }
+        let all = (claim.0.clone(), ALL_PORTS.0.to_owned(), ALL_PORTS.1);
+        [claim, &all].into_iter().find_map(|key| self.holders.get_key_value(key).filter(is_others))
+    }
+}
+
+/// A Service on a frontend of a load balancer.
+pub(super) struct FrontendService<'s> {
+    pub(super) request: RequestIdx,
+    pub(super) spec: &'s ServiceSpec,
+    /// Id of the frontend in lower case.
+    pub(super) frontend: String,
+}
+
+/// One port that a Service wants.
+struct PortClaim<'s> {
+    service: &'s FrontendService<'s>,
+    port: FrontendPort,
+    precedence: ClaimPrecedence,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClaimPrecedence {
+    /// Its load balancing rule exists.
+    HasRule,
+    /// It needs no rule, and the Service has the address already.
+    HasAddress,
+    New,
+}
+
+/// What decides about the ports of one load balancer.
+pub(super) struct PortConflicts<'w, 'a> {
+    pub(super) context: &'w PlanContext<'a>,
+    pub(super) draft: &'w LoadBalancerDraft<'a>,
+    /// Owners of rules among the requests.
+    pub(super) owners: &'w NameOwners,
+    pub(super) known: &'w KnownServices<'w>,
+    /// Ports of Services that are not requested.
+    pub(super) unruled: &'w UnruledPorts<'w>,
+}
+
+impl PortConflicts<'_, '_> {
+    /// Returns the Services of `services`, which are in the order of precedence, that want a port which another one has. The draft has the
+    /// rules that exist.
+    pub(super) fn refusals(&self, services: &[FrontendService<'_>]) -> Vec<(RequestIdx, ServiceRefusal)> {
+        let (mut table, rules) = self.existing_rules();
+        let are_addresses_needed = services.iter().any(|service| has_unruled(service.spec));
+        let addresses = if are_addresses_needed { frontend_addresses(self.context, self.draft) } else { BTreeMap::new() };
+        let claims = services.iter().flat_map(|service| claims(service, &rules, addresses.get(&service.frontend)));
+        let claims: Vec<PortClaim<'_>> = claims.collect();
+        let nat = nat_port_ranges(self.draft);
+        let mut refused = Vec::new();
+        let mut decide = |table: &mut PortTable, precedence: ClaimPrecedence| {
+            for PortClaim { service, port, .. } in claims.iter().filter(|claim| claim.precedence == precedence) {
+                let request = service.request;
+                // Two rules that exist side by side stay.
+                let conflict =
+                    table.conflict(port, request).filter(|(key, _)| precedence != ClaimPrecedence::HasRule || *key == port);
+                let by_nat =
+                    || nat.iter().find(|held| overlaps(held, port)).map(|held| (port.clone(), held.name.to_owned()));
+                match conflict.map(|(key, holder)| (key.clone(), self.holder_name(holder))).or_else(by_nat) {
+                    Some((held, holder)) => refused.push((request, refusal(port, &held, &holder))),
+                    None => table.add(port.clone(), Some(request), &format!("Service {}", service.spec.identity.key)),
+                }
+            }
+        };
+        decide(&mut table, ClaimPrecedence::HasRule);
+        for (spec, frontend) in self.unruled.on(self.context, self.draft) {
+            let name = format!("Service {}", spec.identity.key);
+            let ports = claimed_ports(spec, &frontend).into_iter().filter(|(_, has_rule)| !has_rule);
+            ports.for_each(|(port, _)| table.add(port, None, &name));
+        }
+        decide(&mut table, ClaimPrecedence::HasAddress);
+        decide(&mut table, ClaimPrecedence::New);
+        refused
+    }
+
+    /// Returns the ports of rules that are not the requests', and those of requests.
+    fn existing_rules(&self) -> (PortTable, BTreeSet<(FrontendPort, RequestIdx)>) {
+        let (mut table, mut own) = (PortTable::default(), BTreeSet::new());
+        for rule in self.draft.rules() {
+            let (Some(claim), name) = (rule_frontend_port(rule), rule.name.as_deref().unwrap_or_default()) else { continue };
+            match self.owners.of_rule(name) {
+                Some(request) => _ = own.insert((claim, request)),
+                None => table.add(claim, None, name),
+            }
+        }
+        (table, own)
+    }
+
+    fn holder_name(&self, holder: &PortHolder) -> String {
+        let service = self.known.of_rule(&holder.name).or_else(|| self.known.of_others.of_rule(&holder.name));
+        service.map_or_else(|| holder.name.clone(), |spec| format!("Service {}", spec.identity.key))
+    }
+}
+
+/// Returns the ports that a Service wants. `address`: that of its frontend.
+fn claims<'s>(
+    service: &'s FrontendService<'s>,
+    rules: &BTreeSet<(FrontendPort, RequestIdx)>,
+    address: Option<&IpAddr>,
+) -> Vec<PortClaim<'s>> {
+    let has_address = address.is_some_and(|address| service.spec.status_addresses.contains(address));
+    let precedence = |port: &FrontendPort, has_rule: bool| match (has_rule, has_address) {
+        _ if rules.contains(&(port.clone(), service.request)) => ClaimPrecedence::HasRule,
+        (false, true) => ClaimPrecedence::HasAddress,
+        _ => ClaimPrecedence::New,
+    };
+    let claim = |(port, has_rule)| PortClaim { service, precedence: precedence(&port, has_rule), port };
+    claimed_ports(service.spec, &service.frontend).into_iter().map(claim).collect()
+}
+
+fn refusal((frontend, protocol, port): &FrontendPort, held: &FrontendPort, holder: &str) -> ServiceRefusal {
+    let frontend = frontend.rsplit('/').next().unwrap_or_default();
+    let is_all = |protocol: &str, port: i64| (protocol, port) == ALL_PORTS;
+    let subject = match (is_all(protocol, *port), is_all(&held.1, held.2)) {
+        (false, false) => format!("{protocol} port {port} of frontend {frontend} belongs to {holder} already"),
+        (false, true) => format!("all ports of frontend {frontend} belong to {holder}, which has high-availability ports"),
+        (true, _) => format!(
+            "high-availability ports need all ports of frontend {frontend}, and {} port {} belongs to {holder}",
+            held.1, held.2
+        ),
+    };
+    ServiceRefusal { field: "spec.ports".to_owned(), message: format!("{subject}; use another port or another address") }
 }

@@ -65,6 +65,97 @@ fn a_port_belongs_to_who_has_it_and_the_others_go_on() {
     assert!(outcome.services.values().all(Result::is_ok), "who frees a port and who takes it fit into one write");
 }
 
+fn with_ports(spec: ServiceSpec, ports: &[(i32, bool)]) -> ServiceSpec {
+    let port = |(number, rule): &(i32, bool)| PortSpec { rule: *rule, ..port(Protocol::Tcp, *number, 30_000 + number) };
+    ServiceSpec { ports: ports.iter().map(port).collect(), ..spec }
+}
+
+/// A port without a load balancing rule is published and opened as well.
+#[test]
+fn a_port_without_a_rule_has_one_service_too() {
+    let owner = |ports: &[(i32, bool)]| with_ports(service("web"), ports);
+    let guest = |ports: &[(i32, bool)]| with_ports(guest(81), ports);
+    let ips = shared_by([&owner(&[]), &guest(&[])]);
+    for (of_owner, of_guest, is_granted) in [
+        ((80, true), (80, true), false),
+        ((80, true), (80, false), false),
+        ((80, false), (80, true), false),
+        ((80, false), (80, false), false),
+        ((80, false), (8080, false), true),
+        ((80, true), (8080, false), true),
+    ] {
+        let (owner, guest) = (owner(&[of_owner]), guest(&[(81, true), of_guest]));
+        let there = made_with(&[ensure(&owner)], &ips);
+        for requests in [vec![ensure(&guest)], vec![ensure(&guest), ensure(&owner)]] {
+            let others = if requests.len() == 1 { vec![Arc::new(owner.clone())] } else { Vec::new() };
+            let outcome = plan_load_balancers(&there, &requests, &others, &ips, &settings());
+            let result = &outcome.services[&guest.identity];
+            assert_eq!(result.is_ok(), is_granted, "{of_owner:?} {of_guest:?}: {result:?}");
+            let message = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                is_granted || message.contains("tcp port 80 of frontend") && message.contains("Service default/web"),
+                "{message}"
+            );
+            assert!(outcome.services.get(&owner.identity).is_none_or(Result::is_ok));
+        }
+    }
+}
+
+/// A Service without any rule is known by the address in its status. A rule that exists precedes it.
+#[test]
+fn a_guest_without_a_rule_keeps_its_port() {
+    let owner = |number: i32| with_ports(service("web"), &[(80, true), (number, true)]);
+    let status_addresses = vec!["20.0.0.1".parse().unwrap()];
+    let silent = ServiceSpec { status_addresses, ..with_ports(guest(81), &[(443, false)]) };
+    let ips = shared_by([&owner(443), &silent]);
+    let mut there = made_with(&[ensure(&with_ports(service("web"), &[(80, true)]))], &ips);
+    let id = ips[&(silent.identity.clone(), IpFamily::V4)].as_str();
+    there.public_ips = vec![serde_json::from_value(json!({"id": id, "properties": {"ipAddress": "20.0.0.1"}})).unwrap()];
+    let others = [Arc::new(silent.clone())];
+    let outcome = plan_load_balancers(&there, &[ensure(&owner(443))], &others, &ips, &settings());
+    assert!(refusal(&outcome, &owner(443)).message.contains("Service default/guest"), "{:?}", outcome.services);
+    let outcome = plan_load_balancers(&there, &[ensure(&owner(444))], &others, &ips, &settings());
+    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+    let with_rule = applied(&there, &plan_load_balancers(&there, &[ensure(&owner(443))], &[], &ips, &settings()));
+    for requests in [vec![ensure(&owner(443))], vec![ensure(&owner(443)), ensure(&silent)]] {
+        let outcome = plan_load_balancers(&with_rule, &requests, &others[..2 - requests.len()], &ips, &settings());
+        assert!(outcome.services[&owner(443).identity].is_ok(), "{:?}", outcome.services);
+    }
+}
+
+#[test]
+fn high_availability_ports_conflict_with_every_port() {
+    let on = |name: &str, number: i32| with_ports(pinned("10.0.0.9", internal(name)), &[(number, true)]);
+    let all = |name: &str| ServiceSpec { ha_ports: Some(PortProbe::None), ..on(name, 80) };
+    for (first, second, words) in [
+        (on("a", 80), all("b"), "high-availability ports need all ports of frontend"),
+        (all("a"), on("b", 443), "belong to Service default/a, which has high-availability ports"),
+        (all("a"), with_ports(on("b", 443), &[(443, false)]), "which has high-availability ports"),
+        (with_ports(on("a", 80), &[(80, false)]), all("b"), "tcp port 80 belongs to Service default/a"),
+    ] {
+        let there = made(&[&first]);
+        for others in [vec![Arc::new(first.clone())], Vec::new()] {
+            let requests: Vec<_> = others.is_empty().then(|| ensure(&first)).into_iter().chain([ensure(&second)]).collect();
+            let outcome = plan_load_balancers(&there, &requests, &others, &PublicIpAssignment::new(), &settings());
+            let message = refusal(&outcome, &second).to_string();
+            assert!(message.contains(words) && message.starts_with("spec.ports: "), "{message}");
+            assert!(outcome.services.get(&first.identity).is_none_or(Result::is_ok));
+        }
+    }
+    // Rules that exist side by side, as Go makes them, are left.
+    let (one, other) = (on("a", 443), all("b"));
+    let mut there = made(&[&one]);
+    let both = made(&[&ServiceSpec { pinned: PerFamily::default(), ..other.clone() }]);
+    let mut rule = draft::rules(&both.load_balancers[0])[0].clone();
+    let properties = there.load_balancers[0].properties.get_or_insert_default();
+    let frontend =
+        properties.load_balancing_rules.as_ref().unwrap()[0].properties.clone().unwrap().frontend_ip_configuration;
+    rule.properties.as_mut().unwrap().frontend_ip_configuration = frontend;
+    properties.load_balancing_rules.as_mut().unwrap().push(rule);
+    let outcome = plan(&there, &[ensure(&one), ensure(&other)]);
+    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+}
+
 #[test]
 fn inbound_nat_keeps_its_ports() {
     let mut there = made(&[&service("web")]);

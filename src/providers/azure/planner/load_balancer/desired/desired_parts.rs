@@ -1,0 +1,69 @@
+//! What the requests come to on the load balancers where they belong: rules, frontends and placements. Pure.
+
+use super::{
+    ServiceRequest,
+    context::{PlanContext, ensured_spec},
+    draft::LoadBalancerDraft,
+    frontend_assignment::FrontendAssignment,
+    port_conflicts::FrontendService,
+    rules::{self, RulesAndProbes},
+    targets::TargetLoadBalancers,
+    types::{DraftIdx, RequestIdx, ServicePlacement},
+};
+
+/// Rules and probes that every Service needs, by the draft's position.
+pub(super) fn rules(
+    context: &PlanContext<'_>,
+    requests: &[&ServiceRequest],
+    drafts: &[LoadBalancerDraft<'_>],
+    targets: &TargetLoadBalancers,
+    seating: &FrontendAssignment,
+) -> Vec<Vec<(RequestIdx, RulesAndProbes)>> {
+    let mut wanted: Vec<Vec<(RequestIdx, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
+    for (request, spec) in
+        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
+    {
+        let Some(target) = targets.of(request) else { continue };
+        for family in &spec.families {
+            let Some(frontend) = seating.by_request.get(&(request, *family)) else { continue };
+            wanted[target.0]
+                .push((request, rules::rules_and_probes(spec, *family, frontend, &drafts[target.0].id, context.settings)));
+        }
+    }
+    wanted
+}
+
+/// Services on frontends, by the draft's position.
+pub(super) fn frontend_services<'r>(
+    requests: &[&'r ServiceRequest],
+    drafts: &[LoadBalancerDraft<'_>],
+    targets: &TargetLoadBalancers,
+    assignment: &FrontendAssignment,
+) -> Vec<Vec<FrontendService<'r>>> {
+    let mut services: Vec<Vec<FrontendService<'r>>> = drafts.iter().map(|_| Vec::new()).collect();
+    for ((request, _), frontend) in &assignment.by_request {
+        let (Some(target), Some(spec)) = (targets.of(*request), ensured_spec(requests[request.0])) else { continue };
+        let frontend = frontend.to_ascii_lowercase();
+        services[target.0].push(FrontendService { request: *request, spec, frontend });
+    }
+    services
+}
+
+/// What each request gets, when none is refused.
+pub(super) fn placements(
+    requests: &[&ServiceRequest],
+    drafts: &[LoadBalancerDraft<'_>],
+    targets: &TargetLoadBalancers,
+    seating: &FrontendAssignment,
+) -> Vec<ServicePlacement> {
+    let of = |(request, target): (RequestIdx, Option<DraftIdx>)| {
+        let families = ensured_spec(requests[request.0]).into_iter().flat_map(|spec| &spec.families);
+        let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(request, *family))?.clone())));
+        ServicePlacement {
+            load_balancer: target.map(|target| drafts[target.0].id.clone()),
+            frontends: frontends.collect(),
+            retained_frontends: Vec::new(),
+        }
+    };
+    targets.iter().map(of).collect()
+}
