@@ -109,6 +109,37 @@ fn without_floating_ip_only_machines_behind_the_load_balancer_are_opened() {
     });
 }
 
+/// Two Services of one process share an address. The rules of one leave with it, before anything is compared.
+#[test]
+fn a_deleted_service_leaves_no_rule_at_a_shared_address() {
+    alone(async {
+        let cluster = cluster();
+        let life = cluster.start();
+        cluster.create(&with(internal("inside"), "azure-allowed-ip-ranges", "10.9.0.0/16"));
+        cluster.create(&with(external("outside"), "azure-allowed-ip-ranges", "203.0.113.0/24"));
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let rules = |cluster: &Cluster| {
+            let group = only(cluster, "Microsoft.Network/networkSecurityGroups");
+            let named = |rule: &Value| (rule["name"].to_string(), rule["properties"].to_string());
+            group["properties"]["securityRules"].as_array().unwrap().iter().map(named).collect::<Vec<_>>()
+        };
+        let before = rules(&cluster);
+        let address = |name: &str| addresses(&cluster.service(name).unwrap()).remove(0);
+        let locked = with(internal("locked"), "azure-deny-all-except-load-balancer-source-ranges", "true");
+        let locked = with(locked.ports(&[("more", 81)]), "azure-allowed-ip-ranges", "10.9.9.0/24");
+        cluster.create(&with(locked, "azure-load-balancer-ipv4", &address("inside")));
+        cluster.create(&crate::services::pinned("open", &address("outside"), 81));
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        assert_ne!(rules(&cluster), before);
+        ["locked", "open"].iter().for_each(|name| cluster.delete(name));
+        cluster.until("they are gone", 5 * MINUTE, |cluster| cluster.services().len() == 2).await;
+        assert_eq!(rules(&cluster), before);
+        life.stop().await;
+    });
+}
+
 #[test]
 fn what_one_service_names_and_nobody_may_read_is_its_own_trouble() {
     alone(async {

@@ -154,7 +154,7 @@ impl RuleMemory {
         let addresses = frontend_addresses(observed, spec, settings);
         let memory = self.history_of(&spec.identity);
         let settled = memory.and_then(|memory| memory.applied.as_ref());
-        let is_settled = settled.is_some_and(|settled| settled == spec);
+        let is_settled = settled.is_some_and(|settled| has_same_rules(settled, spec));
         if let Some(Ok(reach)) = is_settled.then(|| ServiceRules::wanted(spec, &addresses, &machines.of(spec))) {
             return reach;
         }
@@ -197,6 +197,14 @@ fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
     former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
     reach.ownership.add(&memory.ownership);
     add_ports(&mut reach.node_ports, &memory.node_ports);
+}
+
+/// Returns whether both specs lead to the same security rules. Addresses in the status follow the rules, and decide nothing.
+fn has_same_rules(one: &ServiceSpec, other: &ServiceSpec) -> bool {
+    (one.internal, one.floating_ip, one.own_pool, one.is_others)
+        == (other.internal, other.floating_ip, other.own_pool, other.is_others)
+        && (&one.families, &one.pinned, &one.additional_ips) == (&other.families, &other.pinned, &other.additional_ips)
+        && (&one.ports, &one.access, &one.public_ip) == (&other.ports, &other.access, &other.public_ip)
 }
 
 fn all_ports(spec: &ServiceSpec) -> PortsByProtocol {
