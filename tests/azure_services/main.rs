@@ -44,6 +44,7 @@ mod local_services;
 mod machines;
 mod membership;
 mod order;
+mod private_link_heirs;
 mod private_links;
 mod quotas;
 mod refusals;

@@ -10,6 +10,7 @@
 mod context;
 mod deletions;
 mod document;
+mod heir;
 mod names;
 pub mod reads;
 pub mod touched;

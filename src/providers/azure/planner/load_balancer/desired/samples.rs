@@ -48,7 +48,7 @@ pub(crate) fn plain_private_link(group: ResourceId) -> PrivateLinkSpec {
         proxy_protocol: false,
         visibility: Vec::new(),
         auto_approval: Vec::new(),
-        owners_only: None,
+        owners_only: Vec::new(),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn private_link(
 ) -> Option<PrivateLinkSpec> {
     let owners_only = owners_only(reading);
     if !reading.is(&PLS_CREATE) {
-        if let Some(key) = owners_only {
+        if let Some(key) = owners_only.first() {
             reading.without_effect(key, &format!("`{}` is not `true`", PLS_CREATE.key));
         }
         return None;
@@ -94,8 +94,8 @@ fn check_service(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, 
     }
 }
 
-/// The first annotation that is there, whatever it says, and that only the owner may have.
-fn owners_only(reading: &SpecReader<'_>) -> Option<&'static str> {
+/// The annotations that are there, whatever they say, and that only the owner may have.
+fn owners_only(reading: &SpecReader<'_>) -> Vec<&'static str> {
     let given = reading.annotations;
     let all = [
         (PLS_NAME.key, PLS_NAME.is_given(given)),
@@ -107,7 +107,7 @@ fn owners_only(reading: &SpecReader<'_>) -> Option<&'static str> {
         (PLS_VISIBILITY.key, PLS_VISIBILITY.is_given(given)),
         (PLS_AUTO_APPROVAL.key, PLS_AUTO_APPROVAL.is_given(given)),
     ];
-    all.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
+    all.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
 }
 
 /// A blank name is no name: upstream sends it, and Azure refuses it when everything else has been written.

@@ -188,8 +188,8 @@ pub struct PrivateLinkSpec {
     pub visibility: Vec<String>,
     /// Subscriptions that are let in unasked.
     pub auto_approval: Vec<String>,
-    /// The first annotation that only the Service that owns a private link service may have.
-    pub owners_only: Option<&'static str>,
+    /// The annotations that are given of those that only the Service that owns a private link service may have.
+    pub owners_only: Vec<&'static str>,
 }
 
 /// What a Service asks for.

@@ -14,7 +14,6 @@ use super::{
         LAST_CHANGE_FAILED,
         private_link_tags::{CLUSTER_TAG, OWNER_TAG, tag},
     },
-    context::LinkRequest,
     names::MAX_NAME,
 };
 use crate::providers::azure::{
@@ -84,22 +83,20 @@ impl LinkDraft {
         self.document.properties.as_ref().is_some_and(|properties| properties.enable_proxy_protocol == Some(true))
     }
 
-    /// Changes what differs from what its owner asks for.
-    pub(super) fn apply(
-        &mut self,
-        id: &ResourceId,
-        owner: LinkRequest<'_>,
-        (subnet_id, subnet): (&ResourceId, &Subnet),
-        settings: &LoadBalancerSettings,
-    ) {
-        let is_new = self.document.id.is_none();
-        let (link, mut changed) = (owner.link, Vec::new());
+    /// Replaces the addresses if they differ from the desired ones.
+    pub(super) fn set_addresses(&mut self, id: &ResourceId, link: &PrivateLinkSpec, subnet: &ResourceId) {
         let properties = self.document.properties.get_or_insert_default();
-        if !has_addresses(properties, link, subnet_id) {
-            let prefix = format!("{}-{}", subnet.name.as_deref().unwrap_or_else(|| subnet_id.name()), id.name());
-            properties.ip_configurations = Some(ip_configurations(link, &prefix, subnet_id));
-            changed.push(format!("other addresses: {} in subnet {}", link.address_count, subnet_id.name()));
+        if !has_addresses(properties, link, subnet) {
+            let prefix = format!("{}-{}", subnet.name(), id.name());
+            properties.ip_configurations = Some(ip_configurations(link, &prefix, subnet));
+            self.note(format!("other addresses: {} in subnet {}", link.address_count, subnet.name()));
         }
+    }
+
+    /// Changes proxy header, DNS names and subscriptions where they differ.
+    pub(super) fn set_options(&mut self, link: &PrivateLinkSpec) {
+        let properties = self.document.properties.get_or_insert_default();
+        let mut changed = Vec::new();
         if properties.enable_proxy_protocol.unwrap_or_default() != link.proxy_protocol {
             properties.enable_proxy_protocol = Some(link.proxy_protocol);
             let switch = if link.proxy_protocol { "on" } else { "off" };
@@ -110,25 +107,25 @@ impl LinkDraft {
             changed.push("other DNS names".to_owned());
         }
         changed.extend(set_subscriptions(properties, link));
-        changed.extend(self.set_tags(&owner.spec.identity.key, settings));
-        if !is_new {
-            self.reasons.extend(changed);
+        changed.into_iter().for_each(|reason| self.note(reason));
+    }
+
+    /// Sets the owner's tag, which differs in a new document only, and the configured ones. The cluster's tag never changes.
+    pub(super) fn set_tags(&mut self, owner: &str, settings: &LoadBalancerSettings) {
+        let cluster = tag(self.document.tags.as_ref(), CLUSTER_TAG).unwrap_or(&settings.cluster).to_owned();
+        let mut desired = settings.tags.clone();
+        desired.retain(|key, _| ![CLUSTER_TAG, OWNER_TAG].iter().any(|own| spelling::same_name(own, key)));
+        desired.insert(CLUSTER_TAG.to_owned(), cluster);
+        desired.insert(OWNER_TAG.to_owned(), owner.to_owned());
+        if tags::merge(&mut self.document.tags, &desired, &settings.system_tags) {
+            self.note("its tags differ".to_owned());
         }
     }
 
-    /// The owner's tag changes only when the owner does; the cluster's never does.
-    fn set_tags(&mut self, owner: &str, settings: &LoadBalancerSettings) -> Option<String> {
-        let known = |key: &str| tag(self.document.tags.as_ref(), key).map(str::to_owned);
-        let mut wanted = settings.tags.clone();
-        wanted.retain(|key, _| ![CLUSTER_TAG, OWNER_TAG].iter().any(|own| spelling::same_name(own, key)));
-        wanted.insert(CLUSTER_TAG.to_owned(), known(CLUSTER_TAG).unwrap_or_else(|| settings.cluster.clone()));
-        wanted.insert(OWNER_TAG.to_owned(), owner.to_owned());
-        let is_taken_over = known(OWNER_TAG).is_some_and(|before| !spelling::same_name(&before, owner));
-        let is_changed = tags::merge(&mut self.document.tags, &wanted, &settings.system_tags);
-        match (is_taken_over, is_changed) {
-            (true, _) => Some(format!("Service {owner} owns it from now on, since its owner does not use the front end")),
-            (false, true) => Some("its tags differ".to_owned()),
-            (false, false) => None,
+    /// Adds a reason to change an existing private link service; a new one has one reason.
+    fn note(&mut self, reason: String) {
+        if self.document.id.is_some() {
+            self.reasons.push(reason);
         }
     }
 }
@@ -170,7 +167,7 @@ fn has_addresses(properties: &PrivateLinkServiceProperties, link: &PrivateLinkSp
         && primary.is_some_and(|part| fixed_address(part) == first)
 }
 
-fn fixed_address(part: &PrivateLinkIpConfigurationProperties) -> Option<IpAddr> {
+pub(super) fn fixed_address(part: &PrivateLinkIpConfigurationProperties) -> Option<IpAddr> {
     let is_fixed = spelling::is_word(part.private_ip_allocation_method.as_deref(), STATIC);
     part.private_ip_address.as_deref().filter(|_| is_fixed)?.parse().ok()
 }

@@ -7,6 +7,8 @@ use super::super::{
 use super::*;
 use std::sync::Arc;
 
+mod heirs;
+
 use crate::providers::azure::{
     arm::{network::ArmLoadBalancer, private_link::PrivateLinkService},
     config::BackendPoolType,
@@ -286,7 +288,7 @@ fn services_that_share_a_front_end_share_it() {
     let picky = |spec: &ServiceSpec| {
         let mut spec = spec.clone();
         let link = spec.private_link.as_mut().unwrap();
-        (link.fqdns, link.owners_only) = (vec!["x".into()], Some("azure-pls-fqdns"));
+        (link.fqdns, link.owners_only) = (vec!["x".into()], vec!["azure-pls-fqdns"]);
         spec
     };
     let both = Scene::settled(&[a.clone(), b.clone()]);
@@ -308,20 +310,6 @@ fn services_that_share_a_front_end_share_it() {
     );
     assert_eq!(told.writes[0].services.len(), 2, "both wait for it");
     assert_eq!(Scene::new(&[picky(&a), picky(&b)]).refused().len(), 1, "only one may");
-}
-
-#[test]
-fn the_next_takes_it_over_when_its_owner_is_gone() {
-    let (a, b, c) = (at("10.0.0.9", plain("a")), at("10.0.0.9", plain("b")), at("10.0.0.9", plain("c")));
-    let mut scene = Scene::settled(&[a.clone(), b.clone(), c.clone()]);
-    scene.requests = vec![remove(&a)];
-    scene.others = vec![Arc::new(b.clone()), Arc::new(c.clone())];
-    assert!(scene.granted().is_empty(), "the front end stays, and so does what leads to it");
-    scene.write();
-    let left = scene_like(&scene).asking(&[b, c]).beside(&[]);
-    let plan = left.granted();
-    assert_eq!(plan.writes.len(), 1);
-    assert!(plan.writes[0].reasons[0].starts_with("Service default/b owns it from now on"), "{:?}", plan.writes[0].reasons);
 }
 
 #[test]

@@ -1,21 +1,23 @@
 //! The private link service of one front end: who decides about it, and whether it has to be written. Pure.
 //!
 //! Services that share a front end share its private link service. The Service that made it owns it, and its annotations count; the
-//! others may only ask that there is one. When the owner does not use the front end any more, the next by name takes its place; for
-//! upstream the private link service is nobody's then, and cannot be changed.
+//! others may only request that there is one. When the owner does not use the frontend anymore, the private link service is an orphan:
+//! it keeps its fields and its tags, so that the owner can return, and only annotations that another Service gives change it. Upstream
+//! refuses these.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     context::{LinkRequest, PrivateLinkInput, PrivateLinkRefusals, owner},
     document::{self, LinkDraft},
+    heir,
     names::NewNames,
     types::{PrivateLinkChange, PrivateLinkPlan},
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::Subnet, private_link::PrivateLinkService, spelling},
     planner::load_balancer::{
-        annotations::{PLS_ADDRESSES, PLS_CREATE, PLS_NAME, PLS_RESOURCE_GROUP},
+        annotations::{PLS_ADDRESSES, PLS_CREATE, PLS_NAME, PLS_RESOURCE_GROUP, PLS_SUBNET},
         desired::frontends,
         spec::{PrivateLinkSpec, ServiceIdentity, ServiceRefusal},
     },
@@ -46,10 +48,12 @@ impl<'a> FrontendLink<'_, 'a> {
             refused.extend(self.requests.iter().map(|request| (request.spec.identity.clone(), refusal.clone())));
             return None;
         }
-        let owner = self.owner(known);
-        refused.extend(self.refused_guests(known, owner));
+        let tagged = known.and_then(owner).filter(|key| self.sharers.iter().any(|sharer| spelling::same_name(sharer, key)));
+        let owner = self.owner(tagged);
+        refused.extend(self.refused_guests(tagged, owner));
         let owner = owner?;
         let written = match known {
+            Some(known) if tagged.is_none() => self.adopt(known, owner),
             Some(known) => self.change(known, owner),
             None => names.take(self.input, (owner, self.frontend), plan).and_then(|id| self.create(id, owner)),
         };
@@ -59,22 +63,20 @@ impl<'a> FrontendLink<'_, 'a> {
         })
     }
 
-    /// Whose annotations count: the owner's, if it asks. Of a new one, the first that has more to say than that there shall be one.
-    fn owner(&self, known: Option<&PrivateLinkService>) -> Option<LinkRequest<'a>> {
-        let tagged = known.and_then(owner).filter(|key| self.sharers.iter().any(|sharer| spelling::same_name(sharer, key)));
-        match (known, tagged) {
-            (_, Some(key)) => {
-                self.requests.iter().find(|request| spelling::same_name(&request.spec.identity.key, key)).copied()
-            }
-            (Some(_), None) => self.requests.first().copied(),
-            (None, None) => self.requests.iter().min_by_key(|request| request.link.owners_only.is_none()).copied(),
-        }
+    /// Returns the Service whose annotations count: the tagged owner, if it requests one. Without an owner, the first that has options.
+    fn owner(&self, tagged: Option<&str>) -> Option<LinkRequest<'a>> {
+        let mut requests = self.requests.iter();
+        let found = match tagged {
+            Some(key) => requests.find(|request| spelling::same_name(&request.spec.identity.key, key)),
+            None => requests.min_by_key(|request| request.link.owners_only.is_empty()),
+        };
+        found.copied()
     }
 
-    /// Those who do not own it and say how it shall be.
-    fn refused_guests(&self, known: Option<&PrivateLinkService>, owner: Option<LinkRequest<'_>>) -> PrivateLinkRefusals {
+    /// Refuses the Services that do not own the private link service and have options for it.
+    fn refused_guests(&self, tagged: Option<&str>, owner: Option<LinkRequest<'_>>) -> PrivateLinkRefusals {
         let own = owner.map(|owner| owner.spec.identity.key.as_str());
-        let tagged = own.or_else(|| known.and_then(self::owner)).unwrap_or_default();
+        let tagged = own.or(tagged).unwrap_or_default();
         let guests = self.requests.iter().filter(|request| own != Some(request.spec.identity.key.as_str()));
         let refusal = |request: &LinkRequest<'_>| {
             let message = format!(
@@ -82,7 +84,10 @@ impl<'a> FrontendLink<'_, 'a> {
                  `{}` alone here",
                 PLS_CREATE.key
             );
-            Some((request.spec.identity.clone(), ServiceRefusal { field: request.link.owners_only?.to_owned(), message }))
+            Some((
+                request.spec.identity.clone(),
+                ServiceRefusal { field: (*request.link.owners_only.first()?).to_owned(), message },
+            ))
         };
         guests.filter_map(refusal).collect()
     }
@@ -94,9 +99,8 @@ impl<'a> FrontendLink<'_, 'a> {
     }
 
     fn create(&self, id: ResourceId, owner: LinkRequest<'_>) -> Result<Option<PrivateLinkChange>, ServiceRefusal> {
-        let subnet = self.subnet(owner)?;
         let draft = document::new(&id, self.frontend, self.input.settings);
-        Ok(Some(self.complete(id, draft, owner, subnet)))
+        self.complete(id, draft, owner).map(Some)
     }
 
     fn change(
@@ -106,18 +110,43 @@ impl<'a> FrontendLink<'_, 'a> {
     ) -> Result<Option<PrivateLinkChange>, ServiceRefusal> {
         let Some(id) = known.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Ok(None) };
         check_identity(&id, owner.link)?;
-        let subnet = self.subnet(owner)?;
-        let change = self.complete(id, document::known(known), owner, subnet);
+        let change = self.complete(id, document::known(known), owner)?;
         Ok(Some(change).filter(|change| !change.reasons.is_empty()))
     }
 
-    fn complete(&self, id: ResourceId, mut draft: LinkDraft, owner: LinkRequest<'_>, subnet: &Subnet) -> PrivateLinkChange {
+    /// Changes an orphan as far as the heir's annotations request it.
+    fn adopt(&self, known: &PrivateLinkService, heir: LinkRequest<'_>) -> Result<Option<PrivateLinkChange>, ServiceRefusal> {
+        let Some(id) = known.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Ok(None) };
+        check_identity(&id, heir.link)?;
+        let own_subnet = heir::gives(heir.link, PLS_SUBNET.key).then(|| self.subnet(heir)).transpose()?;
+        let subnet = own_subnet.map(|subnet| document::subnet_id(subnet, self.input.settings));
+        let mut draft = document::known(known);
+        let proxies = draft.is_proxying();
+        heir::apply(&mut draft, &id, heir.link, subnet.as_ref());
+        let policies_of = own_subnet.filter(|subnet| !lets_links_in(subnet)).and(subnet);
+        let change = self.finish(id, draft, proxies, policies_of);
+        Ok(Some(change).filter(|change| !change.reasons.is_empty()))
+    }
+
+    fn complete(
+        &self,
+        id: ResourceId,
+        mut draft: LinkDraft,
+        owner: LinkRequest<'_>,
+    ) -> Result<PrivateLinkChange, ServiceRefusal> {
+        let subnet = self.subnet(owner)?;
         let subnet_id = document::subnet_id(subnet, self.input.settings);
-        let stops_proxying = draft.is_proxying() && !owner.link.proxy_protocol;
-        draft.apply(&id, owner, (&subnet_id, subnet), self.input.settings);
+        let proxies = draft.is_proxying();
+        draft.set_addresses(&id, owner.link, &subnet_id);
+        draft.set_options(owner.link);
+        draft.set_tags(&owner.spec.identity.key, self.input.settings);
+        Ok(self.finish(id, draft, proxies, (!lets_links_in(subnet)).then_some(subnet_id)))
+    }
+
+    fn finish(&self, id: ResourceId, draft: LinkDraft, proxies: bool, policies_of: Option<ResourceId>) -> PrivateLinkChange {
         PrivateLinkChange {
-            policies_of: (!lets_links_in(subnet)).then_some(subnet_id),
-            is_first: stops_proxying && self.is_balancer_written(),
+            policies_of,
+            is_first: proxies && !draft.is_proxying() && self.is_balancer_written(),
             document: draft.document,
             reasons: draft.reasons,
             services: self.requests.iter().map(|request| request.spec.identity.clone()).collect::<Vec<ServiceIdentity>>(),

@@ -32,8 +32,8 @@ fn without_other_annotations_it_has_the_defaults() {
     let plain = plain_private_link(ResourceId::group_of("sub", "rg"));
     assert_eq!(of(&[]), plain);
     let blank = [("azure-pls-resource-group", "  "), ("azure-pls-ip-configuration-subnet", " "), ("azure-pls-fqdns", " ")];
-    let key = PLS_SUBNET.key;
-    assert_eq!(of(&blank), PrivateLinkSpec { owners_only: Some(key), ..plain }, "its mere presence counts");
+    let owners_only = vec![PLS_SUBNET.key, PLS_FQDNS.key];
+    assert_eq!(of(&blank), PrivateLinkSpec { owners_only, ..plain }, "its mere presence counts");
 }
 
 #[test]

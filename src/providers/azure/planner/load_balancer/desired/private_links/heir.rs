@@ -1,0 +1,94 @@
+//! Changes of an orphan: a private link service whose owner does not use the frontend anymore. Pure.
+//!
+//! In: the document as ARM sent it, and the options of a Service that shares the frontend. Out: the document with only those fields
+//! changed for which the Service has an annotation. While the owner used the frontend, this Service could not have options, so a missing
+//! annotation does not request the default. The owner's tag remains: without it the next pass could not distinguish the two.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::document::{LinkDraft, fixed_address};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        private_link::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties, PrivateLinkSubscriptions},
+    },
+    planner::load_balancer::{
+        annotations::{
+            PLS_ADDRESS_COUNT, PLS_ADDRESSES, PLS_AUTO_APPROVAL, PLS_FQDNS, PLS_PROXY_PROTOCOL, PLS_SUBNET, PLS_VISIBILITY,
+        },
+        spec::PrivateLinkSpec,
+    },
+};
+
+/// Returns `true` if a Service has this annotation of those that only an owner may have.
+pub(super) fn gives(link: &PrivateLinkSpec, key: &str) -> bool {
+    link.owners_only.iter().any(|given| *given == key)
+}
+
+/// Applies what the heir's annotations request. `subnet`: the one that an annotation names.
+pub(super) fn apply(draft: &mut LinkDraft, id: &ResourceId, heir: &PrivateLinkSpec, subnet: Option<&ResourceId>) {
+    let properties = draft.document.properties.clone().unwrap_or_default();
+    draft.set_options(&with_own_options(heir, &properties));
+    let names_addresses = [PLS_SUBNET.key, PLS_ADDRESS_COUNT.key, PLS_ADDRESSES.key].iter().any(|key| gives(heir, key));
+    let subnet = subnet.cloned().or_else(|| own_subnet(&properties)).filter(|_| names_addresses);
+    if let Some(subnet) = subnet {
+        draft.set_addresses(id, &with_own_addresses(heir, &properties, &subnet), &subnet);
+    }
+}
+
+/// Fills in the options of the document for which there is no annotation.
+fn with_own_options(heir: &PrivateLinkSpec, properties: &PrivateLinkServiceProperties) -> PrivateLinkSpec {
+    let listed = |list: &Option<PrivateLinkSubscriptions>| {
+        list.as_ref().and_then(|list| list.subscriptions.clone()).unwrap_or_default()
+    };
+    let mut link = heir.clone();
+    if !gives(heir, PLS_PROXY_PROTOCOL.key) {
+        link.proxy_protocol = properties.enable_proxy_protocol.unwrap_or_default();
+    }
+    if !gives(heir, PLS_FQDNS.key) {
+        link.fqdns = properties.fqdns.clone().unwrap_or_default();
+    }
+    if !gives(heir, PLS_VISIBILITY.key) {
+        link.visibility = listed(&properties.visibility);
+    }
+    if !gives(heir, PLS_AUTO_APPROVAL.key) {
+        link.auto_approval = listed(&properties.auto_approval);
+    }
+    link
+}
+
+/// Fills in the fixed addresses and the number of addresses of the document. Fixed ones cannot follow into another subnet.
+fn with_own_addresses(
+    heir: &PrivateLinkSpec,
+    properties: &PrivateLinkServiceProperties,
+    subnet: &ResourceId,
+) -> PrivateLinkSpec {
+    let mut link = heir.clone();
+    if !gives(heir, PLS_ADDRESS_COUNT.key) {
+        link.address_count = parts(properties).count().max(heir.addresses.len()).max(1);
+    }
+    if !gives(heir, PLS_ADDRESSES.key) && own_subnet(properties).is_some_and(|own| own == *subnet) {
+        link.addresses = fixed_addresses(properties);
+        link.addresses.truncate(link.address_count);
+    }
+    link
+}
+
+/// The primary one first.
+fn fixed_addresses(properties: &PrivateLinkServiceProperties) -> Vec<Ipv4Addr> {
+    let mut fixed: Vec<_> = parts(properties).collect();
+    fixed.sort_by_key(|part| part.primary != Some(true));
+    let address = |part: &PrivateLinkIpConfigurationProperties| match fixed_address(part) {
+        Some(IpAddr::V4(address)) => Some(address),
+        Some(IpAddr::V6(_)) | None => None,
+    };
+    fixed.into_iter().filter_map(address).collect()
+}
+
+fn own_subnet(properties: &PrivateLinkServiceProperties) -> Option<ResourceId> {
+    parts(properties).find_map(|part| ResourceId::parse(part.subnet.as_ref()?.id.as_deref()?).ok())
+}
+
+fn parts(properties: &PrivateLinkServiceProperties) -> impl Iterator<Item = &PrivateLinkIpConfigurationProperties> {
+    properties.ip_configurations.iter().flatten().filter_map(|configuration| configuration.properties.as_ref())
+}
