@@ -38,6 +38,7 @@ mod growth;
 mod growth_over_balancers;
 mod hostile;
 mod isolation;
+mod last_frontends;
 mod leftovers;
 mod lifecycle;
 mod local_services;

@@ -60,7 +60,7 @@ macro_rules! calls {
         /// Every event, for the reference page.
         pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
-            warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it."),
+            warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it, or because it is the last one of a load balancer that is not deleted."),
             warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its DNS label is kept because another Service, cluster or user has set it; or its resource group is not readable."),
             warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
             warning(PRIVATE_LINK_NAME_TAKEN, "The name that the Service asks for belongs to another private link service, which is left alone."),
@@ -101,6 +101,14 @@ pub fn call_failed(service: &Service, call: ArmCallKind, error: &ArmError) -> Re
 
 /// A front end is kept because something else refers to it.
 pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEvent {
+    if kept.uses.is_empty() {
+        let message = format!(
+            "front end {} is kept, with its address: it is the last one of its load balancer, which is not deleted, since its backend \
+             pools are preconfigured or another program has a pool there; Azure does not allow a load balancer to lose its last front end",
+            kept.id
+        );
+        return event(service, DELETING_FRONTEND, message);
+    }
     let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
     let message = format!("front end {} is kept while these resources refer to it: {}", kept.id, uses.join(", "));
     event(service, DELETING_FRONTEND, message)

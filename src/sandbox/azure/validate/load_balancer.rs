@@ -16,7 +16,18 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     shape::parts(candidate.body, "probes").try_for_each(check_probe)?;
     interface::check_addresses(candidate, FRONTENDS)?;
     load_balancer_rules::check(candidate)?;
-    check_dropped(candidate)
+    check_dropped(candidate)?;
+    keeps_a_frontend(candidate)
+}
+
+/// Refuses a write that takes the last frontend away; only a deletion may.
+fn keeps_a_frontend(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let has_frontend = |body: &Value| shape::parts(body, FRONTENDS).next().is_some();
+    if candidate.old.is_some_and(has_frontend) && !has_frontend(candidate.body) {
+        let message = format!("Deleting all IP configurations of load balancer {} is not supported.", candidate.id);
+        return Err(Refusal::invalid("DeletingAllIpConfigsInLoadbalancerNotSupported", message));
+    }
+    Ok(())
 }
 
 /// Whether a document's SKU is Standard.

@@ -114,6 +114,14 @@ fn load_balancers() {
 }
 
 #[test]
+fn a_load_balancer_keeps_a_frontend() {
+    let without = balancer(|body| body["properties"] = json!({"backendAddressPools": [{"name": "p"}]}));
+    assert_eq!(code(Some(&balancer(|_| {})), &without), "DeletingAllIpConfigsInLoadbalancerNotSupported");
+    assert_eq!(code(Some(&without), &without), "ok");
+    assert_eq!(code(None, &without), "ok");
+}
+
+#[test]
 fn pools_in_use_stay() {
     let store = store();
     let other = ResourceId::parse(&canonical::expand("$NET/loadBalancers/other")).unwrap();

@@ -78,6 +78,8 @@ codes! {
         "The load balancer has as many parts as Azure allows: use fewer ports or fewer Services of type `LoadBalancer`.";
     FrontendInUse Retry ["FrontendIPConfigurationInUse"]
         "Rules that something else made use this front end: remove them.";
+    LastFrontend Mend ["DeletingAllIpConfigsInLoadbalancerNotSupported"]
+        "A load balancer keeps at least one frontend until it is deleted: put another Service on it, or delete the load balancer.";
     BackendPoolInUse Retry ["InUseBackendAddressPoolCannotBeDeleted", "LoadBalancerInUseByVirtualMachineScaleSet"]
         "Machines are still in a back-end pool; this program takes them out when their scale sets let it.";
     SecurityRuleConflict Mend ["SecurityRuleConflict"]

@@ -17,6 +17,7 @@ mod frontend_assignment;
 mod frontends;
 mod handover;
 pub mod interface_rules;
+mod last_frontend;
 pub mod load_balancers;
 mod merge;
 mod own_pools;

@@ -13,7 +13,7 @@ use super::{
     former_names,
     frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
     frontends::{self, FrontendAddress},
-    handover, interface_rules,
+    handover, interface_rules, last_frontend,
     merge::PartMerge,
     own_pools, placement, pools,
     port_conflicts::PortConflicts,
@@ -101,6 +101,7 @@ pub(super) fn attempt<'a>(
         work.remove_frontends(DraftIdx(place), draft);
         work.add_frontends(DraftIdx(place), draft, &needed);
     }
+    work.keep_last_frontends(&mut drafts);
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
         work.refuse_violations(draft, &wanted[place], &owners);
@@ -208,12 +209,21 @@ impl DraftEditor<'_, '_> {
             frontends.retain(|frontend| {
                 let stays = !goes.next().unwrap_or_default();
                 if !stays {
-                    reasons.push(format!("remove front end {}", frontend.name.as_deref().unwrap_or_default()));
+                    reasons.push(last_frontend::removal_reason(frontend));
                 }
                 stays
             });
         }
         draft.reasons.append(&mut reasons);
+    }
+
+    /// Keeps a frontend where Azure does not allow the last one to be removed.
+    fn keep_last_frontends(&mut self, drafts: &mut [LoadBalancerDraft<'_>]) {
+        let kept = last_frontend::keep(self.context, drafts, self.assignment);
+        for (request, frontend) in kept.retained {
+            self.placements[request.0].retained_frontends.push(frontend);
+        }
+        self.refused.extend(kept.refused);
     }
 
     /// Front ends that rules of the asks used.

@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
-    draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
-    handover, own_pools, pools,
+    draft::{FrontendUse, LoadBalancerDraft, frontend_uses},
+    handover, last_frontend, own_pools,
+    pools::{self, is_own_pool, pool_of},
     private_link_tags::is_clusters,
     probes, rules,
     targets::{Relocation, TargetLoadBalancers},
@@ -29,10 +30,7 @@ use crate::providers::azure::{
         spelling,
     },
     config::BackendPoolType,
-    planner::load_balancer::{
-        naming,
-        spec::{IpFamily, ServiceRefusal},
-    },
+    planner::load_balancer::{naming, spec::ServiceRefusal},
 };
 
 /// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts. Otherwise the answer is
@@ -51,7 +49,13 @@ pub(super) fn migrate(
         };
         return targets.iter().filter_map(goes_there).collect();
     }
-    for Relocation { from, to, frontends } in &targets.relocations {
+    let held = last_frontend::held_relocations(context, drafts, targets);
+    let held_up = last_frontend::refused_movers(context, drafts, &held, targets, requests);
+    if !held_up.is_empty() {
+        return held_up;
+    }
+    let is_held = |relocation: &Relocation| held.iter().any(|other| std::ptr::eq(*other, relocation));
+    for Relocation { from, to, frontends } in targets.relocations.iter().filter(|relocation| !is_held(relocation)) {
         if let Ok([from, to]) = drafts.get_disjoint_mut([from.0, to.0]) {
             let parties = MoveParties { known, requests, targets };
             move_parts(context, (from, to), frontends, &parties);
@@ -94,12 +98,6 @@ fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool
         let members = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
         members.is_some_and(|members| !members.is_empty())
     })
-}
-
-fn is_own_pool(context: &PlanContext<'_>, name: &str) -> bool {
-    [IpFamily::V4, IpFamily::V6]
-        .iter()
-        .any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
 }
 
 /// What keeps the load balancer from being deleted when the cluster's parts have gone.
@@ -238,10 +236,6 @@ fn is_held_by_link(context: &PlanContext<'_>, from: &LoadBalancerDraft<'_>, name
     links.any(|link| !asks || !is_clusters(link, context.settings))
 }
 
-fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
-    rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
-}
-
 fn take<T>(list: &mut Option<Vec<T>>, goes: impl Fn(&T) -> bool) -> Vec<T> {
     let (taken, kept) = list.take().unwrap_or_default().into_iter().partition(|part| goes(part));
     *list = Some(kept);
@@ -265,13 +259,4 @@ fn rewrite(value: &mut Value, from: &str, to: &str) {
         Value::Object(fields) => fields.values_mut().for_each(|part| rewrite(part, from, to)),
         _ => {}
     }
-}
-
-/// Whether nothing is left of a former load balancer but the cluster's own pools.
-pub(super) fn is_emptied(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
-    let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
-    let mut pools = properties.backend_address_pools.iter().flatten();
-    draft.frontends().is_empty()
-        && draft::rules(&draft.after).is_empty()
-        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)))
 }

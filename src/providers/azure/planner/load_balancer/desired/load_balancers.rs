@@ -17,9 +17,8 @@ use super::{
     attempt::{PlanAttempt, attempt},
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{self, LoadBalancerDraft},
-    former_names,
     frontends::{self, FrontendAddress},
-    placement, rules,
+    last_frontend, placement, rules,
     types::RequestIdx,
     unruled_ports::UnruledPorts,
     write_order::{self, AddressChange},
@@ -194,7 +193,7 @@ fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>
     let flows: Vec<AddressChange> = drafts.iter().map(flow).collect();
     let waves = match write_order::waves(&flows) {
         Ok(waves) => waves,
-        Err(circle) => return (returns(drafts, &flows, &circle), true),
+        Err(circle) => return (returns(context, drafts, &flows, &circle), true),
     };
     let is_postponed = write_order::moves_private(&flows)
         && drafts.iter().any(|draft| draft.frontends().iter().any(|part| is_newly_dynamic(draft, part)));
@@ -221,10 +220,14 @@ fn without_newly_dynamic(
     wave: u8,
 ) -> Option<LoadBalancerChange> {
     let ids: BTreeSet<String> = frontend_ids(&draft, |part| is_newly_dynamic(&draft, part));
-    if ids.is_empty() {
+    let is_emptied = ids.len() == draft.frontends().len() && !draft.frontends_before().is_empty();
+    if ids.is_empty() || is_emptied && !last_frontend::can_delete(context, &draft) {
         return Some(change(context, draft, wave));
     }
     leave_out(&mut draft, &ids);
+    if is_emptied {
+        return Some(change(context, draft, wave));
+    }
     let is_new = draft.before.is_none() && draft.frontends().is_empty();
     if is_new || draft.before == Some(&draft.after) {
         return None;
@@ -257,8 +260,10 @@ fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
     properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
 }
 
-/// The load balancers of a circle, without what others of it take, and without what they take themselves.
+/// The load balancers of a circle, without what others of it take, and without what they take themselves. One that would have no frontend
+/// then keeps them for now; if all would, one is deleted and created again.
 fn returns(
+    context: &PlanContext<'_>,
     drafts: Vec<LoadBalancerDraft<'_>>,
     flows: &[AddressChange],
     circle: &BTreeSet<usize>,
@@ -266,18 +271,23 @@ fn returns(
     let others = |place: usize| circle.iter().filter(move |other| **other != place).map(|other| &flows[*other]);
     let gives = |place: usize| others(place).any(|taker| taker.taken_from(&flows[place]).next().is_some());
     let of_circle = drafts.into_iter().enumerate().filter(|(place, _)| circle.contains(place) && gives(*place));
-    let changes = of_circle.map(|(place, mut draft)| {
-        let taken: BTreeSet<&FrontendAddress> = others(place).flat_map(|giver| flows[place].taken_from(giver)).collect();
-        let is_taken = |part: &FrontendIpConfiguration| {
-            frontends::frontend_address(part).is_some_and(|address| taken.contains(&address))
-        };
-        let ids = frontend_ids(&draft, |part| is_taken(part) || is_newly_dynamic(&draft, part));
-        leave_out(&mut draft, &ids);
-        let reasons =
-            vec!["give addresses back before other load balancers take them, which give some of theirs in turn".to_owned()];
-        LoadBalancerChange { id: draft.id, write: LoadBalancerWrite::Put(Box::new(draft.after)), reasons, wave: RETURNS }
-    });
-    changes.collect()
+    let (emptied, others): (Vec<_>, Vec<_>) = of_circle
+        .map(|(place, mut draft)| {
+            let taken: BTreeSet<&FrontendAddress> = others(place).flat_map(|giver| flows[place].taken_from(giver)).collect();
+            let is_taken = |part: &FrontendIpConfiguration| {
+                frontends::frontend_address(part).is_some_and(|address| taken.contains(&address))
+            };
+            let ids = frontend_ids(&draft, |part| is_taken(part) || is_newly_dynamic(&draft, part));
+            leave_out(&mut draft, &ids);
+            draft.reasons = vec![
+                "give addresses back before other load balancers take them, which give some of theirs in turn".to_owned(),
+            ];
+            draft
+        })
+        .partition(|draft| draft.frontends().is_empty());
+    let deletable = emptied.into_iter().filter(|draft| last_frontend::can_delete(context, draft));
+    let chosen = if others.is_empty() { deletable.take(1).collect() } else { others };
+    chosen.into_iter().map(|draft| change(context, draft, RETURNS)).collect()
 }
 
 /// Whether Azure took the last change and could not carry it out.
@@ -286,11 +296,9 @@ fn has_failed(draft: &LoadBalancerDraft<'_>) -> bool {
 }
 
 fn change(context: &PlanContext<'_>, draft: LoadBalancerDraft<'_>, wave: u8) -> LoadBalancerChange {
-    let (external, internal) = context.settings.preconfigured;
-    let is_preconfigured = if draft.internal { internal } else { external };
-    let goes = if draft.is_ours { draft.frontends().is_empty() } else { former_names::is_emptied(context, &draft) };
+    let is_deleted = draft.frontends().is_empty() && last_frontend::can_delete(context, &draft);
     let LoadBalancerDraft { id, after, mut reasons, .. } = draft;
-    if goes && !is_preconfigured {
+    if is_deleted {
         reasons.push("delete the load balancer, which has no front end any more".to_owned());
         return LoadBalancerChange { id, write: LoadBalancerWrite::Delete, reasons, wave };
     }

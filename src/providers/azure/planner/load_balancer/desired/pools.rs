@@ -5,11 +5,12 @@
 //! are several load balancers, a Service with policy `Local` has pools for itself ([`own_pools`](super::own_pools)).
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
-use super::{super::naming, draft::LoadBalancerDraft};
+use super::{super::naming, context::PlanContext, draft::LoadBalancerDraft};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{BackendAddressPool, BackendAddressPoolProperties},
+        network::{BackendAddressPool, BackendAddressPoolProperties, LoadBalancingRule},
+        spelling,
     },
     planner::load_balancer::{
         settings::LoadBalancerSettings,
@@ -25,6 +26,18 @@ pub fn name(spec: &ServiceSpec, settings: &LoadBalancerSettings, family: IpFamil
 /// The pool of a load balancer with this name.
 pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
     load_balancer.child("backendAddressPools", name)
+}
+
+/// Returns `true` for the name of a pool that all Services of the cluster share.
+pub(super) fn is_own_pool(context: &PlanContext<'_>, name: &str) -> bool {
+    [IpFamily::V4, IpFamily::V6]
+        .iter()
+        .any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
+}
+
+/// Returns the pool that a rule leads to.
+pub(super) fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
+    rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
 }
 
 /// Adds the pool called `name` when there is none, and answers whether it did. Names are equal in any letter case.

@@ -55,12 +55,12 @@ pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
 /// Reason of the event, and field of the refusal, when a front end has to stay because others use it.
 pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
 
-/// A front end that its Service does not want any more, and that others use.
+/// A frontend that its Service does not need anymore, and that remains: others use it, or its load balancer must not lose the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedFrontend {
     /// ARM's id.
     pub id: String,
-    /// By whom. The event's reason is [`DELETING_FRONTEND`].
+    /// Rules that use it; empty if it is the last one. The event's reason is [`DELETING_FRONTEND`].
     pub uses: Vec<FrontendUse>,
 }
 

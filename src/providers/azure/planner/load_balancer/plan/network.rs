@@ -93,7 +93,10 @@ fn retain_used(public_ips: &mut public_ips::PublicIpPlan, used: &BTreeMap<Resour
     public_ips.releases = release;
     public_ips.retained.extend(kept.into_iter().map(|release| {
         let frontend = used.get(&release.id).map(String::as_str).unwrap_or_default();
-        public_ips::PublicIpRelease { reasons: vec![format!("front end `{frontend}` stays, which others use")], ..release }
+        public_ips::PublicIpRelease {
+            reasons: vec![format!("front end `{frontend}`, which is kept, refers to it")],
+            ..release
+        }
     }));
 }
 

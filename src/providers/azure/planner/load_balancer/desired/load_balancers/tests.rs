@@ -9,6 +9,7 @@ use crate::providers::azure::planner::load_balancer::spec::{PerFamily, PortProbe
 mod documents;
 mod entries;
 mod histories;
+mod last_frontends;
 mod own_pools;
 mod properties;
 mod quirks;
