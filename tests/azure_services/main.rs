@@ -54,6 +54,7 @@ mod scale;
 mod sequences;
 mod several;
 mod several_histories;
+mod stand_ins;
 mod storm;
 mod together;
 #[cfg(feature = "otlp")]

@@ -46,6 +46,7 @@ use crate::providers::azure::planner::load_balancer::{
         node_placement::place_nodes,
         nodes,
         orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
+        stand_ins::ReadyEntries,
     },
     settings::LoadBalancerSettings,
 };
@@ -129,7 +130,9 @@ pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Load
     nodes.iter().filter(belongs).for_each(|node| node::name(node).hash(&mut hasher));
     let by_address = settings.pool_type == BackendPoolType::NodeIp;
     for node in all_nodes.iter().filter(|node| !by_address || belongs(node)) {
-        (nodes::pool_node(node, settings), node::provider_id(node)).hash(&mut hasher);
+        // Readiness moves no Node by itself: a Node that flaps causes no writes.
+        let known = PoolNode { is_ready: false, ..nodes::pool_node(node, settings) };
+        (known, node::provider_id(node)).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -149,6 +152,9 @@ const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
 /// A Node whose machine could not be told is looked at again after this.
 const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
 
+/// Nodes that stand in for an entry's own Nodes are checked again after this, and leave when those have been ready members for as long.
+const STAND_IN_RESYNC: Duration = Duration::from_secs(60);
+
 /// See the module.
 pub struct BackendPoolSyncer {
     compute: ArmClient,
@@ -163,6 +169,8 @@ pub struct BackendPoolSyncer {
     resync_after: Mutex<Option<Duration>>,
     /// Nodes that no entry took when last looked at.
     unplaced: Mutex<BTreeSet<String>>,
+    /// Entries whose own Nodes can take over from stand-ins.
+    ready_entries: Mutex<ReadyEntries>,
 }
 
 impl BackendPoolSyncer {
@@ -191,6 +199,7 @@ impl BackendPoolSyncer {
             orphans: unclaimed,
             resync_after: again,
             unplaced: Mutex::default(),
+            ready_entries: Mutex::default(),
         }
     }
 
@@ -211,6 +220,10 @@ impl BackendPoolSyncer {
     /// After how long there is something to do at the latest, although no Node changes: as of the last [`BackendPoolSyncer::sync`].
     pub fn resync_after(&self) -> Option<Duration> {
         *self.lock_resync_after()
+    }
+
+    fn lock_ready_entries(&self) -> MutexGuard<'_, ReadyEntries> {
+        self.ready_entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_resync_after(&self) -> MutexGuard<'_, Option<Duration>> {
@@ -377,12 +390,14 @@ impl BackendPoolSyncer {
     ) -> PoolSyncOutcome {
         let joining = self.located_nodes(round.nodes).await;
         let staying: Vec<PoolNode> = round.all_nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
-        let placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
+        let mut placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
+        self.lock_ready_entries().keep_recent(&mut placement, Instant::now(), STAND_IN_RESYNC);
         self.report_unplaced(&placement.unplaced);
         let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
         outcome.merge(self.fill(&migrated, (&joining, &staying), &placement, pools, round.urgency).await);
-        let is_waiting = joining.iter().any(|node| node.is_unlocated);
-        *self.lock_resync_after() = is_waiting.then_some(UNLOCATED_RESYNC);
+        let unlocated = joining.iter().any(|node| node.is_unlocated).then_some(UNLOCATED_RESYNC);
+        let standing_in = placement.has_stand_ins().then_some(STAND_IN_RESYNC);
+        *self.lock_resync_after() = unlocated.into_iter().chain(standing_in).min();
         outcome
     }
 

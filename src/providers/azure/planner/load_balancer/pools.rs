@@ -14,3 +14,4 @@ pub mod member_updates;
 pub mod node_placement;
 pub mod nodes;
 pub mod orphans;
+pub mod stand_ins;

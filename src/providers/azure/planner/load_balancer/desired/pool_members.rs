@@ -33,6 +33,8 @@ pub struct PoolNode {
     pub vm_set: Option<String>,
     /// Whether its machine, and so that set, cannot be told now.
     pub is_unlocated: bool,
+    /// Whether the kubelet reports it ready. Nodes that are not join and stay; only stand-ins wait for it.
+    pub is_ready: bool,
     /// Those of its labels that some entry of the configuration looks at.
     pub labels: BTreeMap<String, String>,
 }

@@ -3,7 +3,8 @@
 //! In: entries, load balancers, and Nodes with their machines' sets and labels. Out: [`NodePlacement`]. A Node whose VM set is the primary one of an entry
 //! with a load balancer is there. Every other one is where a selector matches, or else at an entry without selector: where the pools
 //! show it already, and else where the fewest are. An entry with a load balancer and no Node has all Nodes stand in, so
-//! that its Services are served; where a Node only stands in does not keep it there.
+//! that its Services are served; where a Node only stands in does not keep it there. When the entry gets Nodes of its own, these join
+//! at once, and the stand-ins leave in a later pass: when all of its own Nodes are members and ready.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `accommodateNodesByPrimaryVMSet`, `accommodateNodesByNodeSelector`, which remember.
 
 use std::{
@@ -49,6 +50,10 @@ pub struct NodePlacement {
     waiting: BTreeSet<String>,
     /// Entries whose pools hold such a Node, by name in lower case: nobody stands in for what may be theirs.
     held: BTreeSet<String>,
+    /// Names of the Nodes that stand in until the own Nodes of an entry are ready members, by its name in lower case.
+    stand_ins: BTreeMap<String, BTreeSet<String>>,
+    /// Those of entries whose own Nodes are ready members.
+    released_stand_ins: BTreeMap<String, BTreeSet<String>>,
     /// Nodes that no entry takes, although there are load balancers.
     pub unplaced: BTreeSet<String>,
 }
@@ -179,9 +184,31 @@ impl<'s, 'e> Placing<'s, 'e> {
                 None => {}
             }
         }
+        (placement.stand_ins, placement.released_stand_ins) = self.stand_ins(hosts);
         let existing = self.states.iter().zip(self.placed).filter(|(state, _)| state.exists);
         placement.by_entry = existing.map(|(state, nodes)| (state.entry.name.to_lowercase(), nodes)).collect();
         placement
+    }
+
+    /// Returns the Nodes that stand in for an entry with Nodes of its own, as members there and at their own entry: first where the own
+    /// Nodes are still to become ready members, then where they are.
+    fn stand_ins(&self, hosts: &[&PoolNode]) -> (BTreeMap<String, BTreeSet<String>>, BTreeMap<String, BTreeSet<String>>) {
+        let own_place = |node: &PoolNode| self.placed.iter().position(|own| own.contains_key(&node.name));
+        let places: Vec<(&PoolNode, usize)> = hosts.iter().filter_map(|node| Some((*node, own_place(node)?))).collect();
+        let has_own = |place: usize| places.iter().any(|(_, own)| *own == place);
+        let waits = |place: usize| {
+            let mut own = places.iter().filter(|(_, own)| *own == place);
+            own.any(|(node, _)| !node.is_ready || !self.states[place].holds(node))
+        };
+        let of_entry = |(place, state): (usize, &EntryState<'_>)| {
+            let stands_in =
+                |(node, own): &&(&PoolNode, usize)| *own != place && state.holds(node) && self.states[*own].holds(node);
+            let names: BTreeSet<String> = places.iter().filter(stands_in).map(|(node, _)| node.name.clone()).collect();
+            (!names.is_empty()).then(|| (state.entry.name.to_lowercase(), names))
+        };
+        let (waiting, ready): (Vec<_>, Vec<_>) =
+            self.states.iter().enumerate().filter(|(place, _)| has_own(*place)).partition(|(place, _)| waits(*place));
+        (waiting.into_iter().filter_map(of_entry).collect(), ready.into_iter().filter_map(of_entry).collect())
     }
 
     fn reason(&self, place: usize, otherwise: PlacementReason) -> PlacementReason {
@@ -210,7 +237,12 @@ impl NodePlacement {
         let joins =
             |node: &&PoolNode| own.is_none_or(|own| own.contains_key(&node.name)) && !self.waiting.contains(&node.name);
         let names: BTreeSet<&str> = hosts.iter().map(|node| node.name.as_str()).collect();
-        let is_free = |node: &&PoolNode| !names.contains(node.name.as_str()) || self.waiting.contains(&node.name);
+        let stand_ins = self.stand_ins.get(&entry);
+        let is_free = |node: &&PoolNode| {
+            !names.contains(node.name.as_str())
+                || self.waiting.contains(&node.name)
+                || stand_ins.is_some_and(|stand_ins| stand_ins.contains(&node.name))
+        };
         (hosts.iter().filter(joins).collect(), all.iter().filter(|node| is_free(node) || joins(node)).collect())
     }
 
@@ -231,6 +263,21 @@ impl NodePlacement {
         node_ip::pool(document, joining, staying, settings)
     }
 
+    /// Returns `true` if Nodes keep an entry served until its own Nodes are ready.
+    pub fn has_stand_ins(&self) -> bool {
+        !self.stand_ins.is_empty()
+    }
+
+    /// Returns the entries, in lower case, whose stand-ins leave.
+    pub fn released_entries(&self) -> BTreeSet<String> {
+        self.released_stand_ins.keys().cloned().collect()
+    }
+
+    /// Keeps the stand-ins of an entry.
+    pub fn keep_stand_ins(&mut self, entry: &str) {
+        self.stand_ins.extend(self.released_stand_ins.remove_entry(entry));
+    }
+
     /// Why a pool has its members.
     pub fn reason(&self, scope: &PoolScope) -> Option<String> {
         let PoolScope::Entry(entry) = scope else { return None };
@@ -249,7 +296,9 @@ impl NodePlacement {
             PlacementReason::AlreadyThere => format!("{count} that were there"),
             PlacementReason::FewestNodes => format!("{count} where the fewest were"),
         };
-        let counts: Vec<String> = counts.iter().map(words).collect();
+        let stand_ins = self.stand_ins.get(&entry.to_lowercase()).map(BTreeSet::len);
+        let stand_ins = stand_ins.map(|count| format!("{count} that stand in until these are ready"));
+        let counts: Vec<String> = counts.iter().map(words).chain(stand_ins).collect();
         Some(format!("Nodes of entry {entry}: {}", counts.join(", ")))
     }
 }

@@ -45,8 +45,14 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
         vm_set: machine_query(node).id.filter(|_| settings.has_entries()).and_then(|id| uniform_set(&id)),
         is_unlocated: false,
+        is_ready: is_ready(node),
         labels: placement_labels(node, settings),
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// LabelMap that no entry looks at are left out, so that changing them changes nothing.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::*;
+use super::{super::stand_ins::ReadyEntries, *};
 use crate::providers::azure::{
     config::BackendPoolType,
     planner::load_balancer::{
@@ -32,6 +32,7 @@ fn node(number: usize, set: Option<&str>, label: &str) -> PoolNode {
         addresses: vec![format!("10.{}.{}.{}", number / 62_500, number / 250 % 250, number % 250 + 1).parse().unwrap()],
         vm_set: set.map(str::to_owned),
         labels: LabelMap::from([("pool".to_owned(), label.to_owned())]),
+        is_ready: true,
         ..PoolNode::default()
     }
 }
@@ -112,6 +113,83 @@ fn an_entry_without_nodes_has_all_stand_in_and_they_do_not_stay_there_for_that()
     let seen = there(&[("kubernetes", vec![&hosts[0], &hosts[1]]), ("lb2", vec![&hosts[2]]), ("lb3", all)]);
     let found = placed(&seen, &hosts, &settings);
     assert_eq!(found, [vec!["n0001", "n0002", "n0003"], vec!["n0001", "n0002"], vec!["n0003"]]);
+}
+
+/// Names of the members that the pools of an entry have after a pass.
+fn members(observed: &ObservedNetwork, entry: &str, hosts: &[PoolNode], settings: &LoadBalancerSettings) -> Vec<String> {
+    let placement = place_nodes(observed, &[], hosts, settings);
+    let documents = observed.load_balancers.iter();
+    let document = documents.clone().find(|document| document.name.as_deref() == Some(entry)).unwrap();
+    let pool = managed_pool::all_of(document).remove(0);
+    let pool = ManagedPool { scope: PoolScope::Entry(entry.to_owned()), ..pool };
+    let document = match placement.update(&pool, &pool.document, (hosts, hosts), settings) {
+        PoolUpdate::Changed(document) => *document,
+        _ => pool.document,
+    };
+    let listed = document.properties.unwrap().load_balancer_backend_addresses.unwrap();
+    listed.into_iter().filter_map(|entry| entry.name).collect()
+}
+
+#[test]
+fn stand_ins_leave_when_the_own_nodes_are_ready_members() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb3", "three", None)]);
+    let others = [node(1, Some("one"), ""), node(2, Some("one"), "")];
+    let all: Vec<&PoolNode> = others.iter().collect();
+    let before = |more: &[&PoolNode]| {
+        there(&[("kubernetes", all.clone()), ("lb3", all.iter().copied().chain(more.iter().copied()).collect())])
+    };
+    let own = |is_ready: bool| PoolNode { is_ready, ..node(3, Some("three"), "") };
+    for (is_member, is_ready, expected) in [
+        (false, false, vec!["n0001", "n0002", "n0003"]),
+        (false, true, vec!["n0001", "n0002", "n0003"]),
+        (true, false, vec!["n0001", "n0002", "n0003"]),
+        (true, true, vec!["n0003"]),
+    ] {
+        let new = own(is_ready);
+        let seen = before(&is_member.then_some(&new).into_iter().collect::<Vec<_>>());
+        let hosts = [&others[..], std::slice::from_ref(&new)].concat();
+        assert_eq!(members(&seen, "lb3", &hosts, &settings), expected, "member {is_member}, ready {is_ready}");
+        assert_eq!(members(&seen, "kubernetes", &hosts, &settings), ["n0001", "n0002"]);
+        assert_eq!(place_nodes(&seen, &[], &hosts, &settings).has_stand_ins(), expected.len() == 3);
+    }
+    // A second one that comes later does not join as a stand-in, and one that is off calls none back.
+    let (third, broken) = (own(true), PoolNode { is_ready: false, ..node(4, Some("three"), "") });
+    let hosts = [&others[..], &[third.clone(), broken.clone()]].concat();
+    let seen = there(&[("kubernetes", all.clone()), ("lb3", vec![&third, &broken])]);
+    assert_eq!(members(&seen, "lb3", &hosts, &settings), ["n0003", "n0004"]);
+}
+
+#[test]
+fn stand_ins_leave_when_the_own_nodes_have_been_ready_for_a_while() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb3", "three", None)]);
+    let minute = Duration::from_secs(60);
+    let (mut ready_entries, start) = (ReadyEntries::default(), Instant::now());
+    for (seconds, is_ready, stand_in) in [
+        (0, true, true),
+        (59, true, true),
+        (60, true, false),
+        (61, false, true),
+        (62, true, true),
+        (121, true, true),
+        (122, true, false),
+    ] {
+        let hosts = [node(1, Some("one"), ""), PoolNode { is_ready, ..node(3, Some("three"), "") }];
+        let seen = there(&[("kubernetes", vec![&hosts[0]]), ("lb3", hosts.iter().collect())]);
+        let mut placement = place_nodes(&seen, &[], &hosts, &settings);
+        ready_entries.keep_recent(&mut placement, start + Duration::from_secs(seconds), minute);
+        assert_eq!(placement.has_stand_ins(), stand_in, "after {seconds} s");
+        let staying = placement.of_pool(&PoolScope::Entry("lb3".to_owned()), &hosts, &hosts).1;
+        assert_eq!(staying.len(), if stand_in { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn a_node_that_moves_to_a_new_load_balancer_does_not_stand_in() {
+    let settings = settings(&[entry("kubernetes", "one", None), entry("lb2", "two", None)]);
+    let hosts = [PoolNode { is_ready: false, ..node(1, Some("one"), "") }, node(2, Some("two"), "")];
+    let seen = there(&[("kubernetes", hosts.iter().collect()), ("lb2", vec![])]);
+    assert_eq!(members(&seen, "kubernetes", &hosts, &settings), ["n0001"]);
+    assert_eq!(members(&seen, "lb2", &hosts, &settings), ["n0002"]);
 }
 
 #[test]
