@@ -140,6 +140,27 @@ fn a_storm_of_endpoints_costs_one_write_for_each_pool_and_interval() {
 }
 
 #[test]
+fn own_pools_follow_endpoints_where_the_clusters_pools_are_preconfigured() {
+    alone(async {
+        let cluster = cluster(3).configured("preConfiguredBackendPoolLoadBalancerTypes", "all");
+        let names = nodes(&cluster);
+        slice(&cluster, "web", 1, &[&names[0]]);
+        cluster.create(&local("web"));
+        cluster.create(&external("other"));
+        let life = cluster.start();
+        cluster.until_ready(10 * MINUTE).await;
+        cluster.settle().await;
+        let of_cluster = pools(&cluster)["kubernetes"].clone();
+        slice(&cluster, "web", 1, &[&names[1]]);
+        cluster.until("it follows", AFTER_INTERVAL, |cluster| pools(cluster)["default-web"] == set(&[&names[1]])).await;
+        cluster.server.delete::<Node>("", &names[2]);
+        cluster.settle().await;
+        assert_eq!(pools(&cluster)["kubernetes"], of_cluster, "the cluster's pool is left to others");
+        life.stop().await;
+    });
+}
+
+#[test]
 fn slices_come_and_go_and_a_pool_lists_the_nodes_of_all() {
     alone(async {
         let (cluster, life, names) = served(3, &[local("web"), external("other")]).await;

@@ -87,7 +87,7 @@ pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool
 }
 
 /// The pools to keep. `local`: those that Services have for themselves. `created`: ids of pools that were made just now, which are filled even when
-/// such pools are left to others.
+/// the cluster's pools are left to others.
 pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
@@ -171,7 +171,11 @@ fn scope(name: &str, settings: &LoadBalancerSettings) -> PoolScope {
     }
 }
 
+/// Returns `true` for the cluster's pools of a kind that is preconfigured. Pools of single Services are always managed.
 fn is_left_to_others(target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {
+    if matches!(target.scope, PoolScope::Service(_)) {
+        return false;
+    }
     let (_, internal) = naming::split_load_balancer(target.load_balancer.name());
     if internal { settings.preconfigured.1 } else { settings.preconfigured.0 }
 }
