@@ -17,6 +17,7 @@ use super::{
     merge::PartMerge,
     own_pools, placement, pools,
     port_conflicts::PortConflicts,
+    private_link_tags::foreign_uses,
     probes, rules,
     rules::RulesAndProbes,
     targets,
@@ -185,9 +186,14 @@ impl DraftEditor<'_, '_> {
         for frontend in draft.frontends() {
             let id = draft.frontend_id(frontend);
             let key = id.to_ascii_lowercase();
-            let users = uses.remove(&key).unwrap_or_default();
+            let mut users = uses.remove(&key).unwrap_or_default();
             let goes = match self.assignment.retired.get(&(place, key.clone())) {
-                Some(mark) => self.can_remove(*mark, (draft, &id), users),
+                Some(mark) => {
+                    if self.assignment.is_deleting(mark.request) {
+                        users.extend(foreign_uses(self.context, &id));
+                    }
+                    self.can_remove(*mark, (draft, &id), users)
+                }
                 None => {
                     let name = frontend.name.as_deref().unwrap_or_default();
                     let is_orphan = is_generated_name(name) && !self.known.has_frontend(name) && left.contains(&key);

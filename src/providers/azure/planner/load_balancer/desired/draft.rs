@@ -84,7 +84,7 @@ pub(super) const NAT_POOL: &str = "inbound NAT pool";
 /// What it is that uses a front end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontendUse {
-    /// `load balancing rule`, `outbound rule`, `inbound NAT rule` or `inbound NAT pool`.
+    /// `load balancing rule`, `outbound rule`, `inbound NAT rule`, `inbound NAT pool` or `private link service`.
     pub kind: &'static str,
     pub name: String,
 }

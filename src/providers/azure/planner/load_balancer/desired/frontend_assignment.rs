@@ -3,7 +3,7 @@
 //! In: Services with the load balancers where they belong. Out: [`FrontendAssignment`]. Nothing is changed yet: whether a marked front end can
 //! go is known when the rules are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ServiceRequest,
@@ -36,6 +36,8 @@ pub(super) struct FrontendAssignment {
     pub(super) added: Vec<(DraftIdx, FrontendIpConfiguration)>,
     /// By draft and the front end's lower-cased id.
     pub(super) retired: BTreeMap<(DraftIdx, String), RetiredFrontend>,
+    /// Requests to delete.
+    deleting: BTreeSet<RequestIdx>,
     /// Services without an address.
     pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
     inherited: BTreeMap<RequestIdx, InheritedFrontend>,
@@ -51,6 +53,8 @@ pub(super) fn assign_frontends(
     owners: &NameOwners,
 ) -> FrontendAssignment {
     let mut seating = FrontendAssignment::default();
+    let is_deletion = |(_, request): &(usize, &&ServiceRequest)| matches!(request, ServiceRequest::Delete(..));
+    seating.deleting = requests.iter().enumerate().filter(is_deletion).map(|(place, _)| RequestIdx(place)).collect();
     for (place, draft) in drafts.iter().enumerate() {
         for frontend in draft.frontends() {
             seating.classify(context, requests, (DraftIdx(place), draft), targets, owners, frontend);
@@ -71,6 +75,11 @@ pub(super) fn assign_frontends(
 }
 
 impl FrontendAssignment {
+    /// Returns `true` if the Service is deleted or does not need a load balancer anymore.
+    pub(super) fn is_deleting(&self, request: RequestIdx) -> bool {
+        self.deleting.contains(&request)
+    }
+
     fn classify(
         &mut self,
         context: &PlanContext<'_>,

@@ -2,6 +2,7 @@
 //!
 //! In: a private link service as ARM sent it. Out: what its tags say.
 
+use super::{context::PlanContext, draft::FrontendUse};
 use crate::providers::azure::{
     arm::{document::Tags, private_link::PrivateLinkService, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,
@@ -13,6 +14,14 @@ pub(super) const OWNER_TAG: &str = "k8s-azure-owner-service";
 
 pub(super) fn tag<'a>(tags: Option<&'a Tags>, key: &str) -> Option<&'a str> {
     tags?.iter().find(|(known, _)| spelling::same_name(known, key)).and_then(|(_, value)| value.as_deref())
+}
+
+/// Returns the private link services of others that lead to a frontend, as uses of it.
+pub(super) fn foreign_uses(context: &PlanContext<'_>, frontend: &str) -> Vec<FrontendUse> {
+    let links = context.observed.private_links.services.iter();
+    let foreign = links.filter(|link| link.leads_to(frontend) && !is_clusters(link, context.settings));
+    let id = |link: &PrivateLinkService| link.id.clone().unwrap_or_default();
+    foreign.map(|link| FrontendUse { kind: "private link service", name: id(link) }).collect()
 }
 
 /// Whether this cluster made it.

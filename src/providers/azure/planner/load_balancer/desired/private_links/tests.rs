@@ -319,9 +319,12 @@ fn one_of_somebody_else_is_left_alone() {
         set(scene.link(), |document| document["tags"] = tags.clone());
         assert!(scene.refused()[0].contains("made, leads to the front end: delete it first"), "{:?}", scene.refused());
         let gone = scene_like(&scene).asked(&[remove(&internal("web"))]);
-        let (plan, refused) = gone.plan();
-        assert!(plan.deletions.is_empty());
-        let refusal = &refused[&internal("web").identity];
+        assert!(gone.granted().deletions.is_empty());
+        let plan = gone.load_balancers();
+        let retained = &plan.services[&internal("web").identity].as_ref().unwrap().retained_frontends;
+        assert!(retained.len() == 1 && retained[0].uses[0].kind == "private link service", "{retained:?}");
+        let moved = scene_like(&scene).asking(&[ServiceSpec { subnet: Some("apps".into()), ..internal("web") }]);
+        let refusal = &moved.plan().1[&internal("web").identity];
         assert!(refusal.message.contains("cannot be removed") && refusal.message.contains("leads to it"), "{refusal}");
         assert!(scene_like(&scene).asking(&[internal("web")]).granted().is_empty(), "nobody asks for it");
     }
