@@ -31,6 +31,7 @@ mod zones;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
 
 pub use crate::runtime::admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook};
 pub use error::{CloudError, CloudResult};
@@ -86,6 +87,13 @@ pub trait CloudProvider: Send + Sync {
     fn reads_node_label(&self, key: &str) -> bool {
         let _ = key;
         true
+    }
+
+    /// Whether the provider id of `node` belongs to another cloud. The controllers do not change such a Node. The method is called for
+    /// each Node and each change of it, so it must be quick.
+    fn is_foreign(&self, node: &Node) -> bool {
+        let _ = node;
+        false
     }
 
     /// Load balancers for Services of type `LoadBalancer`.

@@ -166,5 +166,6 @@ fn node_controller_config(settings: NodeManagerSettings) -> node::NodeController
         status_update_frequency: settings.status_update_frequency,
         backoff: KeyBackoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
         waits_for_routes: settings.wait_routes,
+        beta_labels: settings.beta_labels,
     }
 }

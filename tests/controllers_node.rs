@@ -395,19 +395,21 @@ async fn an_unknown_provided_ip_keeps_the_taint_and_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_and_labels_follow() {
+async fn addresses_follow_and_edited_labels_stay() {
     let world = World::start(server(), cloud(&["n"])).await;
     world.server.create(&tainted("n"));
     world.until_initialized("n").await;
     world.cloud.change_instance("n", |spec| spec.addresses[0].address = "10.0.0.9".into());
     world.until("n", "updated", |node| addresses(&node.unwrap())[0] == "InternalIP 10.0.0.9").await;
     world.server.update_with::<Node>("", "n", |node| {
-        node.metadata.labels.as_mut().unwrap().insert(LABEL_ZONE_BETA.into(), "moved".into());
+        let labels = node.metadata.labels.as_mut().unwrap();
+        labels.insert(LABEL_ZONE.into(), "edited".into());
+        labels.insert(LABEL_ZONE_BETA.into(), "older".into());
     });
-    world.until("n", "relabelled", |node| node.unwrap().metadata.labels.unwrap()[LABEL_ZONE] == "moved").await;
     world.server.clear_requests();
     pass(3000).await;
     assert_eq!(world.writes(), [], "nothing changes: nothing is written");
+    assert_eq!(world.node("n").unwrap().metadata.labels.unwrap()[LABEL_ZONE], "edited");
 }
 
 #[tokio::test(start_paused = true)]

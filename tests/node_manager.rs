@@ -36,8 +36,12 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Event, Node};
 
+#[path = "node_manager/ownership.rs"]
+mod ownership;
+
 const PERIOD: Duration = Duration::from_secs(300);
-const SETTINGS: NodeManagerSettings = NodeManagerSettings { status_update_frequency: PERIOD, wait_routes: false };
+const SETTINGS: NodeManagerSettings =
+    NodeManagerSettings { status_update_frequency: PERIOD, wait_routes: false, beta_labels: false };
 const IMDS: &str = "http://169.254.169.254";
 
 fn clock() -> Clock {

@@ -94,7 +94,8 @@ mod tests {
     fn what_means_nothing_here_is_accepted_and_told() {
         let config =
             config("cloud-node-manager --windows-service --min-resync-period=10h --enable-deprecated-beta-topology-labels");
-        assert_eq!(config.notices.len(), 3, "{:?}", config.notices);
+        assert!(config.settings.beta_labels);
+        assert_eq!(config.notices.len(), 2, "{:?}", config.notices);
         assert!(
             matches!(read("cloud-node-manager --version"), Ok(Parsed::Print(text)) if text.starts_with("Cloud Node Manager v"))
         );

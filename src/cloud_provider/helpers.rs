@@ -1,11 +1,11 @@
-//! Readings of a Service that providers share. Pure.
+//! Readings of a Service and of a Node that providers and controllers share. Pure.
 //!
 //! Upstream: `k8s.io/cloud-provider/service/helpers`.
 
 use std::collections::BTreeSet;
 
 use ipnet::{IpNet, Ipv4Net};
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Node, Service, ServiceSpec};
 
 use super::{CloudError, CloudResult};
 
@@ -13,6 +13,16 @@ use super::{CloudError, CloudResult};
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// Spellings of "false" that Go's `strconv.ParseBool` accepts.
+pub(crate) const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
+/// Whether [`EXCLUDE_LABEL`] keeps `node` out of load balancers. Any value but a spelling of "false" does. Upstream:
+/// `nodeExcludedPredicate` in `service/controller.go`.
+pub fn is_excluded(node: &Node) -> bool {
+    let value = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
+    value.is_some_and(|value| !FALSE.contains(&value.as_str()))
+}
 
 /// Annotation with the allowed client ranges, used when `spec.loadBalancerSourceRanges` is empty.
 pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

@@ -55,6 +55,8 @@ pub struct InstanceMetadata {
     pub region: String,
     /// Further labels, added at initialisation only; keys under `kubernetes.io` and `k8s.io` are dropped.
     pub additional_labels: BTreeMap<String, String>,
+    /// Whether the Node declares that its machine is not the cloud's: it is initialized without a provider id.
+    pub is_unmanaged: bool,
 }
 
 /// Whether an instance is there. Only fresh, direct, positive evidence is `Gone`.

@@ -144,6 +144,10 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
         self.inner.reads_node_label(key)
     }
 
+    fn is_foreign(&self, node: &Node) -> bool {
+        self.inner.is_foreign(node)
+    }
+
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let limit = self.meter.deadlines.writes;
         let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);

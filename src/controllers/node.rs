@@ -67,6 +67,7 @@ pub struct NoInstances {
 pub struct NodeController {
     context: ControllerContext,
     config: NodeControllerConfig,
+    provider: Arc<dyn CloudProvider>,
     nodes: InformerStore<Node>,
     queue: ReconcileQueue<ObjectKey>,
     address_queue: ReconcileQueue<ObjectKey>,
@@ -100,7 +101,6 @@ impl NodeController {
     }
 
     /// The same, with patches that bring pod CIDRs along.
-    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
     pub fn with_pod_cidrs(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -114,9 +114,10 @@ impl NodeController {
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
         let feed = queue.clone();
+        let ownership = Arc::clone(&provider);
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());
-            match (plan::priority(change), change) {
+            match (plan::priority(change, config.beta_labels, |node| ownership.is_foreign(node)), change) {
                 (Some(priority), _) => feed.add(key, priority),
                 (None, ObjectChange::Deleted(_)) => feed.forget(&key),
                 (None, _) => {}
@@ -125,6 +126,7 @@ impl NodeController {
         Ok(Arc::new(Self {
             context: context.clone(),
             config,
+            provider,
             nodes: informers.nodes.store(),
             queue,
             address_queue: make("NodeAddresses", slow),
@@ -137,10 +139,21 @@ impl NodeController {
         }))
     }
 
+    /// All Nodes but those of other clouds.
+    fn own_nodes(&self) -> Vec<Arc<Node>> {
+        let mut nodes = self.nodes.list();
+        nodes.retain(|node| !self.provider.is_foreign(node));
+        nodes
+    }
+
+    fn uninitialized_count(&self) -> usize {
+        self.own_nodes().iter().filter(|node| taints::is_uninitialized(node)).count()
+    }
+
     /// Every period: all initialised Nodes are due. Starts at once.
     async fn enqueue_addresses(&self, shutdown: &Shutdown) {
         loop {
-            let initialized = self.nodes.list().into_iter().filter(|node| !taints::is_uninitialized(node));
+            let initialized = self.own_nodes().into_iter().filter(|node| !taints::is_uninitialized(node));
             initialized.for_each(|node| self.address_queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             self.forget_deleted();
             tokio::select! {
@@ -176,7 +189,7 @@ impl Controller for NodeController {
 
     fn status(&self) -> ControllerStatus {
         let all = self.nodes.list();
-        let waiting = all.iter().filter(|node| taints::is_uninitialized(node)).count();
+        let waiting = self.uninitialized_count();
         let mut unsettled = self.queue.unsettled();
         unsettled.extend(self.address_queue.unsettled());
         let facts = vec![
@@ -195,7 +208,7 @@ impl Controller for NodeController {
     }
 
     fn observe(&self) {
-        let waiting = self.nodes.list().iter().filter(|node| taints::is_uninitialized(node)).count();
+        let waiting = self.uninitialized_count();
         #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
         self.context.metrics.uninitialized_nodes.with_label_values::<&str>(&[]).set(waiting as f64);
         self.queue.observe();

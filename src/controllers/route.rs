@@ -65,7 +65,6 @@ pub struct RouteController {
 
 impl RouteController {
     /// Subscribes to the informers.
-    #[expect(clippy::needless_pass_by_value, reason = "every controller is built from the same arguments")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -84,7 +83,7 @@ impl RouteController {
             }
         });
         let resync_period = config.resync_period();
-        let reconciler = RouteReconciler::new(context, routes, informers.nodes.store(), &config);
+        let reconciler = RouteReconciler::new(context, provider, routes, informers.nodes.store(), &config);
         Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler), resync_period }))
     }
 

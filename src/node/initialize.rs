@@ -23,7 +23,7 @@ use crate::cloud_provider::InstanceMetadata;
 pub enum ProviderIdRequirement {
     /// It may not: the taint stays until the cloud or the Node itself has one.
     Required,
-    /// The cloud has none to give (`Instances` answered "not implemented").
+    /// The cloud has none for it: `Instances` answered "not implemented", or the instance is not one of the cloud's.
     Unsupported,
 }
 
@@ -65,18 +65,20 @@ impl fmt::Display for NodeInitialization {
     }
 }
 
-/// Decides what initialises `node`. Done again on the result it decides nothing.
+/// Decides what initialises `node`. Done again on the result it decides nothing. `beta_labels`: whether the labels for machine type, zone
+/// and region are set under their older names as well.
 pub fn initialize(
     node: &Node,
     metadata: &InstanceMetadata,
     id: ProviderIdRequirement,
+    beta_labels: bool,
 ) -> Result<NodeInitialization, NodeInitializeError> {
     let new_id = Some(metadata.provider_id.clone()).filter(|new| !new.is_empty() && provider_id(node).is_none());
     if id == ProviderIdRequirement::Required && new_id.is_none() && provider_id(node).is_none() {
         return Err(NodeInitializeError::NoProviderId);
     }
     addresses::check(node, &metadata.node_addresses)?;
-    let (labels, dropped) = new_labels(node, metadata);
+    let (labels, dropped) = new_labels(node, metadata, beta_labels);
     Ok(NodeInitialization {
         addresses: addresses::changed(node, &metadata.node_addresses)?,
         changes: NodeChanges { provider_id: new_id, labels, taints: taints::without_uninitialized(node) },
@@ -84,14 +86,16 @@ pub fn initialize(
     })
 }
 
-/// Labels to set, including those that would follow older names in the next reconcile: one write does for both.
-fn new_labels(node: &Node, metadata: &InstanceMetadata) -> (labels::Labels, Vec<DroppedLabel>) {
+/// Labels to set, including the older names that the next reconcile would set: one write does for both.
+fn new_labels(node: &Node, metadata: &InstanceMetadata, beta_labels: bool) -> (labels::Labels, Vec<DroppedLabel>) {
     let present = labels::of(node);
     let mut after = present.clone();
     after.extend(labels::of_instance(metadata));
     let (additional, dropped) = labels::additional(&after, &metadata.additional_labels);
     after.extend(additional);
-    after.extend(labels::follow_beta(&after));
+    if beta_labels {
+        after.extend(labels::missing_beta(&after));
+    }
     after.retain(|key, value| present.get(key) != Some(value));
     (after, dropped)
 }

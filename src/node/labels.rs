@@ -1,4 +1,4 @@
-//! Labels of a Node: those that the cloud's facts become, and the older names that newer ones follow.
+//! Labels of a Node: those that the cloud's facts become, under their stable and their older names.
 //!
 //! Upstream: `controllers/node/node_controller.go` (`labelReconcileInfo`, `getNodeModifiersFromCloudProvider`).
 
@@ -12,7 +12,7 @@ use super::well_known::{
 };
 use crate::cloud_provider::InstanceMetadata;
 
-/// Older name and the newer one that follows it.
+/// Older name and stable name of the same fact.
 pub const BETA_AND_STABLE: &[(&str, &str)] =
     &[(LABEL_ZONE_BETA, LABEL_ZONE), (LABEL_REGION_BETA, LABEL_REGION), (LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE)];
 
@@ -27,23 +27,23 @@ pub fn of(node: &Node) -> &Labels {
     node.metadata.labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Labels to set so that the newer names agree with the older ones, which are the source of truth. Where the older one is missing
-/// nothing happens.
-pub fn follow_beta(labels: &Labels) -> Labels {
-    let differing = |(beta, stable): &&(&str, &str)| labels.contains_key(*beta) && labels.get(*beta) != labels.get(*stable);
+/// Older labels to set so that they agree with the stable ones, which are the source of truth
+/// (`--enable-deprecated-beta-topology-labels`). Where the stable label is missing, nothing changes.
+///
+/// Upstream's library makes the stable label follow the older one; upstream's cloud-node-manager, which serves Azure, does this.
+pub fn missing_beta(labels: &Labels) -> Labels {
+    let differing =
+        |(beta, stable): &&(&str, &str)| labels.contains_key(*stable) && labels.get(*beta) != labels.get(*stable);
     let to_set = BETA_AND_STABLE.iter().filter(differing);
-    to_set.filter_map(|(beta, stable)| Some(((*stable).to_owned(), labels.get(*beta)?.clone()))).collect()
+    to_set.filter_map(|(beta, stable)| Some(((*beta).to_owned(), labels.get(*stable)?.clone()))).collect()
 }
 
-/// Labels that machine type, zone and region of an instance become. What the cloud does not know is left alone.
+/// Labels that machine type, zone and region of an instance become. A fact that the cloud does not report changes no label.
 pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
-    let facts = [
-        (&metadata.instance_type, [LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE]),
-        (&metadata.zone, [LABEL_ZONE_BETA, LABEL_ZONE]),
-        (&metadata.region, [LABEL_REGION_BETA, LABEL_REGION]),
-    ];
-    let known = facts.into_iter().filter(|(value, _)| !value.is_empty());
-    known.flat_map(|(value, keys)| keys.map(|key| (key.to_owned(), value.clone()))).collect()
+    let facts =
+        [(&metadata.instance_type, LABEL_INSTANCE_TYPE), (&metadata.zone, LABEL_ZONE), (&metadata.region, LABEL_REGION)];
+    let reported = facts.into_iter().filter(|(value, _)| !value.is_empty());
+    reported.map(|(value, key)| (key.to_owned(), value.clone())).collect()
 }
 
 /// Why an additional label of the cloud is not set.
@@ -103,42 +103,34 @@ mod tests {
     use super::*;
     use crate::node::fixtures::labels;
 
-    /// Upstream: `Test_reconcileNodeLabels`.
+    /// As upstream's cloud-node-manager with `--enable-deprecated-beta-topology-labels`.
     #[test]
-    fn stable_labels_follow_beta_labels() {
+    fn beta_labels_follow_stable_labels() {
         let beta = [(LABEL_ZONE_BETA, "z"), (LABEL_REGION_BETA, "r"), (LABEL_INSTANCE_TYPE_BETA, "t")];
         let stable = [(LABEL_ZONE, "z"), (LABEL_REGION, "r"), (LABEL_INSTANCE_TYPE, "t")];
-        let wrong = [(LABEL_ZONE, "bad"), (LABEL_REGION, "bad"), (LABEL_INSTANCE_TYPE, "bad")];
+        let wrong = [(LABEL_ZONE_BETA, "bad"), (LABEL_REGION_BETA, "bad"), (LABEL_INSTANCE_TYPE_BETA, "bad")];
         for (name, present, expected) in [
-            ("stable missing", labels(&beta), labels(&stable)),
+            ("beta missing", labels(&stable), labels(&beta)),
             ("consistent", labels(&[beta, stable].concat()), labels(&[])),
-            ("stable wrong", labels(&[beta, wrong].concat()), labels(&stable)),
-            ("beta missing", labels(&stable), labels(&[])),
-            ("only one wrong", labels(&[&beta[..], &stable[1..]].concat()), labels(&stable[..1])),
+            ("beta wrong", labels(&[wrong, stable].concat()), labels(&beta)),
+            ("stable missing", labels(&beta), labels(&[])),
+            ("only one wrong", labels(&[&stable[..], &beta[1..]].concat()), labels(&beta[..1])),
         ] {
-            assert_eq!(follow_beta(&present), expected, "{name}");
+            assert_eq!(missing_beta(&present), expected, "{name}");
         }
     }
 
     #[test]
-    fn facts_of_the_cloud_become_labels_of_both_names() {
+    fn facts_of_the_cloud_become_stable_labels() {
         let whole = InstanceMetadata {
             instance_type: "t".into(),
             zone: "z".into(),
             region: "r".into(),
             ..InstanceMetadata::default()
         };
-        assert_eq!(of_instance(&whole).len(), 6);
+        assert_eq!(of_instance(&whole), labels(&[(LABEL_INSTANCE_TYPE, "t"), (LABEL_ZONE, "z"), (LABEL_REGION, "r")]));
         let no_zone = InstanceMetadata { zone: String::new(), ..whole };
-        assert_eq!(
-            of_instance(&no_zone),
-            labels(&[
-                (LABEL_INSTANCE_TYPE_BETA, "t"),
-                (LABEL_INSTANCE_TYPE, "t"),
-                (LABEL_REGION_BETA, "r"),
-                (LABEL_REGION, "r")
-            ])
-        );
+        assert_eq!(of_instance(&no_zone), labels(&[(LABEL_INSTANCE_TYPE, "t"), (LABEL_REGION, "r")]));
         assert!(of_instance(&InstanceMetadata::default()).is_empty());
     }
 

@@ -77,7 +77,7 @@ mod tests {
     fn everything_but_the_taint_goes() {
         let tainted = node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]));
         let metadata = crate::cloud_provider::InstanceMetadata { provider_id: "fake://1".into(), ..Default::default() };
-        let decided = initialize(&tainted, &metadata, ProviderIdRequirement::Required).unwrap();
+        let decided = initialize(&tainted, &metadata, ProviderIdRequirement::Required, false).unwrap();
         assert_eq!(decided.changes.taints, taints::without_uninitialized(&tainted));
         let held = without_taint_removal(decided);
         assert_eq!((held.changes.provider_id.as_deref(), held.changes.taints), (Some("fake://1"), None));

@@ -8,6 +8,8 @@ pub struct NodeManagerSettings {
     pub status_update_frequency: Duration,
     /// `--wait-routes`.
     pub wait_routes: bool,
+    /// `--enable-deprecated-beta-topology-labels`.
+    pub beta_labels: bool,
 }
 
 impl NodeManagerSettings {

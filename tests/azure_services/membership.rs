@@ -128,7 +128,7 @@ fn accept(service: &mut Service) {
 #[test]
 fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        for (key, value) in [(EXCLUDED, "true"), (EXCLUDED, "false"), (MANAGED, "false")] {
+        for (key, value) in [(EXCLUDED, "true"), (EXCLUDED, ""), (MANAGED, "false")] {
             alone(async {
                 let (cluster, life) = served(machines(3), kind, &[external("web")]).await;
                 let all = names(&cluster);
@@ -335,7 +335,8 @@ fn happen(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
 fn belonging(cluster: &Cluster) -> Vec<String> {
     let is_out = |node: &Node| {
         let labels = node.metadata.labels.clone().unwrap_or_default();
-        labels.contains_key(EXCLUDED) || labels.get(MANAGED).is_some_and(|value| value == "false")
+        labels.get(EXCLUDED).is_some_and(|value| value != "false")
+            || labels.get(MANAGED).is_some_and(|value| value == "false")
     };
     let belongs = |name: &String| cluster.server.get::<Node>("", name).is_some_and(|node| !is_out(&node));
     names(cluster).into_iter().filter(belongs).collect()

@@ -116,6 +116,7 @@ pub(crate) fn build_for_node_manager(
         settings: NodeManagerSettings {
             wait_routes: builder.read(&local::WAIT_ROUTES),
             status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+            beta_labels: builder.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
         },
         kube_api: builder.kube_api(NODE_MANAGER),
         // Upstream serves no profiles here, and names the files in `--cert-dir` after the program.
@@ -349,6 +350,7 @@ impl OptionsBuilder {
                 updates => updates,
             }),
             status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+            beta_labels: self.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
             ..NodeControllerConfig::default()
         }
     }

@@ -16,6 +16,9 @@ declare_flags! {
         "Nodes whose addresses are refreshed at a time; 0: as many as --concurrent-node-syncs.";
     NODE_STATUS_UPDATE_FREQUENCY: Duration = "node-status-update-frequency" "5m"
         "How often the addresses of nodes are compared with the cloud.";
+    ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS: bool = "enable-deprecated-beta-topology-labels" "false"
+        "Set the labels for machine type, zone and region under their deprecated names as well, with the values of the stable labels. \
+         Upstream: a flag of cloud-node-manager.";
     NODE_MONITOR_PERIOD: Duration = "node-monitor-period" "5s"
         "How often the node-lifecycle controller asks the cloud about nodes that are not ready.";
     NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronisation."

@@ -12,9 +12,6 @@ declare_flags! {
     WAIT_ROUTES: bool = "wait-routes" "false"
         "Whether the Node keeps its uninitialized taint until there is a route to its pods: until its condition \
          NetworkUnavailable is False.";
-    ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS: bool = "enable-deprecated-beta-topology-labels" "false"
-        "Whether labels for type, zone and region are set under their older names too."
-        [ignored("they always are, as by the node controller")];
     WINDOWS_SERVICE: bool = "windows-service" "false" "Whether this process is a service of Windows."
         [ignored("this program runs on Linux alone")];
 }
@@ -24,6 +21,7 @@ const SHARED: &[&FlagSpec] = &[
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
     &controllers::NODE_STATUS_UPDATE_FREQUENCY.spec,
+    &controllers::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS.spec,
     &generic::KUBECONFIG.spec,
     &generic::MASTER.spec,
     &generic::KUBE_API_QPS.spec,

@@ -109,6 +109,7 @@ const OURS: &[(&str, &str)] = &[
     ("concurrent-node-syncs", "64"),
     ("concurrent-service-syncs", "0"),
     ("dry-run", "false"),
+    ("enable-deprecated-beta-topology-labels", "false"),
     ("enable-node-controller", "true"),
     ("load-balancer-class", ""),
     ("node-deletion-grace-period", "30s"),

@@ -62,6 +62,9 @@ impl CloudProvider for Probe {
     fn observe(&self) {
         self.note("observe", ());
     }
+    fn is_foreign(&self, _: &Node) -> bool {
+        self.note("is_foreign", true)
+    }
     fn reads_node_label(&self, key: &str) -> bool {
         self.note("reads_node_label", key == "tier")
     }
@@ -272,7 +275,7 @@ const WRITES: [&str; 9] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 20] = [
+const ACCESSORS: [&str; 21] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -281,6 +284,7 @@ const ACCESSORS: [&str; 20] = [
     "hosts_changed",
     "instances",
     "instances_v2",
+    "is_foreign",
     "labels_read",
     "load_balancer",
     "max_in_flight",
@@ -404,6 +408,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     cloud.observe();
+    assert!(cloud.is_foreign(&Node::default()));
     assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build"));
     assert!(cloud.webhooks().is_empty());
     let balancer = cloud.load_balancer().unwrap();

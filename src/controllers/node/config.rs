@@ -17,6 +17,9 @@ pub struct NodeControllerConfig {
     pub backoff: KeyBackoff,
     /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
     pub waits_for_routes: bool,
+    /// Whether the labels for machine type, zone and region are set under their older names as well
+    /// (`--enable-deprecated-beta-topology-labels`).
+    pub beta_labels: bool,
 }
 
 impl Default for NodeControllerConfig {
@@ -27,6 +30,7 @@ impl Default for NodeControllerConfig {
             status_update_frequency: Duration::from_secs(300),
             backoff: KeyBackoff::DEFAULT,
             waits_for_routes: false,
+            beta_labels: false,
         }
     }
 }

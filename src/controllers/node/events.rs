@@ -4,7 +4,13 @@ use std::fmt::Display;
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+use crate::{
+    node::provider_id,
+    runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
+};
+
+/// Longest part of a value in a message.
+const SHOWN_VALUE: usize = 64;
 
 /// All of them, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
@@ -38,6 +44,11 @@ pub const EVENTS: &[EventDescription] = &[
         type_: EventType::Normal,
         when: "A Node is initialised but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
     },
+    EventDescription {
+        reason: FOREIGN,
+        type_: EventType::Normal,
+        when: "The provider id of a Node belongs to another cloud: this program does not change the Node. Once per Node and start.",
+    },
 ];
 
 const SYNCED: &str = "Synced";
@@ -46,6 +57,7 @@ const METADATA_FAILED: &str = "InstanceMetadataFailed";
 const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
 const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
 const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
+const FOREIGN: &str = "NodeOfAnotherCloud";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
     RecordedEvent { about: object_reference(node), type_, reason, message }
@@ -84,6 +96,16 @@ pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
 }
 
+/// The Node is managed by another cloud's controllers.
+pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
+    let id: String = provider_id(node).unwrap_or_default().chars().take(SHOWN_VALUE).collect();
+    let message = format!(
+        "spec.providerID {id:?} belongs to another cloud than {provider}: this program leaves the node's addresses, labels, taints, \
+         routes and load balancer membership alone; the node's own cloud controller manager initializes it"
+    );
+    event(node, EventType::Normal, FOREIGN, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +121,7 @@ mod tests {
             initialization_failed(&node, &error),
             addresses_failed(&node, &error),
             waiting_for_routes(&node),
+            foreign(&node, "azure"),
         ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);

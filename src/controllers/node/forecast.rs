@@ -27,7 +27,7 @@ use crate::{
 impl NodeController {
     /// Asks the cloud about all Nodes.
     pub(super) async fn forecast(&self) -> WritePlan {
-        let mut nodes = self.nodes.list();
+        let mut nodes = self.own_nodes();
         nodes.sort_by(|one, other| name(one).cmp(name(other)));
         let (new, known): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| taints::is_uninitialized(node));
         let source = self.metadata_batcher.source();
@@ -35,13 +35,13 @@ impl NodeController {
         let addressed = source.fetch_all(MetadataScope::Addresses, &known).await;
         let mut plan = WritePlan::default();
         new.iter().zip(&described).for_each(|(node, told)| self.forecast_initialization(node, told, &mut plan));
-        known.iter().zip(&addressed).for_each(|(node, told)| forecast_known(node, told, &mut plan));
+        known.iter().zip(&addressed).for_each(|(node, told)| self.forecast_known(node, told, &mut plan));
         plan
     }
 
     fn forecast_initialization(&self, node: &Arc<Node>, told: &MetadataResult, plan: &mut WritePlan) {
         let line = |why: &str| format!("Node {:?} waits for its initialisation: {why}", name(node));
-        match preview::plan(node, Some(told), self.config.waits_for_routes) {
+        match preview::plan(node, Some(told), &self.config) {
             Some(NodePlan::Initialize(decided)) => plan.writes.extend(initialization(node, &decided)),
             Some(NodePlan::AwaitRoute(decided)) => {
                 plan.writes.extend(initialization(node, &decided));
@@ -57,6 +57,35 @@ impl NodeController {
             None => {}
         }
     }
+
+    fn forecast_known(&self, node: &Node, told: &MetadataResult, plan: &mut WritePlan) {
+        if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node, self.config.beta_labels) {
+            plan.writes.push(labels(node, &changes));
+        }
+        let told = match told {
+            Ok(Some((metadata, _))) => &metadata.node_addresses,
+            Ok(None) | Err(CloudError::InstanceNotFound | CloudError::ImplementedElsewhere) => return,
+            Err(error) => {
+                plan.unread.insert(format!("addresses of Node {:?}: {error}", name(node)));
+                return;
+            }
+        };
+        match addresses::changed(node, told) {
+            Ok(None) => {}
+            Ok(Some(new)) => {
+                let body = patch::addresses(node, &new);
+                plan.writes.push(PlannedWrite::patch(
+                    "node",
+                    path(node, "/status"),
+                    "the cloud tells other addresses",
+                    body,
+                ));
+            }
+            Err(error) => {
+                plan.refused.insert(format!("Node {:?}: {error}", name(node)));
+            }
+        }
+    }
 }
 
 /// Addresses, then all the rest.
@@ -69,30 +98,6 @@ fn initialization(node: &Node, decided: &NodeInitialization) -> Vec<PlannedWrite
         PlannedWrite::patch("node", path(node, ""), format!("initialise: {}", decided.changes), body)
     });
     status.into_iter().chain(rest).collect()
-}
-
-fn forecast_known(node: &Node, told: &MetadataResult, plan: &mut WritePlan) {
-    if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node) {
-        plan.writes.push(labels(node, &changes));
-    }
-    let told = match told {
-        Ok(Some((metadata, _))) => &metadata.node_addresses,
-        Ok(None) | Err(CloudError::InstanceNotFound | CloudError::ImplementedElsewhere) => return,
-        Err(error) => {
-            plan.unread.insert(format!("addresses of Node {:?}: {error}", name(node)));
-            return;
-        }
-    };
-    match addresses::changed(node, told) {
-        Ok(None) => {}
-        Ok(Some(new)) => {
-            let body = patch::addresses(node, &new);
-            plan.writes.push(PlannedWrite::patch("node", path(node, "/status"), "the cloud tells other addresses", body));
-        }
-        Err(error) => {
-            plan.refused.insert(format!("Node {:?}: {error}", name(node)));
-        }
-    }
 }
 
 fn labels(node: &Node, changes: &NodeChanges) -> PlannedWrite {

@@ -47,8 +47,7 @@ impl MetadataSource {
         match self {
             MetadataSource::V2(v2) => {
                 let answers = v2.instance_metadata_batch(nodes).await;
-                let required = |metadata| (metadata, ProviderIdRequirement::Required);
-                answers.into_iter().map(|answer| answer.map(|metadata| metadata.map(required))).collect()
+                answers.into_iter().map(|answer| answer.map(|metadata| metadata.map(with_requirement))).collect()
             }
             MetadataSource::V1 { .. } => {
                 futures::future::join_all(nodes.iter().map(|node| self.fetch(question, node))).await
@@ -59,9 +58,7 @@ impl MetadataSource {
     /// Answer for one node, not in a batch.
     pub(crate) async fn fetch(&self, question: MetadataScope, node: &Node) -> MetadataResult {
         match self {
-            MetadataSource::V2(v2) => {
-                Ok(v2.instance_metadata(node).await?.map(|metadata| (metadata, ProviderIdRequirement::Required)))
-            }
+            MetadataSource::V2(v2) => Ok(v2.instance_metadata(node).await?.map(with_requirement)),
             MetadataSource::V1 { instances, zones, provider_name } => {
                 let old = InstancesV1 { instances: instances.as_ref(), zones: zones.as_deref(), node };
                 match question {
@@ -71,6 +68,14 @@ impl MetadataSource {
             }
         }
     }
+}
+
+fn with_requirement(metadata: InstanceMetadata) -> (InstanceMetadata, ProviderIdRequirement) {
+    let requirement = match metadata.is_unmanaged {
+        true => ProviderIdRequirement::Unsupported,
+        false => ProviderIdRequirement::Required,
+    };
+    (metadata, requirement)
 }
 
 /// The provider id of `node`: its own, else made from the cloud's instance id. Upstream: `GetInstanceProviderID`.

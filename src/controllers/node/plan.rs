@@ -25,17 +25,18 @@ pub(super) const NO_INSTANCE: &str = "the cloud provider has no instance for thi
 pub(super) enum NodeAction {
     /// To be initialised.
     Initialize,
-    /// Labels that follow older ones.
+    /// Older labels that follow stable ones.
     UpdateLabels(NodeChanges),
     Nothing,
 }
 
 /// Looks at `node` alone.
-pub(super) fn next_action(node: &Node) -> NodeAction {
+pub(super) fn next_action(node: &Node, beta_labels: bool) -> NodeAction {
     if taints::is_uninitialized(node) {
         return NodeAction::Initialize;
     }
-    let changes = NodeChanges { labels: labels::follow_beta(labels::of(node)), ..NodeChanges::default() };
+    let missing = if beta_labels { labels::missing_beta(labels::of(node)) } else { labels::Labels::new() };
+    let changes = NodeChanges { labels: missing, ..NodeChanges::default() };
     if changes.is_empty() { NodeAction::Nothing } else { NodeAction::UpdateLabels(changes) }
 }
 
@@ -46,10 +47,17 @@ pub(super) fn awaits_route(node: &Node, waits_for_routes: bool) -> bool {
 
 /// Whether a change is a reason to reconcile, and how urgent. A change that leaves alone what initialisation depends on (kubelet's
 /// heartbeat, mostly) does not cut a back-off short.
-pub(super) fn priority(change: &ObjectChange<Node>) -> Option<ReconcilePriority> {
-    let needs = |node: &Node| next_action(node) != NodeAction::Nothing;
+pub(super) fn priority(
+    change: &ObjectChange<Node>,
+    beta_labels: bool,
+    is_foreign: impl Fn(&Node) -> bool,
+) -> Option<ReconcilePriority> {
+    let needs = |node: &Node| next_action(node, beta_labels) != NodeAction::Nothing;
     match change {
         ObjectChange::Deleted(_) => None,
+        // Reported once.
+        ObjectChange::Added(new) if is_foreign(new) => Some(ReconcilePriority::UserChange),
+        ObjectChange::Updated { old, new } if is_foreign(new) => (!is_foreign(old)).then_some(ReconcilePriority::UserChange),
         ObjectChange::Added(new) => needs(new).then_some(ReconcilePriority::UserChange),
         ObjectChange::Updated { old, new } if !needs(old) && !needs(new) => None,
         ObjectChange::Updated { old, new } => {
@@ -95,17 +103,20 @@ mod tests {
 
     #[test]
     fn only_tainted_nodes_and_drifted_labels_need_anything() {
-        let drifted = node("n").with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE_BETA, "z")])));
+        let drifted = node("n").with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE, "z")])));
+        let next_action = |node: &Node| next_action(node, true);
         assert_eq!(next_action(&tainted()), NodeAction::Initialize);
         assert_eq!(next_action(&node("n")), NodeAction::Nothing);
+        assert_eq!(super::next_action(&drifted, false), NodeAction::Nothing);
         assert!(
-            matches!(next_action(&drifted), NodeAction::UpdateLabels(changes) if changes.labels == labels(&[(LABEL_ZONE, "z")]))
+            matches!(next_action(&drifted), NodeAction::UpdateLabels(changes) if changes.labels == labels(&[(LABEL_ZONE_BETA, "z")]))
         );
     }
 
     #[test]
     fn heartbeats_do_not_hurry() {
         let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
+        let priority = |change: &ObjectChange<Node>| priority(change, false, |_| false);
         let beat = tainted().with(|n| status(n).conditions = Some(vec![condition("Ready", "True")]));
         let moved = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
         assert_eq!(priority(&update(tainted(), beat)), Some(ReconcilePriority::Resync));
@@ -118,6 +129,19 @@ mod tests {
         assert_eq!(priority(&ObjectChange::Added(Arc::new(tainted()))), Some(ReconcilePriority::UserChange));
         assert_eq!(priority(&ObjectChange::Added(Arc::new(node("n")))), None);
         assert_eq!(priority(&ObjectChange::Deleted(Arc::new(tainted()))), None);
+    }
+
+    #[test]
+    fn foreign_nodes_are_due_once() {
+        let foreign = || tainted().with(|n| spec(n).provider_id = Some("metal3://1".into()));
+        let is_foreign = |node: &Node| crate::node::provider_id(node).is_some();
+        let priority = |change: ObjectChange<Node>| priority(&change, true, is_foreign);
+        let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
+        let relabeled = foreign().with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE, "z")])));
+        assert_eq!(priority(ObjectChange::Added(Arc::new(foreign()))), Some(ReconcilePriority::UserChange));
+        assert_eq!(priority(update(tainted(), foreign())), Some(ReconcilePriority::UserChange), "it became foreign");
+        assert_eq!(priority(update(foreign(), relabeled)), None);
+        assert_eq!(priority(update(foreign(), tainted())), Some(ReconcilePriority::UserChange), "it is ours again");
     }
 
     #[test]

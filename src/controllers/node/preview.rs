@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{metadata::MetadataResult, plan};
+use super::{NodeControllerConfig, metadata::MetadataResult, plan};
 use crate::node::{
     initialize::{NodeInitialization, initialize},
     patch::NodeChanges,
@@ -16,7 +16,7 @@ use crate::node::{
 /// What would be done to one Node.
 #[derive(Debug, PartialEq)]
 pub(super) enum NodePlan {
-    /// It gets labels that follow older ones.
+    /// It gets older labels that follow stable ones.
     UpdateLabels(NodeChanges),
     /// It is initialised.
     Initialize(NodeInitialization),
@@ -27,17 +27,17 @@ pub(super) enum NodePlan {
 }
 
 /// Looks at `node`, whose instance is as `described` if that was asked for.
-pub(super) fn plan(node: &Node, described: Option<&MetadataResult>, waits_for_routes: bool) -> Option<NodePlan> {
-    match plan::next_action(node) {
+pub(super) fn plan(node: &Node, described: Option<&MetadataResult>, config: &NodeControllerConfig) -> Option<NodePlan> {
+    match plan::next_action(node, config.beta_labels) {
         plan::NodeAction::Nothing => None,
         plan::NodeAction::UpdateLabels(changes) => Some(NodePlan::UpdateLabels(changes)),
         plan::NodeAction::Initialize => Some(match described {
             None => NodePlan::Wait("the cloud was not asked about its instance".to_owned()),
             Some(Ok(None)) => NodePlan::Wait(plan::NO_INSTANCE.to_owned()),
             Some(Err(error)) => NodePlan::Wait(error.to_string()),
-            Some(Ok(Some((metadata, id)))) => match initialize(node, metadata, *id) {
+            Some(Ok(Some((metadata, id)))) => match initialize(node, metadata, *id, config.beta_labels) {
                 Err(error) => NodePlan::Wait(error.to_string()),
-                Ok(decided) if plan::awaits_route(node, waits_for_routes) => {
+                Ok(decided) if plan::awaits_route(node, config.waits_for_routes) => {
                     NodePlan::AwaitRoute(routes::without_taint_removal(decided))
                 }
                 Ok(decided) => NodePlan::Initialize(decided),
@@ -66,7 +66,8 @@ mod tests {
     };
 
     fn printed(node: &Node, described: Option<&MetadataResult>, waits: bool) -> String {
-        plan(node, described, waits).map(|plan| plan.to_string()).unwrap_or_default()
+        let config = NodeControllerConfig { waits_for_routes: waits, ..NodeControllerConfig::default() };
+        plan(node, described, &config).map(|plan| plan.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -82,7 +83,7 @@ mod tests {
         };
         let told: MetadataResult = Ok(Some((metadata, ProviderIdRequirement::Required)));
         let whole = "set the addresses InternalIP=10.0.0.1; set the provider id fake://1; set the labels \
-                     failure-domain.beta.kubernetes.io/zone=z, topology.kubernetes.io/zone=z";
+                     topology.kubernetes.io/zone=z";
         assert_eq!(
             printed(&tainted, Some(&told), false),
             format!("initialise: {whole}; leave the taints dedicated:NoSchedule")
@@ -97,8 +98,11 @@ mod tests {
             printed(&tainted, Some(&Ok(None)), false),
             format!("waits for its initialisation: {}", plan::NO_INSTANCE)
         );
-        let drifted = node("n").with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE_BETA, "z")])));
-        assert_eq!(printed(&drifted, None, false), format!("set the labels {LABEL_ZONE}=z"));
+        let drifted = node("n").with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE, "z")])));
+        assert_eq!(printed(&drifted, None, false), "");
+        let config = NodeControllerConfig { beta_labels: true, ..NodeControllerConfig::default() };
+        let with_beta = plan(&drifted, None, &config).map(|plan| plan.to_string());
+        assert_eq!(with_beta, Some(format!("set the labels {LABEL_ZONE_BETA}=z")));
         assert_eq!(printed(&node("n"), None, false), "");
     }
 }

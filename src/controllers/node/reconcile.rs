@@ -55,8 +55,8 @@ struct DescribedInstance {
 impl NodeController {
     /// What initialisation would do to the first `limit` Nodes that need it. Addresses of others are not asked for.
     pub(super) async fn plan_initialization(&self, limit: usize) -> CloudResult<String> {
-        let mut nodes = self.nodes.list();
-        nodes.retain(|node| plan::next_action(node) != plan::NodeAction::Nothing);
+        let mut nodes = self.own_nodes();
+        nodes.retain(|node| plan::next_action(node, self.config.beta_labels) != plan::NodeAction::Nothing);
         nodes.sort_by(|one, other| crate::node::name(one).cmp(crate::node::name(other)));
         let left_out = nodes.len().saturating_sub(limit);
         nodes.truncate(limit);
@@ -65,7 +65,7 @@ impl NodeController {
         let mut text = String::new();
         for node in &nodes {
             let told = if taints::is_uninitialized(node) { described.next() } else { None };
-            if let Some(plan) = preview::plan(node, told.as_ref(), self.config.waits_for_routes) {
+            if let Some(plan) = preview::plan(node, told.as_ref(), &self.config) {
                 text += &format!("Node {:?}: {plan}\n", crate::node::name(node));
             }
         }
@@ -75,6 +75,11 @@ impl NodeController {
 
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.current(key) else { return ReconcileResult::Done };
+        if self.provider.is_foreign(&node) {
+            self.give_pod_cidrs_apart(&node);
+            self.context.events.record(events::foreign(&node, self.provider.provider_name()));
+            return ReconcileResult::Done;
+        }
         let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
         if outcome != ReconcileResult::Done {
             self.give_pod_cidrs_apart(&node);
@@ -104,7 +109,7 @@ impl NodeController {
     }
 
     async fn attempt<'a>(&'a self, node: &mut Arc<Node>, shared: &mut InitializationAttempts<'a>) -> WriteAttempt {
-        match plan::next_action(node) {
+        match plan::next_action(node, self.config.beta_labels) {
             plan::NodeAction::Nothing => WriteAttempt::Finished(ReconcileResult::Done),
             plan::NodeAction::UpdateLabels(changes) => {
                 let written = self.write(node, PatchTarget::Object, patch::node(node, &changes)).await;
@@ -137,11 +142,11 @@ impl NodeController {
             shared.turn = self.writes.acquire().await.ok();
             self.renew(node);
         }
-        if plan::next_action(node) != plan::NodeAction::Initialize {
+        if !taints::is_uninitialized(node) {
             // Others did it meanwhile, and the watch that told of it has brought the key again.
             return Err(ReconcileResult::Done);
         }
-        let decided = initialize(node, &told.0, told.1);
+        let decided = initialize(node, &told.0, told.1, self.config.beta_labels);
         shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
         decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     cloud_provider::{
-        CloudError, CloudResult, RouteOutcomes, Routes, WritePlan,
+        CloudError, CloudProvider, CloudResult, RouteOutcomes, Routes, WritePlan,
         drift::{DriftLog, DriftOutcome},
     },
     controllers::{ControllerContext, ControllerStatus},
@@ -48,6 +48,7 @@ const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
 
 pub(super) struct RouteReconciler {
     context: ControllerContext,
+    provider: Arc<dyn CloudProvider>,
     routes: Arc<dyn Routes>,
     nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
@@ -79,6 +80,7 @@ pub(super) async fn print(routes: &dyn Routes, cluster: &str, plan: &RoutePlan) 
 impl RouteReconciler {
     pub(super) fn new(
         context: &ControllerContext,
+        provider: Arc<dyn CloudProvider>,
         routes: Arc<dyn Routes>,
         nodes: InformerStore<Node>,
         config: &RouteControllerConfig,
@@ -88,6 +90,7 @@ impl RouteReconciler {
         }
         Self {
             context: context.clone(),
+            provider,
             routes,
             nodes,
             cluster_cidrs: config.cluster_cidrs.clone(),
@@ -106,9 +109,9 @@ impl RouteReconciler {
             Err(error) => return self.cannot_list(&error),
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
-        let nodes = self.nodes.list();
+        let (nodes, foreign) = self.own_and_foreign_nodes();
         let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
-        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan, usize::MAX).await } else { Vec::new() };
+        let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
         self.tell_drift(&plan, &nodes);
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
@@ -121,11 +124,30 @@ impl RouteReconciler {
         outcome(&settled.retries)
     }
 
-    /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides
-    /// them, and of those to Nodes of which nobody knows; answers why for the latter. `limit`: how many Nodes are read at most; nobody
-    /// knows of the others.
-    async fn keep_hidden_routes(&self, plan: &mut RoutePlan, limit: usize) -> Vec<RouteRetry> {
-        let looks: Vec<_> = unlisted_nodes(plan).into_iter().take(limit).map(|name| self.find_node(name)).collect();
+    /// The Nodes whose routes are made here, and those of other clouds.
+    fn own_and_foreign_nodes(&self) -> (Vec<Arc<Node>>, Vec<Arc<Node>>) {
+        self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node))
+    }
+
+    /// Removes from the plan the deletion of routes that `foreign` Nodes or Nodes hidden by the informer's selector need, and of routes to
+    /// Nodes of which it is not known whether they exist; returns the reasons for the latter. `limit`: how many Nodes are read at most; the
+    /// others are not known.
+    async fn retain_routes_of_others(&self, plan: &mut RoutePlan, foreign: &[Arc<Node>], limit: usize) -> Vec<RouteRetry> {
+        let hidden = |node: &Arc<Node>| (node.name_any(), UnlistedNode::Hidden(pod_cidrs(node).to_vec()));
+        let foreign: HashMap<_, _> = foreign.iter().map(hidden).collect();
+        let unlisted = unlisted_nodes(plan).into_iter().filter(|name| !foreign.contains_key(name));
+        let (mut seen, unresolved) = match self.nodes_are_filtered {
+            true => self.find_nodes(unlisted.take(limit).collect()).await,
+            false => (unlisted.map(|name| (name, UnlistedNode::Gone)).collect(), Vec::new()),
+        };
+        seen.extend(foreign);
+        keep_routes_of_unlisted(plan, &seen);
+        unresolved
+    }
+
+    /// What the API server says of these Nodes, and why it did not say it of some.
+    async fn find_nodes(&self, names: Vec<String>) -> (HashMap<String, UnlistedNode>, Vec<RouteRetry>) {
+        let looks: Vec<_> = names.into_iter().map(|name| self.find_node(name)).collect();
         let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
         let mut unsure = Vec::new();
         let known = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
@@ -135,17 +157,16 @@ impl RouteReconciler {
             });
             (name, stranger)
         };
-        let seen: HashMap<_, _> = looked.into_iter().map(known).collect();
-        keep_routes_of_unlisted(plan, &seen);
-        unsure
+        (looked.into_iter().map(known).collect(), unsure)
     }
 
     /// What [`Self::reconcile`] would write now.
     pub(super) async fn forecast(&self) -> CloudResult<WritePlan> {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.peek_routes(cluster).await?;
-        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
-        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan, usize::MAX).await } else { Vec::new() };
+        let (nodes, foreign) = self.own_and_foreign_nodes();
+        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
+        let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
         let mut writes = self.routes.forecast_routes(cluster, &plan.changes).await?;
         writes.unread.extend(unsure.iter().map(|retry| retry.reason().to_owned()));
         writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
@@ -156,12 +177,11 @@ impl RouteReconciler {
     pub(super) async fn dry_run(&self) -> CloudResult<String> {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.peek_routes(cluster).await?;
-        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
-        let mut unread = 0;
-        if self.nodes_are_filtered {
-            unread = unlisted_nodes(&plan).len().saturating_sub(MAX_DRY_RUN_READS);
-            self.keep_hidden_routes(&mut plan, MAX_DRY_RUN_READS).await;
-        }
+        let (nodes, foreign) = self.own_and_foreign_nodes();
+        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
+        let to_read = if self.nodes_are_filtered { unlisted_nodes(&plan).len() } else { 0 };
+        let unread = to_read.saturating_sub(MAX_DRY_RUN_READS);
+        self.retain_routes_of_others(&mut plan, &foreign, MAX_DRY_RUN_READS).await;
         let text = print(self.routes.as_ref(), cluster, &plan).await?;
         Ok(match unread {
             0 => text,

@@ -10,19 +10,10 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
-pub use crate::cloud_provider::helpers::EXCLUDE_LABEL;
+pub use crate::cloud_provider::helpers::{EXCLUDE_LABEL, is_excluded};
 
 /// The cluster autoscaler is about to delete the node.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
-
-/// Spellings of "false" that Go's `strconv.ParseBool` accepts.
-const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
-
-/// Whether the exclusion label keeps `node` out. Anything but a spelling of "false" does.
-pub fn is_excluded(node: &Node) -> bool {
-    let value = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
-    value.is_some_and(|value| !FALSE.contains(&value.as_str()))
-}
 
 /// Whether the cluster autoscaler is about to delete `node`.
 pub fn is_being_scaled_down(node: &Node) -> bool {

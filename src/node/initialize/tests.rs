@@ -30,33 +30,26 @@ fn annotated(ip: &str) -> Node {
 
 #[test]
 fn everything_in_two_patches() {
-    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required).unwrap();
+    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required, false).unwrap();
     assert_eq!(decided.addresses, Some(list(&["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname own"])));
     assert_eq!(decided.changes.provider_id.as_deref(), Some("fake://1"));
     assert_eq!(decided.changes.taints, Some(vec![taint("dedicated", "NoSchedule")]));
     assert_eq!(
         decided.changes.labels,
-        labels_of(&[
-            (LABEL_INSTANCE_TYPE_BETA, "t1.micro"),
-            (LABEL_INSTANCE_TYPE, "t1.micro"),
-            (LABEL_ZONE_BETA, "us-east-1a"),
-            (LABEL_ZONE, "us-east-1a"),
-            (LABEL_REGION_BETA, "us-east"),
-            (LABEL_REGION, "us-east"),
-        ])
+        labels_of(&[(LABEL_INSTANCE_TYPE, "t1.micro"), (LABEL_ZONE, "us-east-1a"), (LABEL_REGION, "us-east"),])
     );
 }
 
 #[test]
 fn deciding_again_on_the_result_decides_nothing() {
-    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required).unwrap();
+    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required, false).unwrap();
     let after = tainted().with(|n| {
         status(n).addresses = decided.addresses.clone();
         spec(n).provider_id = decided.changes.provider_id.clone();
         spec(n).taints = decided.changes.taints.clone();
         n.metadata.labels = Some(decided.changes.labels);
     });
-    let again = initialize(&after, &metadata(), ProviderIdRequirement::Required).unwrap();
+    let again = initialize(&after, &metadata(), ProviderIdRequirement::Required, false).unwrap();
     assert_eq!(again.addresses, None);
     assert!(again.changes.is_empty());
 }
@@ -73,7 +66,7 @@ fn provider_ids() {
         ("nowhere", tainted(), without.clone(), Required, Err(NodeInitializeError::NoProviderId)),
         ("not implemented", tainted(), without, Unsupported, Ok(None)),
     ] {
-        let decided = initialize(&node, &metadata, rule);
+        let decided = initialize(&node, &metadata, rule, false);
         if let Ok(decided) = &decided {
             assert!(decided.changes.taints.is_some(), "{name}: the taint goes");
         }
@@ -86,14 +79,14 @@ fn provided_ips_must_be_known_before_anything_is_written() {
     for (name, ip, ok) in
         [("matched", "10.0.0.1", true), ("not valid", "invalid-ip", false), ("not present", "10.0.0.2", false)]
     {
-        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderIdRequirement::Required).is_ok(), ok, "{name}");
+        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderIdRequirement::Required, false).is_ok(), ok, "{name}");
     }
     let silent = InstanceMetadata { node_addresses: Vec::new(), ..metadata() };
     assert!(
-        initialize(&annotated("10.0.0.1"), &silent, ProviderIdRequirement::Required).is_err(),
+        initialize(&annotated("10.0.0.1"), &silent, ProviderIdRequirement::Required, false).is_err(),
         "a silent cloud knows no address"
     );
-    assert_eq!(initialize(&tainted(), &silent, ProviderIdRequirement::Required).unwrap().addresses, None);
+    assert_eq!(initialize(&tainted(), &silent, ProviderIdRequirement::Required, false).unwrap().addresses, None);
 }
 
 #[test]
@@ -101,7 +94,8 @@ fn additional_labels_come_after_the_cloud_facts() {
     let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[("kept", "mine")])));
     let additional_labels = labels_of(&[("kept", "theirs"), ("new", "1"), ("topology.kubernetes.io/zone", "no")]);
     let decided =
-        initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderIdRequirement::Required).unwrap();
+        initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderIdRequirement::Required, false)
+            .unwrap();
     assert_eq!(decided.changes.labels.get("new").map(String::as_str), Some("1"));
     assert_eq!(decided.changes.labels.get("kept"), None);
     assert_eq!(decided.changes.labels[LABEL_ZONE], "us-east-1a");
@@ -109,10 +103,15 @@ fn additional_labels_come_after_the_cloud_facts() {
 }
 
 #[test]
-fn older_labels_that_the_cloud_does_not_know_are_followed_in_the_same_write() {
-    let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[(LABEL_ZONE_BETA, "z")])));
+fn beta_labels_are_set_in_the_same_write_on_request() {
+    let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[(LABEL_ZONE, "own"), (LABEL_REGION_BETA, "r")])));
     let silent = InstanceMetadata { zone: String::new(), ..metadata() };
-    let decided = initialize(&node, &silent, ProviderIdRequirement::Required).unwrap();
-    assert_eq!(decided.changes.labels.get(LABEL_ZONE).map(String::as_str), Some("z"));
-    assert_eq!(decided.changes.labels.get(LABEL_ZONE_BETA), None);
+    let set = |beta_labels| {
+        let decided = initialize(&node, &silent, ProviderIdRequirement::Required, beta_labels).unwrap();
+        decided.changes.labels
+    };
+    let stable = [(LABEL_INSTANCE_TYPE, "t1.micro"), (LABEL_REGION, "us-east")];
+    let beta = [(LABEL_INSTANCE_TYPE_BETA, "t1.micro"), (LABEL_REGION_BETA, "us-east"), (LABEL_ZONE_BETA, "own")];
+    assert_eq!(set(false), labels_of(&stable));
+    assert_eq!(set(true), labels_of(&[&stable[..], &beta[..]].concat()));
 }

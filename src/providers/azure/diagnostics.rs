@@ -92,7 +92,7 @@ impl ProviderDiagnostics for AzureDiagnostics {
     }
 
     fn manages_node(&self, node: &Node) -> bool {
-        !node::is_unmanaged(node)
+        node::is_azures(node)
     }
 
     async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {

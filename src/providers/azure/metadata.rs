@@ -74,6 +74,10 @@ impl CloudProvider for LocalMachineCloud {
         super::NAME
     }
 
+    fn is_foreign(&self, node: &Node) -> bool {
+        node::is_foreign(node)
+    }
+
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
         Some(Arc::new(self.clone()))
     }
@@ -90,10 +94,10 @@ impl InstancesV2 for LocalMachineCloud {
         Ok(false)
     }
 
-    /// A Node that is none of Azure's is told nothing, as in the central mode.
+    /// Unmanaged Nodes and Nodes of other clouds are treated as in the central mode.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         if ownership::metadata_query(node).is_none() {
-            return Ok(Some(InstanceMetadata::default()));
+            return Ok(ownership::metadata_without_machine(node));
         }
         let documents = self.documents().await?;
         // Upstream tells all addresses that the machine has here, and only one family from ARM.

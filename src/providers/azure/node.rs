@@ -10,6 +10,18 @@ use k8s_openapi::api::core::v1::Node;
 
 /// `false` in any letter case: the machine is none of Azure's.
 pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";
+/// Whether the provider id of `node` has another scheme than Azure's: the Node belongs to another cloud. One with [`LABEL_MANAGED`] is
+/// initialized here all the same.
+pub fn is_foreign(node: &Node) -> bool {
+    let scheme = provider_id(node).and_then(|id| id.split_once("://")).map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| !scheme.eq_ignore_ascii_case("azure")) && !is_unmanaged(node)
+}
+
+/// Whether Azure has the machine of `node`, as far as the Node says.
+pub fn is_azures(node: &Node) -> bool {
+    !is_unmanaged(node) && !is_foreign(node)
+}
+
 /// Resource group of the machine when it is not the cluster's.
 pub const LABEL_RESOURCE_GROUP: &str = "kubernetes.azure.com/resource-group";
 /// The addresses kubelet was told to use: one, or one of each family with a comma.
@@ -131,6 +143,24 @@ mod tests {
             assert_eq!(is_unmanaged(&node("n").label(LABEL_MANAGED, value).build()), expected, "{value}");
         }
         assert!(!is_unmanaged(&node("n").build()));
+    }
+
+    #[test]
+    fn only_another_scheme_makes_a_node_foreign() {
+        for (id, expected) in [
+            ("metal3://rack1/9", true),
+            ("kind://docker/kind/n", true),
+            ("aws:///eu-west-1a/i-1", true),
+            ("azure:///subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/n", false),
+            ("AZURE:///subscriptions/s", false),
+            ("azure://", false),
+            ("n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_foreign(&node("n").provider_id(id).build()), expected, "{id}");
+        }
+        assert!(!is_foreign(&node("n").build()));
+        assert!(!is_foreign(&node("n").provider_id("kind://n").label(LABEL_MANAGED, "false").build()));
     }
 
     #[test]

@@ -18,9 +18,11 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+pub(super) use self::first_config::source;
 use self::{
     first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
     node_labels::NodeLabelKeys,
@@ -30,7 +32,7 @@ use super::{
     admission::{DiskLabeler, ServiceValidator},
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
-    config::{self, AzureConfig, ConfigLoader, ConfigSecretRef, ConfigSource, EnvironmentOverrides},
+    config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
     gauges::ProviderGauges,
     load_balancer::{
         cluster_watches::ClusterWatches,
@@ -38,7 +40,7 @@ use super::{
         lease::ResourceLocker,
     },
     metrics::AzureMetrics,
-    out_of_service,
+    node, out_of_service,
     session::{Session, SessionDeps},
     session_proxy,
     transport::ReadOnlyTransport,
@@ -339,17 +341,14 @@ pub(super) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Where a configuration is read from.
-pub(super) fn source(settings: &ProviderConfig) -> ConfigSource {
-    let secret = settings.cloud_config_secret.clone();
-    let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
-    ConfigSource { file: settings.cloud_config.clone(), secret }
-}
-
 #[async_trait]
 impl CloudProvider for AzureCloud {
     fn provider_name(&self) -> &str {
         NAME
+    }
+
+    fn is_foreign(&self, node: &Node) -> bool {
+        node::is_foreign(node)
     }
 
     fn observe(&self) {

@@ -119,6 +119,7 @@ impl FakeInstance {
             zone: self.spec.zone.clone(),
             region: self.spec.region.clone(),
             additional_labels: self.spec.labels.clone(),
+            is_unmanaged: false,
         }
     }
 

@@ -6,6 +6,7 @@ use k8s_openapi::{
 };
 
 use super::*;
+use crate::cloud_provider::helpers::FALSE;
 
 fn node(name: &str, provider_id: Option<&str>) -> Node {
     Node {

@@ -6,15 +6,20 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::provider_id::{self, ParsedProviderId};
-use crate::providers::azure::{inventory::MachineQuery, node};
+use crate::{
+    cloud_provider::InstanceMetadata,
+    providers::azure::{inventory::MachineQuery, node},
+};
 
 /// Whose a Node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeOwnership {
     /// Its label says that Azure does not know it: it exists, and nothing is known of it.
     Unmanaged,
-    /// Its provider id is not of Azure: it exists, as far as anybody here can tell.
+    /// Its provider id has the scheme of another cloud: it exists, and it is left alone.
     Foreign,
+    /// Its provider id has Azure's scheme or none, but not the form of Azure's machines: it exists, and its machine is found by name.
+    Unrecognized,
     /// Its provider id is of Azure but names no machine, and why: nothing may be concluded.
     Invalid(String),
     /// Its machine is looked up by this.
@@ -25,22 +30,31 @@ pub fn of_node(node: &Node) -> NodeOwnership {
     if node::is_unmanaged(node) {
         return NodeOwnership::Unmanaged;
     }
+    if node::is_foreign(node) {
+        return NodeOwnership::Foreign;
+    }
     match node::provider_id(node).map(provider_id::parse) {
-        Some(ParsedProviderId::Foreign) => NodeOwnership::Foreign,
+        Some(ParsedProviderId::Foreign) => NodeOwnership::Unrecognized,
         Some(ParsedProviderId::Invalid(why)) => NodeOwnership::Invalid(why),
         Some(ParsedProviderId::Machine(id)) => NodeOwnership::Azure(MachineQuery { id: Some(id), ..by_name(node) }),
         None => NodeOwnership::Azure(by_name(node)),
     }
 }
 
-/// How the machine is found whose metadata `node` should have; `None` when it has none. A provider id that names no machine of
-/// Azure does not matter here: upstream asks by name.
+/// How the machine is found whose metadata `node` should have; `None` when it has none. A provider id of Azure that names no machine does
+/// not matter here: upstream looks the machine up by name.
 pub fn metadata_query(node: &Node) -> Option<MachineQuery> {
     match of_node(node) {
-        NodeOwnership::Unmanaged => None,
+        NodeOwnership::Unmanaged | NodeOwnership::Foreign => None,
         NodeOwnership::Azure(wanted) => Some(wanted),
-        NodeOwnership::Foreign | NodeOwnership::Invalid(_) => Some(by_name(node)),
+        NodeOwnership::Unrecognized | NodeOwnership::Invalid(_) => Some(by_name(node)),
     }
+}
+
+/// Metadata of a `node` without [`metadata_query`]: none for a Node of another cloud, nothing but that it is unmanaged for the others.
+pub fn metadata_without_machine(node: &Node) -> Option<InstanceMetadata> {
+    let unmanaged = InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() };
+    (!node::is_foreign(node)).then_some(unmanaged)
 }
 
 fn by_name(node: &Node) -> MachineQuery {
@@ -71,7 +85,9 @@ mod tests {
             (node("n").provider_id(&azure), NodeOwnership::Azure(wanted(Some(VM), None))),
             (node("n").label(LABEL_RESOURCE_GROUP, "Other"), NodeOwnership::Azure(wanted(None, Some("other")))),
             (node("n").provider_id("kind://n"), NodeOwnership::Foreign),
-            (node("n").provider_id("azure://n"), NodeOwnership::Foreign),
+            (node("n").provider_id("azure://n"), NodeOwnership::Unrecognized),
+            (node("n").provider_id("Azure:///subscriptions/s/resourcegroups/g/n"), NodeOwnership::Unrecognized),
+            (node("n").provider_id("n"), NodeOwnership::Unrecognized),
             (node("n").provider_id(&azure).label(LABEL_MANAGED, "False"), NodeOwnership::Unmanaged),
             (node("n").label(LABEL_MANAGED, "true"), NodeOwnership::Azure(wanted(None, None))),
         ];
@@ -84,9 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_asked_for_by_name_when_the_provider_id_does_not_help() {
-        assert_eq!(metadata_query(&node("n").provider_id("kind://n").build()), Some(wanted(None, None)));
+    fn metadata_is_found_by_name_when_the_provider_id_does_not_help() {
+        let lower = "azure:///subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/n";
+        assert_eq!(metadata_query(&node("n").provider_id(lower).build()), Some(wanted(None, None)));
+        let foreign = node("n").provider_id("kind://n").build();
+        assert_eq!((metadata_query(&foreign), metadata_without_machine(&foreign)), (None, None));
         assert_eq!(metadata_query(&node("n").provider_id(&format!("azure://{VM}")).build()), Some(wanted(Some(VM), None)));
-        assert_eq!(metadata_query(&node("n").label(LABEL_MANAGED, "false").build()), None);
+        let unmanaged = node("n").label(LABEL_MANAGED, "false").build();
+        assert_eq!(metadata_query(&unmanaged), None);
+        assert!(metadata_without_machine(&unmanaged).is_some_and(|metadata| metadata.is_unmanaged));
     }
 }

@@ -20,7 +20,7 @@ pub struct ProviderIdError(String);
 /// What a provider id names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedProviderId {
-    /// Nothing of Azure's: nobody here may judge the Node.
+    /// Not the form of Azure's machines: whether the machine exists is not for this program to judge.
     Foreign,
     /// Something of Azure's that is no machine, and why.
     Invalid(String),

@@ -127,7 +127,8 @@ async fn a_batch_is_one_look_up() {
     let id = |at: usize| told[at].as_ref().unwrap().as_ref().unwrap().provider_id.clone();
     assert!(id(0).ends_with("/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/vmss/virtualMachines/1"));
     assert!(id(3).ends_with("/virtualMachines/0"));
-    assert_eq!(told[1], Ok(Some(InstanceMetadata::default())), "unmanaged: nothing is told, and that is no error");
+    let unmanaged = InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() };
+    assert_eq!(told[1], Ok(Some(unmanaged)), "unmanaged: nothing is told, and that is no error");
     assert!(
         matches!(&told[2], Err(CloudError::Failed(why)) if why.contains("instance not found: missing")),
         "{:?}",
@@ -144,8 +145,8 @@ async fn metadata_follows_the_provider_id_and_the_nodes_own_spelling_stays() {
     let own = azure_id(&machine);
     let told = instances.instance_metadata(&node("another-name").provider_id(&own).build()).await.unwrap().unwrap();
     assert_eq!(told.provider_id, own);
-    let told = instances.instance_metadata(&node("vm-1").provider_id("kind://vm-1").build()).await.unwrap().unwrap();
-    assert_eq!(told.provider_id, "kind://vm-1", "as upstream: an id of another cloud stays, the rest is found by name");
+    let foreign = node("vm-1").provider_id("kind://vm-1").build();
+    assert_eq!(instances.instance_metadata(&foreign).await, Ok(None), "a Node of another cloud is left alone");
 }
 
 #[tokio::test(start_paused = true)]

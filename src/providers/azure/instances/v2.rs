@@ -30,7 +30,7 @@ impl InstancesV2 for AzureInstances {
 
     async fn existence(&self, node: &Node) -> Existence {
         match ownership::of_node(node) {
-            NodeOwnership::Unmanaged | NodeOwnership::Foreign => Existence::Exists,
+            NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Existence::Exists,
             NodeOwnership::Invalid(why) => Existence::Unknown(why),
             NodeOwnership::Azure(wanted) => {
                 let sighting = self.machine_existence(node, &wanted).await;
@@ -55,7 +55,7 @@ impl InstancesV2 for AzureInstances {
 
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
         match ownership::of_node(node) {
-            NodeOwnership::Unmanaged | NodeOwnership::Foreign => Ok(false),
+            NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Ok(false),
             NodeOwnership::Invalid(why) => Err(CloudError::Failed(why)),
             NodeOwnership::Azure(wanted) => match self.machine_existence(node, &wanted).await {
                 MachineExistence::Found(machine) => Ok(existence::is_shut_down(node, &machine, &self.uuid_evidence())),
@@ -99,8 +99,7 @@ impl AzureInstances {
         self.learn_system_uuids(&places, nodes, &found);
         self.reread_stale(&wanted, &places, nodes, &mut found).await;
 
-        // An unmanaged Node is told nothing, which is not an error: it may initialise with the provider id it brings.
-        let mut told: Vec<_> = nodes.iter().map(|_| Ok(Some(InstanceMetadata::default()))).collect();
+        let mut told: Vec<_> = nodes.iter().map(|node| Ok(ownership::metadata_without_machine(node))).collect();
         for (at, found) in places.into_iter().zip(found) {
             if let (Some(told), Some(node)) = (told.get_mut(at), nodes.get(at)) {
                 *told = self.describe(node, found).map(Some);

@@ -100,7 +100,8 @@ pub struct PoolSyncRequest<'a> {
 
 /// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
 pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
-    let wanted: Vec<_> = nodes.iter().map(|node| nodes::machine_query(node)).collect();
+    let own = nodes.iter().filter(|node| !node::is_foreign(node));
+    let wanted: Vec<_> = own.map(|node| nodes::machine_query(node)).collect();
     let found = inventory.look_up(&wanted, Freshness::Cached).await;
     let names: BTreeSet<String> =
         found.iter().flatten().filter_map(|machine| Some(vm_set(machine)?.name().to_lowercase())).collect();

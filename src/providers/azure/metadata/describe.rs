@@ -86,6 +86,7 @@ pub fn metadata(
         zone: zone(&machine)?,
         region: machine.location.to_lowercase(),
         additional_labels: labels(compute),
+        is_unmanaged: false,
     })
 }
 

@@ -155,7 +155,10 @@ async fn public_addresses_neither_hold_a_node_up_nor_flap() {
 async fn a_node_that_is_none_of_azures_is_told_nothing() {
     let (_, metadata, machine) = machine();
     let unmanaged = node("n").label(node::LABEL_MANAGED, "false").build();
-    assert_eq!(machine.instance_metadata(&unmanaged).await, Ok(Some(InstanceMetadata::default())));
+    assert_eq!(
+        machine.instance_metadata(&unmanaged).await,
+        Ok(Some(InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() }))
+    );
     assert!(metadata.requests().is_empty());
 }
 

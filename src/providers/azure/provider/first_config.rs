@@ -4,8 +4,17 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::{
     cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
-    providers::azure::config::{self, AzureConfig, ConfigLoadError, ConfigTexts, EnvironmentOverrides, LoadedConfig},
+    providers::azure::config::{
+        self, AzureConfig, ConfigLoadError, ConfigSecretRef, ConfigSource, ConfigTexts, EnvironmentOverrides, LoadedConfig,
+    },
 };
+
+/// Where a configuration is read from.
+pub(in crate::providers::azure) fn source(settings: &ProviderConfig) -> ConfigSource {
+    let secret = settings.cloud_config_secret.clone();
+    let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
+    ConfigSource { file: settings.cloud_config.clone(), secret }
+}
 
 /// A list of load balancers without one of the cluster's name fits no cluster of that name.
 pub(super) fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {

@@ -89,7 +89,7 @@ pub(super) async fn plan_on(
 /// What the inventory knows of the machines of Nodes and of those in pools.
 async fn known_machines(context: &StageContext, nodes: &[Arc<Node>], observed: &ObservedNetwork) -> KnownMachines {
     // A Node that is none of Azure's has no machine that could be found by its name.
-    let has_machine = |query: &MachineQuery, node: &Node| query.id.is_some() || !node::is_unmanaged(node);
+    let has_machine = |query: &MachineQuery, node: &Node| query.id.is_some() || node::is_azures(node);
     let wanted = nodes.iter().map(|node| (machine_query(node), node));
     let wanted: Vec<_> = wanted.filter(|(query, node)| has_machine(query, node)).map(|(query, _)| query).collect();
     let found = context.inventory.look_up(&wanted, Freshness::Cached).await;

@@ -19,9 +19,9 @@ pub struct PoolNode {
     pub name: String,
     /// Whether a control-plane label is on it.
     pub control_plane: bool,
-    /// Whether `kubernetes.azure.com/managed` is `false` in any letter case.
+    /// Whether `kubernetes.azure.com/managed` is `false` in any letter case, or its provider id is another cloud's.
     pub unmanaged: bool,
-    /// Whether `node.kubernetes.io/exclude-from-external-load-balancers` is there, with whatever value.
+    /// Whether `node.kubernetes.io/exclude-from-external-load-balancers` is set, to any value but a spelling of `false`.
     pub excluded: bool,
     /// Whether `kubernetes.azure.com/resource-group` names another group than the cluster's.
     pub in_other_group: bool,

@@ -102,7 +102,7 @@ pub fn excluded_members(nodes: &[Arc<Node>], settings: &LoadBalancerSettings) ->
     let stays_out = |node: &&Arc<Node>| !pool_node(node, settings).belongs(settings);
     let (mut excluded, mut unknown) = (ExcludedMembers::new(), Vec::new());
     // What is none of Azure's has no machine to be asked for by name.
-    let is_azures = |node: &&Arc<Node>| !node::is_unmanaged(node) || machine_query(node).id.is_some();
+    let is_azures = |node: &&Arc<Node>| node::is_azures(node) || machine_query(node).id.is_some();
     for wanted in nodes.iter().filter(stays_out).filter(is_azures).map(|node| machine_query(node)) {
         match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
             Some(place) => drop(excluded.insert(place.key(), (PoolEntryStatus::Excluded, wanted.node_name))),

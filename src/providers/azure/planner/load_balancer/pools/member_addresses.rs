@@ -24,6 +24,7 @@ use crate::providers::azure::{
     },
     config::BackendPoolType,
     inventory::{Machine, MachineQuery},
+    node,
     planner::load_balancer::{
         desired::{pool_members::PoolNode, pool_name, status::load_balancer_of},
         naming,
@@ -49,7 +50,7 @@ impl PoolMemberAddresses {
         if settings.pool_type == BackendPoolType::NodeIp {
             return (reached, unknown);
         }
-        for node in nodes {
+        for node in nodes.iter().filter(|node| !node::is_foreign(node)) {
             let wanted = nodes::machine_query(node);
             match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
                 Some(place) => drop(reached.by_resource.insert(place.key(), nodes::pool_node(node, settings).addresses)),

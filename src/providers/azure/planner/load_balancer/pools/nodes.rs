@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Node;
 
 use super::member_resource::PoolMemberResource;
-use crate::cloud_provider::helpers::EXCLUDE_LABEL;
+use crate::cloud_provider::helpers;
 use crate::providers::azure::{
     arm::{ResourceId, spelling},
     instances::provider_id::{self, ParsedProviderId},
@@ -38,8 +38,8 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         name: node::name(node).to_owned(),
         control_plane: CONTROL_PLANE.iter().any(|key| has(key))
             || labels.and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "master"),
-        unmanaged: node::is_unmanaged(node),
-        excluded: has(EXCLUDE_LABEL),
+        unmanaged: !node::is_azures(node),
+        excluded: helpers::is_excluded(node),
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
@@ -99,7 +99,12 @@ mod tests {
         }
         assert_eq!(of(ROLE, "master"), PoolNode { control_plane: true, ..plain.clone() });
         assert_eq!(of(ROLE, "agent"), plain);
-        assert_eq!(of(EXCLUDE_LABEL, "false"), PoolNode { excluded: true, ..plain.clone() }, "whatever its value");
+        assert_eq!(of(EXCLUDE_LABEL, ""), PoolNode { excluded: true, ..plain.clone() });
+        assert_eq!(of(EXCLUDE_LABEL, "False"), plain, "as upstream's library reads it");
+        let foreign = node("n").provider_id("metal3://rack1/9").build();
+        assert_eq!(pool_node(&foreign, &settings), PoolNode { unmanaged: true, ..plain.clone() });
+        let odd = node("n").provider_id("azure:///Subscriptions/s/resourcegroups/rg/n").build();
+        assert_eq!(pool_node(&odd, &settings), plain, "the scheme decides");
         assert_eq!(of(node::LABEL_MANAGED, "False"), PoolNode { unmanaged: true, ..plain.clone() });
         assert_eq!(of(node::LABEL_RESOURCE_GROUP, "RG"), plain);
         let machine = "azure:///subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachine";
