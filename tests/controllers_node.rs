@@ -413,6 +413,18 @@ async fn addresses_follow_and_edited_labels_stay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restarted_instance_loses_the_taint_before_its_node_is_ready() {
+    let mut world = World::start(server(), cloud(&["n"])).await;
+    world.server.create(&plain("n", "Unknown"));
+    world.cloud.set_power("n", PowerState::Stopped);
+    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    world.cloud.set_power("n", PowerState::Running);
+    world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
+    let reasons: Vec<_> = std::iter::from_fn(|| world.events.try_recv().ok()).map(|(_, event)| event.reason).collect();
+    assert_eq!(reasons, ["ShutdownTaintAdded", "ShutdownTaintRemoved"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shut_down_instance_is_tainted_until_the_node_is_ready() {
     let world = World::start(server(), cloud(&["n"])).await;
     world.server.create(&plain("n", "False"));

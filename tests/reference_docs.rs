@@ -51,8 +51,12 @@ fn doctor() -> String {
 }
 
 fn events() -> String {
-    use azure::load_balancer::events::{COMPONENT, EVENTS};
-    app::events_reference(&[("Azure load balancers", COMPONENT, EVENTS)])
+    use azure::{
+        load_balancer::events::{COMPONENT, EVENTS},
+        out_of_service,
+    };
+    let nodes = ("Azure nodes", COMPONENT, out_of_service::events::EVENTS);
+    app::events_reference(&[("Azure load balancers", COMPONENT, EVENTS), nodes])
 }
 
 fn root() -> &'static Path {

@@ -102,6 +102,12 @@ pub trait InstancesV2: Send + Sync {
         }
     }
 
+    /// Whether the instance of `node` is known to run. Unlike "not shut down", that is no assumption: while an operation changes the
+    /// instance, the result is `false`. Called after [`InstancesV2::instance_shutdown`], before the taints of a shutdown are removed.
+    async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
+        Ok(!self.instance_shutdown(node).await?)
+    }
+
     /// What a second source says of the instance of `node`, which [`InstancesV2::existence`] calls gone.
     async fn second_look(&self, node: &Node) -> SecondLook {
         let _ = node;

@@ -205,6 +205,10 @@ impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
         self.meter.read("instance_shutdown", self.inner.instance_shutdown(node)).await
     }
 
+    async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
+        self.meter.read("instance_runs", self.inner.instance_runs(node)).await
+    }
+
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         self.meter.read("instance_metadata", self.inner.instance_metadata(node)).await
     }

@@ -114,6 +114,9 @@ impl InstancesV2 for Probe {
     async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
         self.answer("instance_shutdown", true).await
     }
+    async fn instance_runs(&self, _: &Node) -> CloudResult<bool> {
+        self.answer("instance_runs", true).await
+    }
     async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
         self.answer("instance_metadata", None).await
     }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::mass_deletion::MissingNodeCount;
 use crate::{
-    node::name,
+    node::{name, well_known::TAINT_SHUTDOWN},
     runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
@@ -38,6 +38,16 @@ pub const EVENTS: &[EventDescription] = &[
         type_: EventType::Warning,
         when: "For 5 minutes the cloud provider could not confirm whether the instance of a NotReady Node exists; repeated every hour.",
     },
+    EventDescription {
+        reason: SHUTDOWN_TAINT_ADDED,
+        type_: EventType::Normal,
+        when: "A Node has been given the shutdown taint: its instance is shut down.",
+    },
+    EventDescription {
+        reason: SHUTDOWN_TAINT_REMOVED,
+        type_: EventType::Normal,
+        when: "The shutdown taint of a Node has been removed: its instance runs, or the Node is ready.",
+    },
 ];
 
 const INSTANCE_MISSING: &str = "InstanceMissing";
@@ -46,6 +56,8 @@ const DELETING_FAILED: &str = "DeletingNodeFailed";
 const REFUSED: &str = "NodeDeletionRefused";
 const DELAYED: &str = "NodeDeletionDelayed";
 const UNKNOWN: &str = "InstanceExistenceUnknown";
+const SHUTDOWN_TAINT_ADDED: &str = "ShutdownTaintAdded";
+const SHUTDOWN_TAINT_REMOVED: &str = "ShutdownTaintRemoved";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
     RecordedEvent { about: object_reference(node), type_, reason, message }
@@ -94,6 +106,16 @@ pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> RecordedEvent 
     event(node, EventType::Warning, UNKNOWN, message)
 }
 
+pub(super) fn shutdown_taint_added(node: &Node) -> RecordedEvent {
+    let message = format!("Taint {TAINT_SHUTDOWN} added: the instance is shut down");
+    event(node, EventType::Normal, SHUTDOWN_TAINT_ADDED, message)
+}
+
+pub(super) fn shutdown_taint_removed(node: &Node, reason: &str) -> RecordedEvent {
+    let message = format!("Taint {TAINT_SHUTDOWN} removed: {reason}");
+    event(node, EventType::Normal, SHUTDOWN_TAINT_REMOVED, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +132,8 @@ mod tests {
             refused(&node, crowd, "HTTP 403"),
             delayed(&node, crowd),
             unknown(&node, "HTTP 500", Duration::from_secs(301)),
+            shutdown_taint_added(&node),
+            shutdown_taint_removed(&node, "it is ready"),
         ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.clone().map(|event| (event.reason, event.type_)).to_vec(), table);

@@ -20,7 +20,7 @@ impl NodeLifecycleController {
         let mut plan = WritePlan::default();
         for (node, observation, action) in self.look_at_due().await {
             let told = || preview::plan(&node, &observation, &action).map(|line| line.trim_end().to_owned());
-            match (&observation, write(&node, &action)) {
+            match (&observation, write(&node, &observation, &action)) {
                 (_, Some(write)) => plan.writes.push(write),
                 (NodeObservation::Unknown(_) | NodeObservation::Exists(_), None) => plan.unread.extend(told()),
                 (_, None) => plan.later.extend(told()),
@@ -30,7 +30,7 @@ impl NodeLifecycleController {
     }
 }
 
-fn write(node: &Node, action: &LifecycleAction) -> Option<PlannedWrite> {
+fn write(node: &Node, observation: &NodeObservation, action: &LifecycleAction) -> Option<PlannedWrite> {
     let target = format!("/api/v1/nodes/{}", name(node));
     let taint = |taints: Vec<Taint>, why: &str| {
         let changes = patch::NodeChanges { taints: Some(taints), ..Default::default() };
@@ -43,7 +43,8 @@ fn write(node: &Node, action: &LifecycleAction) -> Option<PlannedWrite> {
             taints::with_shutdown(node).map(|all| taint(all, "put the shutdown taint on: its instance is shut down"))
         }
         LifecycleAction::RemoveShutdownTaint => {
-            taints::without_shutdown(node).map(|all| taint(all, "take the shutdown taint off: it is ready"))
+            let reason = format!("remove the shutdown taint: {}", preview::removal_reason(observation));
+            taints::without_shutdown(node).map(|all| taint(all, &reason))
         }
         _ => None,
     }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{super::node::metadata::find_provider_id, plan::NodeObservation};
-use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2, SecondLook};
+use crate::{
+    cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2, SecondLook},
+    node::taints,
+};
 
 /// Where instances are looked up.
 pub(super) enum InstanceStateSource {
@@ -32,9 +35,23 @@ impl InstanceStateSource {
             Existence::Unknown(why) => NodeObservation::Unknown(why),
             Existence::Exists => match self.is_shut_down(node).await {
                 Ok(true) => NodeObservation::ShutDown,
+                Ok(false) if taints::has_shutdown(node) => self.observe_restart(node).await,
                 Ok(false) | Err(CloudError::NotImplemented) => NodeObservation::Running,
                 Err(error) => NodeObservation::Exists(error.to_string()),
             },
+        }
+    }
+
+    /// The instance of a Node with the shutdown taint, which is not shut down any more.
+    async fn observe_restart(&self, node: &Node) -> NodeObservation {
+        let runs = match self {
+            InstanceStateSource::V2(v2) => v2.instance_runs(node).await,
+            InstanceStateSource::V1 { .. } => Ok(true),
+        };
+        match runs {
+            Ok(true) => NodeObservation::Restarted,
+            Ok(false) => NodeObservation::Running,
+            Err(error) => NodeObservation::Exists(error.to_string()),
         }
     }
 

@@ -38,8 +38,10 @@ const SEEN_AGAIN: &str = "an instance of which the cloud had said that it is gon
 pub(super) enum NodeObservation {
     /// The Node is ready, so the cloud was not asked.
     Ready,
-    /// The instance is there and runs.
+    /// The instance is there and not shut down.
     Running,
+    /// The instance is known to run, and the Node still has the shutdown taint.
+    Restarted,
     /// The instance is there and shut down.
     ShutDown,
     /// The instance is there; whether it is shut down could not be told, and why.
@@ -132,7 +134,9 @@ impl DeletionTracker {
             NodeObservation::Unknown(_) => self.existence_unknown(uid, now),
             NodeObservation::Gone => self.instance_gone(uid, None, nodes, now, config),
             NodeObservation::GoneRechecked(second) => self.instance_gone(uid, Some(second), nodes, now, config),
-            NodeObservation::Ready => self.instance_seen(uid, now, LifecycleAction::RemoveShutdownTaint),
+            NodeObservation::Ready | NodeObservation::Restarted => {
+                self.instance_seen(uid, now, LifecycleAction::RemoveShutdownTaint)
+            }
             NodeObservation::ShutDown => self.instance_seen(uid, now, LifecycleAction::AddShutdownTaint),
             NodeObservation::Running | NodeObservation::Exists(_) => self.instance_seen(uid, now, LifecycleAction::Nothing),
         }
@@ -296,7 +300,9 @@ pub(super) fn waiting_reason(observation: &NodeObservation, action: &LifecycleAc
         }
         (NodeObservation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
         (NodeObservation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
-        (NodeObservation::Ready | NodeObservation::Running | NodeObservation::ShutDown, _) => None,
+        (NodeObservation::Ready | NodeObservation::Running | NodeObservation::Restarted | NodeObservation::ShutDown, _) => {
+            None
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn plan(node: &Node, observation: &NodeObservation, action: &Lifecycl
             taints::with_shutdown(node).map(|_| "put the shutdown taint on: its instance is shut down".to_owned())?
         }
         LifecycleAction::RemoveShutdownTaint => {
-            taints::without_shutdown(node).map(|_| "take the shutdown taint off: it is ready".to_owned())?
+            taints::without_shutdown(node).map(|_| format!("remove the shutdown taint: {}", removal_reason(observation)))?
         }
         LifecycleAction::Delay { .. } | LifecycleAction::Refuse { .. } => {
             format!("is held back: {}", waiting_reason(observation, action)?)
@@ -26,6 +26,14 @@ pub(super) fn plan(node: &Node, observation: &NodeObservation, action: &Lifecycl
         }
     };
     Some(format!("Node {:?}: {told}\n", name(node)))
+}
+
+/// Why the shutdown taint is removed.
+pub(super) fn removal_reason(observation: &NodeObservation) -> &'static str {
+    match observation {
+        NodeObservation::Restarted => "its instance runs",
+        _ => "it is ready",
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +60,9 @@ mod tests {
         assert_eq!(add(&bare), of("put the shutdown taint on: its instance is shut down"));
         assert_eq!(add(&tainted), None);
         let remove = |node| told(node, &NodeObservation::Ready, &LifecycleAction::RemoveShutdownTaint);
-        assert_eq!((remove(&bare), remove(&tainted)), (None, of("take the shutdown taint off: it is ready")));
+        assert_eq!((remove(&bare), remove(&tainted)), (None, of("remove the shutdown taint: it is ready")));
+        let restarted = told(&tainted, &NodeObservation::Restarted, &LifecycleAction::RemoveShutdownTaint);
+        assert_eq!(restarted, of("remove the shutdown taint: its instance runs"));
         assert_eq!(told(&bare, &NodeObservation::Running, &LifecycleAction::Nothing), None);
     }
 }

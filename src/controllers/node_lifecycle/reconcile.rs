@@ -14,6 +14,7 @@ use super::{
 use crate::{
     node::{is_being_deleted, is_ready, name, patch, taints, uid},
     runtime::{
+        events::RecordedEvent,
         patch::{ApiError, PatchKind, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
@@ -99,8 +100,13 @@ impl NodeLifecycleController {
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
         match action {
             LifecycleAction::Nothing => Ok(()),
-            LifecycleAction::RemoveShutdownTaint => self.change_taints(node, taints::without_shutdown).await,
-            LifecycleAction::AddShutdownTaint => self.change_taints(node, taints::with_shutdown).await,
+            LifecycleAction::RemoveShutdownTaint => {
+                let event = events::shutdown_taint_removed(node, preview::removal_reason(observation));
+                self.change_taints(node, taints::without_shutdown, event).await
+            }
+            LifecycleAction::AddShutdownTaint => {
+                self.change_taints(node, taints::with_shutdown, events::shutdown_taint_added(node)).await
+            }
             LifecycleAction::Report => {
                 self.context.events.record(events::instance_missing(node));
                 Ok(())
@@ -174,8 +180,14 @@ impl NodeLifecycleController {
         self.context.metrics.node_deletions_refused_total.with_label_values(&[reason]).inc();
     }
 
-    /// Writes the taints that `decide` wants for `node`; after a conflict for the Node as it is then.
-    async fn change_taints(&self, node: &Arc<Node>, decide: fn(&Node) -> Option<Vec<Taint>>) -> Result<(), ApiError> {
+    /// Writes the taints that `decide` computes for `node`, after a conflict for the Node as it is then, and records `event` if that changed
+    /// anything.
+    async fn change_taints(
+        &self,
+        node: &Arc<Node>,
+        decide: fn(&Node) -> Option<Vec<Taint>>,
+        event: RecordedEvent,
+    ) -> Result<(), ApiError> {
         let key = ObjectKey::of(node.as_ref());
         let mut current = Arc::clone(node);
         for _ in 0..ATTEMPTS {
@@ -186,6 +198,7 @@ impl NodeLifecycleController {
             match written {
                 Ok(_) => {
                     *self.forbidden() = None;
+                    self.context.events.record(event);
                     return Ok(());
                 }
                 Err(ApiError::NotFound(_)) => return Ok(()),

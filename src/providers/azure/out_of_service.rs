@@ -1,13 +1,14 @@
-//! The taint `node.kubernetes.io/out-of-service:NoExecute` on Nodes whose machine is shut down, off again once they are ready.
+//! The taint `node.kubernetes.io/out-of-service:NoExecute` on Nodes whose machine is shut down, until it runs again or they are ready.
 //!
 //! In: the store of Nodes that the process keeps anyway, and what ARM says of a machine's power just before a taint goes on: the
 //! shutdown taint on a Node may be old, or somebody else's, and a volume that is detached under a running machine is lost data.
 //! Out: patches of `spec.taints` while this replica leads. `decide` decides.
-//! Taints go off in passes of their own, which ask ARM nothing: a Node that is back does not wait for an ARM that hangs.
+//! Ready Nodes lose the taint in passes of their own, which ask ARM nothing: a Node that is back does not wait for an ARM that hangs.
 //! Upstream does this at every event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is gone through every
 //! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
 pub mod decide;
+pub mod events;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,11 +19,12 @@ use serde_json::{Value, json};
 
 use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
 
-use super::node::name;
+use super::{load_balancer::events::COMPONENT, node::name};
 use crate::{
-    cloud_provider::{CloudError, InstancesV2, ProviderContext},
+    cloud_provider::{CloudError, CloudResult, InstancesV2, ProviderContext},
     runtime::{
         backoff::ExponentialBackoff,
+        events::EventRecorder,
         patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         shutdown::Shutdown,
         store::{InformerStore, ObjectKey},
@@ -49,27 +51,30 @@ pub struct TaintContext {
     pub writer: ObjectWriter,
     /// Asked whether a machine is shut down; answers from a read of the moment, as the node-lifecycle controller needs it.
     pub instances: Arc<dyn InstancesV2>,
+    /// Takes one event for each written taint.
+    pub events: EventRecorder,
 }
 
 /// Starts [`run`] with what a provider gets at its start, until that ends.
 pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>) {
     let writer = ObjectWriter::new(context.client.clone(), context.leadership.clone());
-    let taints = TaintContext { nodes: context.nodes.clone(), writer, instances };
+    let events = context.events.for_component(COMPONENT);
+    let taints = TaintContext { nodes: context.nodes.clone(), writer, instances, events };
     context.shutdown.spawn(run(taints, context.shutdown.clone()));
 }
 
 /// Which taints a pass writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaintPass {
-    /// Those that go off. Asks ARM nothing.
-    RemoveTaints,
-    /// Those that go on, after ARM was asked.
-    AddTaints,
+    /// Taints of ready Nodes are removed. Asks ARM nothing.
+    Ready,
+    /// Taints are added or removed by the power of the machine, which ARM reports.
+    Power,
 }
 
 /// Keeps the taints of all Nodes right until `shutdown` begins, while the writer's leadership holds.
 pub async fn run(taints: TaintContext, shutdown: Shutdown) {
-    tokio::join!(repeat(&taints, TaintPass::RemoveTaints, &shutdown), repeat(&taints, TaintPass::AddTaints, &shutdown));
+    tokio::join!(repeat(&taints, TaintPass::Ready, &shutdown), repeat(&taints, TaintPass::Power, &shutdown));
 }
 
 async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
@@ -95,8 +100,8 @@ async fn pass(taints: &TaintContext, which: TaintPass) -> Result<(), ApiError> {
         return Ok(());
     }
     let is_due = |node: &Arc<Node>| match which {
-        TaintPass::RemoveTaints => decide(node, MachinePower::Unknown) == TaintDecision::Remove,
-        TaintPass::AddTaints => depends_on_power(node),
+        TaintPass::Ready => decide(node, MachinePower::Unknown) == TaintDecision::Remove,
+        TaintPass::Power => depends_on_power(node),
     };
     let due = taints.nodes.list().into_iter().filter(is_due);
     let writes = due.map(|node| {
@@ -115,8 +120,8 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Res
     let mut current = Arc::clone(node);
     for _ in 0..ATTEMPTS {
         let power = match which {
-            TaintPass::RemoveTaints => MachinePower::Unknown,
-            TaintPass::AddTaints => power(instances.as_ref(), &current).await,
+            TaintPass::Ready => MachinePower::Unknown,
+            TaintPass::Power => power(instances.as_ref(), &current).await,
         };
         let decision = decide(&current, power);
         if decision == TaintDecision::Nothing {
@@ -125,6 +130,7 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Res
         match writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, patch(&current, decision)).await {
             Ok(_) => {
                 tracing::info!(node = %key, ?decision, "out-of-service taint written");
+                events::written(&current, decision, power).into_iter().for_each(|event| taints.events.record(event));
                 return Ok(());
             }
             Err(ApiError::Conflict(_)) => {}
@@ -146,15 +152,22 @@ async fn power(instances: &dyn InstancesV2, node: &Node) -> MachinePower {
         return MachinePower::Unknown;
     }
     let late = |_| Err(CloudError::failed(format!("no answer within {} s", POWER_LIMIT.as_secs())));
-    match tokio::time::timeout(POWER_LIMIT, instances.instance_shutdown(node)).await.unwrap_or_else(late) {
-        Ok(true) => MachinePower::ShutDown,
-        Ok(false) => MachinePower::On,
+    match tokio::time::timeout(POWER_LIMIT, reported_power(instances, node)).await.unwrap_or_else(late) {
+        Ok(power) => power,
         Err(error) => {
             let node = name(node);
             tracing::debug!(node, %error, "out-of-service taint unchanged: power state of the machine unknown");
             MachinePower::Unknown
         }
     }
+}
+
+async fn reported_power(instances: &dyn InstancesV2, node: &Node) -> CloudResult<MachinePower> {
+    Ok(match instances.instance_shutdown(node).await? {
+        true => MachinePower::ShutDown,
+        false if instances.instance_runs(node).await? => MachinePower::Running,
+        false => MachinePower::Unknown,
+    })
 }
 
 /// Replaces the list of taints, and is refused when somebody else wrote in between.
@@ -174,7 +187,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cloud_provider::{CloudResult, InstanceMetadata},
+        cloud_provider::InstanceMetadata,
         providers::azure::node::fixtures::{NodeBuilder, node},
         runtime::{clock::Clock, leader_election::Leadership},
         sandbox::api_server::ApiServer,
@@ -208,7 +221,12 @@ mod tests {
 
     fn taints(server: &ApiServer, leadership: Leadership, arm: &Arc<Arm>) -> TaintContext {
         let instances = Arc::<Arm>::clone(arm);
-        TaintContext { nodes: store(server), writer: ObjectWriter::new(server.client(), leadership), instances }
+        TaintContext {
+            nodes: store(server),
+            writer: ObjectWriter::new(server.client(), leadership),
+            instances,
+            events: EventRecorder::channel("tests").0,
+        }
     }
 
     fn server(nodes: impl IntoIterator<Item = NodeBuilder>) -> ApiServer {
@@ -235,8 +253,8 @@ mod tests {
     }
 
     async fn both(taints: &TaintContext) {
-        pass(taints, TaintPass::RemoveTaints).await.unwrap();
-        pass(taints, TaintPass::AddTaints).await.unwrap();
+        pass(taints, TaintPass::Ready).await.unwrap();
+        pass(taints, TaintPass::Power).await.unwrap();
     }
 
     /// Nodes as the informer would have them.
@@ -278,6 +296,28 @@ mod tests {
         *arm.0.lock().unwrap() = Some(BTreeSet::from(["unknown".to_owned()]));
         pass().await;
         assert_eq!((is_out(&server, "runs"), is_out(&server, "unknown")), (false, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_runs_again_is_in_service_before_its_node_is_ready() {
+        let users = down("users").taint("node.kubernetes.io/out-of-service", "NoExecute", Some("nodeshutdown"));
+        let server = server([down("ours"), users]);
+        let arm = Arm::of(&["ours", "users"]);
+        let (recorder, mut events) = EventRecorder::channel("tests");
+        let pass = async || {
+            let context = taints(&server, Leadership::unopposed(), &arm);
+            both(&TaintContext { events: recorder.clone(), ..context }).await;
+        };
+        pass().await;
+        assert!(is_out(&server, "ours"));
+        *arm.0.lock().unwrap() = None;
+        pass().await;
+        assert!(is_out(&server, "ours"), "ARM does not answer");
+        *arm.0.lock().unwrap() = Some(BTreeSet::new());
+        pass().await;
+        assert_eq!((is_out(&server, "ours"), is_out(&server, "users")), (false, true));
+        let reasons: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).map(|(_, event)| event.reason).collect();
+        assert_eq!(reasons, ["OutOfServiceTaintAdded", "OutOfServiceTaintRemoved"]);
     }
 
     /// Never answers.

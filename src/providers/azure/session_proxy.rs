@@ -116,6 +116,9 @@ impl InstancesV2 for SessionProxy {
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
         self.session()?.instances.instance_shutdown(node).await
     }
+    async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.instance_runs(node).await
+    }
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         self.session()?.instances.instance_metadata(node).await
     }

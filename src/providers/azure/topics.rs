@@ -4,16 +4,17 @@
 
 use super::{
     load_balancer::{
-        events::EVENTS,
+        events,
         explain::{ArmErrorEntry, CODES, ErrorRecovery},
     },
+    out_of_service,
     planner::load_balancer::annotations::{ANNOTATIONS, AnnotationEntry},
 };
 use crate::cloud_provider::registry::ReferenceTopic;
 
 /// Every topic.
 pub fn topics() -> Vec<ReferenceTopic> {
-    let events = EVENTS.iter().map(ReferenceTopic::event);
+    let events = events::EVENTS.iter().chain(out_of_service::events::EVENTS).map(ReferenceTopic::event);
     CODES.iter().map(error).chain(ANNOTATIONS.iter().map(annotation)).chain(events).collect()
 }
 

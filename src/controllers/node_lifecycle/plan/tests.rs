@@ -91,6 +91,7 @@ fn taints() {
         (NodeObservation::Ready, LifecycleAction::RemoveShutdownTaint),
         (NodeObservation::ShutDown, LifecycleAction::AddShutdownTaint),
         (NodeObservation::Running, LifecycleAction::Nothing),
+        (NodeObservation::Restarted, LifecycleAction::RemoveShutdownTaint),
         (NodeObservation::Exists("error".into()), LifecycleAction::Nothing),
     ] {
         assert_eq!(world.see(0, 0, &observation), expected);

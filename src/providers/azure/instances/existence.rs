@@ -30,6 +30,8 @@ const SUCCEEDED: &str = "Succeeded";
 const DELETING: &str = "Deleting";
 /// Power states, behind `PowerState/`, in which no disk is in use. `stopping` is not one of them.
 const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
+/// Power states in which the machine works. `starting` is not one of them.
+const RUNNING: &[&str] = &["running"];
 
 /// Fewest Nodes that have to show that firmware tells `vmId` before the difference of another one means anything.
 const MIN_SAMPLES: usize = 3;
@@ -110,11 +112,20 @@ fn is_younger(node: &Node, grace: Duration, now: Timestamp) -> bool {
     node::created(node).is_some_and(|created| now.duration_since(created).as_secs_f64() < grace.as_secs_f64())
 }
 
+/// Whether the machine of `node` runs. Only a machine at rest counts, as in [`is_shut_down`].
+pub fn runs(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
+    is_at_rest_in(node, machine, scheme, RUNNING)
+}
+
 /// Whether the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state may change.
 pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
+    is_at_rest_in(node, machine, scheme, SHUT_DOWN)
+}
+
+fn is_at_rest_in(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence, states: &[&str]) -> bool {
     let power = machine.power_state.as_deref().unwrap_or_default();
     spelling::same_word(&machine.provisioning_state, SUCCEEDED)
-        && SHUT_DOWN.iter().any(|state| spelling::same_word(power, state))
+        && states.iter().any(|state| spelling::same_word(power, state))
         && !is_other_machine(node, machine, scheme)
 }
 

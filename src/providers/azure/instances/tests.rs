@@ -242,6 +242,8 @@ async fn shutdown_is_read_from_the_same_look() {
         let node = builder.build();
         assert_eq!(instances.instance_shutdown(&node).await, expected, "{node:?}");
     }
+    assert_eq!(instances.instance_runs(&node("vm-1").build()).await, Ok(false), "it is deallocated");
+    assert!(instances.instance_runs(&node("failing").build()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

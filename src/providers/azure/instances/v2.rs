@@ -54,15 +54,13 @@ impl InstancesV2 for AzureInstances {
     }
 
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
-        match ownership::of_node(node) {
-            NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Ok(false),
-            NodeOwnership::Invalid(why) => Err(CloudError::Failed(why)),
-            NodeOwnership::Azure(wanted) => match self.machine_existence(node, &wanted).await {
-                MachineExistence::Found(machine) => Ok(existence::is_shut_down(node, &machine, &self.uuid_evidence())),
-                MachineExistence::Gone => Ok(false),
-                MachineExistence::Unknown(why) => Err(CloudError::Failed(why)),
-            },
-        }
+        let machine = self.existing_machine(node).await?;
+        Ok(machine.is_some_and(|machine| existence::is_shut_down(node, &machine, &self.uuid_evidence())))
+    }
+
+    async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
+        let machine = self.existing_machine(node).await?;
+        Ok(machine.is_some_and(|machine| existence::runs(node, &machine, &self.uuid_evidence())))
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
@@ -77,6 +75,19 @@ impl InstancesV2 for AzureInstances {
 }
 
 impl AzureInstances {
+    /// The machine of `node` from a fresh read; `None` if it is gone or the Node is not Azure's.
+    async fn existing_machine(&self, node: &Node) -> CloudResult<Option<Arc<Machine>>> {
+        match ownership::of_node(node) {
+            NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Ok(None),
+            NodeOwnership::Invalid(reason) => Err(CloudError::Failed(reason)),
+            NodeOwnership::Azure(query) => match self.machine_existence(node, &query).await {
+                MachineExistence::Found(machine) => Ok(Some(machine)),
+                MachineExistence::Gone => Ok(None),
+                MachineExistence::Unknown(reason) => Err(CloudError::Failed(reason)),
+            },
+        }
+    }
+
     /// What is seen of the machine; when it seems to be another than `node`'s, it is looked at by itself.
     async fn machine_existence(&self, node: &Node, wanted: &MachineQuery) -> MachineExistence {
         let seen = self.lookup.check_existence(wanted, EXISTENCE_MAX_AGE).await;

@@ -8,7 +8,10 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use crate::providers::azure::node::is_ready;
 
 /// Lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream: `well_known_taints.go`.
-const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
+pub const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
+/// Value that this program gives to [`OUT_OF_SERVICE`]. A taint with another value is a user's or of the Go program: it is removed only when
+/// the Node is ready, as in Go.
+const OWN_VALUE: &str = "azure-machine-is-shut-down";
 /// The node-lifecycle controller's mark of a Node whose machine is shut down.
 const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
 
@@ -17,8 +20,9 @@ const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "No
 pub enum MachinePower {
     /// It is shut down: no disk is in use.
     ShutDown,
-    On,
-    /// It was not asked, or could not tell.
+    /// It is known to run.
+    Running,
+    /// ARM was not asked or did not answer, or an operation changes the machine.
     Unknown,
 }
 
@@ -27,22 +31,40 @@ pub enum MachinePower {
 pub enum TaintDecision {
     /// It goes on: the Node is not ready, and its machine is known to be shut down.
     Add,
-    /// It goes off: the Node is ready. As upstream this takes off also a taint that a user has put on.
+    /// It is removed: the Node is ready, or its machine runs and the taint is this program's. From a ready Node, the taint of a user is removed
+    /// as well, as upstream.
     Remove,
     Nothing,
 }
 
-/// Whether the taint of `node` would go on if its machine were shut down: the node-lifecycle controller saw that before.
+/// Whether the power of the machine decides about the taint of `node`.
 pub fn depends_on_power(node: &Node) -> bool {
-    !is_ready(node) && !has_taint(node, OUT_OF_SERVICE) && has_taint(node, SHUTDOWN)
+    !is_ready(node) && (may_be_added(node) || has_own_taint(node))
+}
+
+/// Whether the taint is added if the machine is shut down: the node-lifecycle controller saw that before.
+fn may_be_added(node: &Node) -> bool {
+    !has_taint(node, OUT_OF_SERVICE) && has_taint(node, SHUTDOWN)
+}
+
+fn has_own_taint(node: &Node) -> bool {
+    taints(node).iter().any(|taint| is_same_taint(taint, OUT_OF_SERVICE) && taint.value.as_deref() == Some(OWN_VALUE))
 }
 
 /// What happens to the taint of `node`.
 pub fn decide(node: &Node, power: MachinePower) -> TaintDecision {
-    if is_ready(node) && has_taint(node, OUT_OF_SERVICE) {
-        return TaintDecision::Remove;
+    match power {
+        _ if is_ready(node) => {
+            if has_taint(node, OUT_OF_SERVICE) {
+                TaintDecision::Remove
+            } else {
+                TaintDecision::Nothing
+            }
+        }
+        MachinePower::ShutDown if may_be_added(node) => TaintDecision::Add,
+        MachinePower::Running if has_own_taint(node) => TaintDecision::Remove,
+        MachinePower::ShutDown | MachinePower::Running | MachinePower::Unknown => TaintDecision::Nothing,
     }
-    if depends_on_power(node) && power == MachinePower::ShutDown { TaintDecision::Add } else { TaintDecision::Nothing }
 }
 
 /// The taints of `node` after `decision`.
@@ -53,7 +75,7 @@ pub fn taints_after(node: &Node, decision: TaintDecision) -> Vec<Taint> {
         TaintDecision::Remove => taints.retain(|taint| !is_same_taint(taint, OUT_OF_SERVICE)),
         TaintDecision::Add => {
             let (key, effect) = OUT_OF_SERVICE;
-            taints.push(Taint { key: key.into(), effect: effect.into(), value: None, time_added: None });
+            taints.push(Taint { key: key.into(), effect: effect.into(), value: Some(OWN_VALUE.into()), time_added: None });
         }
     }
     taints
@@ -106,7 +128,7 @@ mod tests {
             let node = builder.build();
             assert_eq!(decide(&node, MachinePower::ShutDown), expected, "{node:?}");
             assert_eq!(depends_on_power(&node), expected == TaintDecision::Add, "{node:?}");
-            for power in [MachinePower::On, MachinePower::Unknown] {
+            for power in [MachinePower::Running, MachinePower::Unknown] {
                 let without = if expected == TaintDecision::Add { TaintDecision::Nothing } else { expected };
                 assert_eq!(decide(&node, power), without, "{power:?} {node:?}");
             }
@@ -123,6 +145,22 @@ mod tests {
         assert_eq!(left.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated", SHUTDOWN.0]);
         let node = down(super::super::super::node::fixtures::node("n")).build();
         let added = taints_after(&node, TaintDecision::Add).pop().unwrap();
-        assert_eq!((added.key.as_str(), added.effect.as_str(), added.value), (OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, None));
+        assert_eq!((added.key.as_str(), added.effect.as_str()), OUT_OF_SERVICE);
+        assert_eq!(added.value.as_deref(), Some(OWN_VALUE));
+    }
+
+    #[test]
+    fn a_machine_that_runs_again_loses_only_our_taint() {
+        let tainted = |value| down(node("n").ready("Unknown").taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, value)).build();
+        for (value, power, expected) in [
+            (Some(OWN_VALUE), MachinePower::Running, TaintDecision::Remove),
+            (Some(OWN_VALUE), MachinePower::ShutDown, TaintDecision::Nothing),
+            (Some(OWN_VALUE), MachinePower::Unknown, TaintDecision::Nothing),
+            (Some("nodeshutdown"), MachinePower::Running, TaintDecision::Nothing),
+            (None, MachinePower::Running, TaintDecision::Nothing),
+        ] {
+            assert_eq!(decide(&tainted(value), power), expected, "{value:?} {power:?}");
+            assert_eq!(depends_on_power(&tainted(value)), value == Some(OWN_VALUE), "{value:?}");
+        }
     }
 }
