@@ -7,9 +7,10 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
+/// Publishes the gates that have an effect: the others say nothing about this process. Upstream:
+/// `k8s.io/component-base/metrics/prometheus/feature`.
 pub(super) fn publish_feature_gates(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
-    for gate in feature_gates::TABLE {
+    for gate in feature_gates::TABLE.iter().filter(|gate| gate.effect.is_some()) {
         let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
         metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
     }
@@ -40,13 +41,13 @@ mod tests {
     }
 
     #[test]
-    fn every_feature_gate_is_a_metric() {
+    fn feature_gates_with_an_effect_are_metrics() {
         let metrics = Metrics::new().unwrap();
         let given = MapStringBool::parse("ComponentFlagz=false").unwrap();
         publish_feature_gates(&feature_gates::resolve(&given).gates, &metrics);
         let text = metrics.render().unwrap();
         assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
-        assert!(text.contains("kubernetes_feature_enabled{name=\"ConsistentListFromCache\",stage=\"\"} 1"), "{text}");
+        assert!(!text.contains("WatchListClient") && !text.contains("ConsistentListFromCache"), "{text}");
         assert!(text.contains("kubernetes_feature_enabled{name=\"AllAlpha\",stage=\"ALPHA\"} 0"), "{text}");
     }
 }

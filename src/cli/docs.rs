@@ -104,6 +104,11 @@ pub fn feature_gates() -> String {
         let [name, default, stage] = cells(gate);
         page += &row(&[&name, &default, &stage]);
     }
+    page += "\n## Retired gates\n\nReleases of Kubernetes up to the named one had these gates. They are accepted without effect, with any value.\n\n\
+             | Gate | Last release |\n|---|---|\n";
+    for gate in feature_gates::RETIRED {
+        page += &row(&[&format!("`{}`", gate.name), &format!("1.{}", gate.last_minor)]);
+    }
     page
 }
 

@@ -151,6 +151,48 @@ pub const TABLE: &[FeatureSpec] = &[
     ignored("WatchListClient", true, FeatureStage::Beta),
 ];
 
+/// A gate that a Go cloud-controller-manager between 1.26 and 1.36 accepted and that a newer one does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetiredGate {
+    pub name: &'static str,
+    /// Last release of Kubernetes with the gate: 31 is 1.31.
+    pub last_minor: u8,
+}
+
+/// Retired gates, in order of names. They are accepted with any value, so that the flags of an older deployment work.
+pub const RETIRED: &[RetiredGate] = &[
+    RetiredGate { name: "APIListChunking", last_minor: 32 },
+    RetiredGate { name: "APIPriorityAndFairness", last_minor: 30 },
+    RetiredGate { name: "AdmissionWebhookMatchConditions", last_minor: 32 },
+    RetiredGate { name: "AdvancedAuditing", last_minor: 27 },
+    RetiredGate { name: "AggregatedDiscoveryEndpoint", last_minor: 32 },
+    RetiredGate { name: "AuthorizeWithSelectors", last_minor: 36 },
+    RetiredGate { name: "CloudDualStackNodeIPs", last_minor: 31 },
+    RetiredGate { name: "ComponentSLIs", last_minor: 34 },
+    RetiredGate { name: "ControllerManagerLeaderMigration", last_minor: 26 },
+    RetiredGate { name: "CustomResourceValidationExpressions", last_minor: 30 },
+    RetiredGate { name: "DryRun", last_minor: 27 },
+    RetiredGate { name: "EfficientWatchResumption", last_minor: 32 },
+    RetiredGate { name: "IPv6DualStack", last_minor: 26 },
+    RetiredGate { name: "InPlacePodVerticalScaling", last_minor: 31 },
+    RetiredGate { name: "KMSv2", last_minor: 31 },
+    RetiredGate { name: "KMSv2KDF", last_minor: 31 },
+    RetiredGate { name: "OpenAPIV3", last_minor: 28 },
+    RetiredGate { name: "RemainingItemCount", last_minor: 32 },
+    RetiredGate { name: "RemoveSelfLink", last_minor: 29 },
+    RetiredGate { name: "ServerSideApply", last_minor: 31 },
+    RetiredGate { name: "ServerSideFieldValidation", last_minor: 31 },
+    RetiredGate { name: "StableLoadBalancerNodeSet", last_minor: 31 },
+    RetiredGate { name: "StrictCostEnforcementForVAP", last_minor: 34 },
+    RetiredGate { name: "StrictCostEnforcementForWebhooks", last_minor: 34 },
+    RetiredGate { name: "StructuredAuthenticationConfiguration", last_minor: 36 },
+    RetiredGate { name: "StructuredAuthorizationConfiguration", last_minor: 35 },
+    RetiredGate { name: "ValidatingAdmissionPolicy", last_minor: 31 },
+    RetiredGate { name: "WatchBookmark", last_minor: 32 },
+    RetiredGate { name: "WatchFromStorageWithoutResourceVersion", last_minor: 35 },
+    RetiredGate { name: "ZeroLimitedNominalConcurrencyShares", last_minor: 31 },
+];
+
 /// Which features are on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<&'static str, bool>);
@@ -181,6 +223,8 @@ pub struct ResolvedFeatureGates {
     pub errors: Vec<String>,
     /// Gates that were set and do nothing here.
     pub without_effect: Vec<&'static str>,
+    /// Gates that were set and that current releases of Kubernetes do not have.
+    pub retired: Vec<RetiredGate>,
 }
 
 /// Applies what was given to the table. Gates set by name come before `AllAlpha` and `AllBeta`.
@@ -199,7 +243,10 @@ pub fn resolve(given: &MapStringBool) -> ResolvedFeatureGates {
     }
     for (name, on) in given {
         match TABLE.iter().find(|gate| gate.name == name) {
-            None => resolution.errors.push(format!("no feature gate is called {name:?}")),
+            None => match RETIRED.iter().find(|gate| gate.name == name) {
+                Some(gate) => resolution.retired.push(*gate),
+                None => resolution.errors.push(format!("no feature gate is called {name:?}")),
+            },
             Some(gate) if gate.stage.is_locked() && gate.default != *on => {
                 resolution.errors.push(format!("{name} is locked to {}", gate.default));
             }
@@ -265,6 +312,17 @@ mod tests {
     fn unknown_and_locked_gates_are_refused() {
         let errors = resolved("Nope=true,BtreeWatchCache=false,APIServerTracing=true").errors;
         assert_eq!(errors, ["BtreeWatchCache is locked to true", "no feature gate is called \"Nope\""]);
+    }
+
+    /// Go's 1.27 and 1.28 needed the first for two addresses in `--node-ip`.
+    #[test]
+    fn gates_of_older_releases_are_accepted() {
+        let resolution = resolved("CloudDualStackNodeIPs=true,StableLoadBalancerNodeSet=false,ComponentStatusz=false");
+        assert_eq!(resolution.errors, Vec::<String>::new());
+        let names: Vec<_> = resolution.retired.iter().map(|gate| (gate.name, gate.last_minor)).collect();
+        assert_eq!(names, [("CloudDualStackNodeIPs", 31), ("StableLoadBalancerNodeSet", 31)]);
+        assert!(RETIRED.is_sorted_by_key(|gate| gate.name));
+        assert!(RETIRED.iter().all(|gate| !TABLE.iter().any(|current| current.name == gate.name)));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! `/flagz`, `/planz` and `/reportz`.
 
 mod overview;
+mod responses;
 mod text;
+mod zpages;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,8 +18,7 @@ use axum::{
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{
-            ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
-            X_CONTENT_TYPE_OPTIONS,
+            ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
         },
         request::Parts as Head,
     },
@@ -25,9 +26,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, get, put},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 
+use self::responses::{plain, refuse, status_response, too_many_requests};
 use super::{
     authentication::{AuthenticationError, RequestAuthenticator, RequestUser},
     authorization::{AuthorizationDecision, RequestAuthorizer},
@@ -59,8 +61,6 @@ const VERBOSITY_BODY: Duration = Duration::from_secs(10);
 const ANSWERS: NetworkLimits = NetworkLimits { total: 16, per_network: 4, new_networks: 0 };
 /// Bytes of an error that are logged.
 const LOGGED_ERROR: usize = 512;
-/// Seconds after which whoever found too many others should come again.
-const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 #[derive(Clone)]
 struct PagesState {
@@ -81,7 +81,9 @@ pub(super) fn router(
     familiar: Arc<AuthorizedNetworks>,
 ) -> Router {
     let (answers, log) = (NetworkSemaphore::new(ANSWERS), Arc::default());
-    let app = PagesState { deps: Arc::new(parts), authenticator, authorizer, authorized_networks: familiar, answers, log };
+    let process = zpages::ProcessDescription::new(config.pair_name, parts.clock);
+    let deps = Arc::new(parts);
+    let app = PagesState { deps, authenticator, authorizer, authorized_networks: familiar, answers, log };
     let mut router = Router::new();
     for endpoint in HealthEndpoint::ALL {
         let path = format!("/{}", endpoint.name());
@@ -91,10 +93,13 @@ pub(super) fn router(
     }
     let mut pages = Router::new();
     if config.flagz {
-        pages = pages.route("/flagz", get(flagz));
+        let deps = Arc::clone(&app.deps);
+        pages = pages.route("/flagz", get(move |query, headers| zpages::flagz(deps, process, query, headers)));
     }
     if config.statusz {
-        pages = pages.route(STATUS_PATH, get(statusz)).route("/", get(overview_page));
+        let deps = Arc::clone(&app.deps);
+        let statusz = get(move |query, headers| zpages::statusz(deps, process, query, headers));
+        pages = pages.route(STATUS_PATH, statusz).route("/", get(overview_page));
     }
     if let Some(planner) = app.deps.planner.clone() {
         let reporter = Arc::clone(&planner);
@@ -239,28 +244,6 @@ fn forbidden(user: &RequestUser, verb: &str, path: &str, reason: &str) -> String
     if reason.is_empty() { message } else { format!("{message}: {reason}") }
 }
 
-fn refuse(code: StatusCode, reason: &str, message: &str) -> Response {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
-    });
-    (code, axum::Json(status)).into_response()
-}
-
-fn too_many_requests(message: &str) -> Response {
-    let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-    response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
-    response
-}
-
-fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
-    (code, [(CONTENT_TYPE, "text/plain; charset=utf-8")], body.into()).into_response()
-}
-
-fn status_response((code, body): (u16, String)) -> Response {
-    plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
-}
-
 type QueryPairs = Query<Vec<(String, String)>>;
 
 async fn health_endpoint(
@@ -309,19 +292,6 @@ async fn metrics_slis(State(app): State<PagesState>) -> Response {
 
 async fn configz(State(app): State<PagesState>) -> Response {
     axum::Json(json!({ CONFIGZ_KEY: app.deps.configz })).into_response()
-}
-
-async fn flagz(State(app): State<PagesState>) -> Response {
-    plain(StatusCode::OK, text::flags(&app.deps.flagz))
-}
-
-async fn statusz(State(app): State<PagesState>, Query(query): QueryPairs, headers: HeaderMap) -> Response {
-    let status: Value = (app.deps.status)();
-    if wants_json(&query, &headers) {
-        axum::Json(status).into_response()
-    } else {
-        plain(StatusCode::OK, text::status(&status))
-    }
 }
 
 async fn overview_page(State(app): State<PagesState>, Extension(user): Extension<RequestUser>) -> Response {

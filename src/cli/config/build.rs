@@ -194,6 +194,9 @@ impl OptionsBuilder {
         self.errors.extend(resolution.errors.iter().map(|error| {
             format!("invalid value for --{}: {error}; the reference page lists the gates", generic::FEATURE_GATES.spec.name)
         }));
+        self.notices.extend(resolution.retired.iter().map(|gate| {
+            format!("feature gate {} has no effect: Kubernetes has retired it after 1.{}", gate.name, gate.last_minor)
+        }));
         self.notices.extend(resolution.without_effect.iter().map(|gate| format!("feature gate {gate} has no effect here")));
         resolution.gates
     }

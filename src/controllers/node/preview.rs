@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{NodeControllerConfig, metadata::MetadataResult, plan};
+use super::{config::NodeControllerConfig, metadata::MetadataResult, plan};
 use crate::node::{
     initialize::{NodeInitialization, initialize},
     patch::NodeChanges,
