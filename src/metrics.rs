@@ -178,6 +178,8 @@ declare_metrics! {
             "[ALPHA] Route reconciliations.";
         route_drift_total: counter "cloud_controller_manager_route_drift_total" ["change"]
             "[ALPHA] Routes that somebody else deleted, changed or added between two reconciliations, all put right. Only in this program.";
+        service_drift_total: counter "cloud_controller_manager_service_drift_total" ["field"]
+            "[ALPHA] Settled Services of which another writer removed the finalizer, or the addresses or the condition in the status; all restored. Only in this program.";
         service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []
             "[ALPHA] Calls that change the hosts of a load balancer.";
         service_nodesync_error_total: counter "service_controller_nodesync_error_total" []

@@ -485,3 +485,35 @@ proptest! {
         })?;
     }
 }
+
+/// Sets the condition as another program might.
+fn overwrite_condition(server: &ApiServer, node: &str) {
+    server.update_with("", node, |node: &mut Node| {
+        let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        let condition = conditions.iter_mut().find(|condition| condition.type_ == "NetworkUnavailable").unwrap();
+        (condition.status, condition.reason) = ("True".to_owned(), Some("Other".to_owned()));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_of_another_writer_is_repaired_without_the_cloud() {
+    let bench = Bench::new().await;
+    bench.server.create(&node(0));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    bench.settled().await;
+    bench.cloud.clear_calls();
+    bench.server.clear_requests();
+
+    overwrite_condition(&bench.server, &name(0));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(condition(&bench.server, &name(0)), Some((CREATED.0.to_owned(), CREATED.1.to_owned())));
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 0);
+
+    for _ in 0..60 {
+        overwrite_condition(&bench.server, &name(0));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let writes = bench.server.requests().iter().filter(|request| request.verb.is_write()).count();
+    assert!((6..=8).contains(&writes), "{writes} writes in a minute of fighting");
+    bench.wait_for_condition(&name(0), CREATED).await;
+}

@@ -15,12 +15,14 @@
 //! - What somebody else did to a route between two reconciles is told, counted and put right.
 //! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
 
+mod condition_repair;
 pub(crate) mod config;
 mod drift;
 mod events;
 mod outcomes;
 mod plan;
 mod reconcile;
+mod repair_interval;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -38,7 +40,9 @@ use crate::cloud_provider::CloudError;
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, Routes, WritePlan},
     node::pod_cidrs,
-    runtime::{informer::ObjectChange, shutdown::Shutdown, work_queue::ReconcilePriority, worker::ReconcileQueue},
+    runtime::{
+        informer::ObjectChange, shutdown::Shutdown, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue,
+    },
 };
 
 /// Name in `--controllers`.
@@ -46,6 +50,9 @@ pub const NAME: &str = super::names::ROUTE.canonical;
 
 /// How long the first of several changes waits for the others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
+
+/// Most conditions that are repaired at once.
+const MAX_CONDITION_REPAIRS: usize = 20;
 
 /// The only key: all routes of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +66,8 @@ impl fmt::Display for AllRoutes {
 
 pub struct RouteController {
     queue: ReconcileQueue<AllRoutes>,
+    /// Nodes whose condition changed.
+    condition_queue: ReconcileQueue<ObjectKey>,
     reconciler: Arc<RouteReconciler>,
     resync_period: Duration,
 }
@@ -76,15 +85,21 @@ impl RouteController {
         config.check()?;
         // Upstream's queue name.
         let queue = ReconcileQueue::new("Routes", config.backoff(), context.clock, Arc::clone(&context.metrics));
-        let due = queue.clone();
-        informers.nodes.subscribe(move |change| {
-            if config.watch_based && concerns_routes(change) {
-                due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY);
-            }
-        });
+        let condition_queue =
+            ReconcileQueue::new("RouteConditions", config.backoff(), context.clock, Arc::clone(&context.metrics));
+        if config.watch_based {
+            let (due, conditions) = (queue.clone(), condition_queue.clone());
+            informers.nodes.subscribe(move |change| match change {
+                _ if concerns_routes(change) => due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY),
+                ObjectChange::Updated { old, new } if outcomes::changes_condition(old, new) => {
+                    conditions.add(ObjectKey::of(new.as_ref()), ReconcilePriority::NodeChange);
+                }
+                _ => {}
+            });
+        }
         let resync_period = config.resync_period();
         let reconciler = RouteReconciler::new(context, provider, routes, informers.nodes.store(), &config);
-        Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler), resync_period }))
+        Ok(Arc::new(Self { queue, condition_queue, reconciler: Arc::new(reconciler), resync_period }))
     }
 
     async fn resync(&self) {
@@ -101,7 +116,14 @@ impl RouteController {
             let reconciler = Arc::clone(&self.reconciler);
             async move { reconciler.reconcile().await }
         };
-        self.queue.run(Some(1), shutdown, reconcile).await;
+        let repair = |key: ObjectKey| {
+            let reconciler = Arc::clone(&self.reconciler);
+            async move { reconciler.repair_condition(&key).await }
+        };
+        tokio::join!(
+            self.queue.run(Some(1), shutdown, reconcile),
+            self.condition_queue.run(Some(MAX_CONDITION_REPAIRS), shutdown, repair)
+        );
     }
 }
 
@@ -139,11 +161,13 @@ impl Controller for RouteController {
     }
 
     fn status(&self) -> ControllerStatus {
-        ControllerStatus { unsettled: self.queue.unsettled(), ..self.reconciler.status() }
+        let unsettled = self.queue.unsettled().into_iter().chain(self.condition_queue.unsettled()).collect();
+        ControllerStatus { unsettled, ..self.reconciler.status() }
     }
 
     fn observe(&self) {
         self.queue.observe();
+        self.condition_queue.observe();
     }
 }
 

@@ -29,6 +29,8 @@ pub mod predicates;
 mod prune;
 mod reason;
 mod reconcile;
+mod restoration;
+mod restore;
 pub mod status_patch;
 
 use std::{
@@ -127,7 +129,9 @@ impl ServiceReconciler {
         let priority = match change {
             ObjectChange::Added(new) => plan::on_added(&self.classes, new, !self.services.status().synced),
             ObjectChange::Updated { old, new } => {
-                plan::on_updated(&self.classes, old, new).or_else(|| self.on_relabeled(old, new))
+                let key = ObjectKey::of(new.as_ref());
+                let priority = plan::on_updated(&self.classes, old, new).or_else(|| self.on_relabeled(old, new));
+                priority.or_else(|| self.on_stripped(&key, new))
             }
             ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
         };
@@ -275,7 +279,8 @@ impl Controller for ServiceController {
         let stages = self.reconciler.cache().phases();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
         let unsettled: Vec<UnsettledKey> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
-        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts, ..ControllerStatus::default() }
+        let drift = self.reconciler.cache().drift.latest();
+        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts, drift }
     }
 
     fn observe(&self) {

@@ -94,6 +94,11 @@ impl KnownRoutes {
         self.at
     }
 
+    /// Whether `node` had all its routes then, and needs the same ones now.
+    pub(super) fn has_routes(&self, node: &Node) -> bool {
+        self.right.get(&node.name_any()).is_some_and(|old| is_unchanged(old, node))
+    }
+
     /// What the next plan shows to be somebody else's doing.
     pub(super) fn drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) -> Vec<RouteDrift> {
         let by_name: BTreeMap<String, &Arc<Node>> = nodes.iter().map(|node| (node.name_any(), node)).collect();

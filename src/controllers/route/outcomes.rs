@@ -190,6 +190,16 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
     Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
 }
 
+/// Whether the update of a Node changed the condition that [`condition_patch`] writes.
+pub(super) fn changes_condition(old: &Node, new: &Node) -> bool {
+    let condition = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
+        current.map(|current| (current.status.clone(), current.reason.clone()))
+    };
+    condition(old) != condition(new)
+}
+
 /// The conditions that are written when all of `plan` succeeds.
 pub(super) fn planned_conditions(plan: &RoutePlan, now: Timestamp) -> Vec<PlannedWrite> {
     let (deleted, created) = (plan.changes.delete.iter().map(|_| Ok(())), plan.changes.create.iter().map(|_| Ok(())));

@@ -18,6 +18,7 @@ use super::{
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome, planned_conditions},
     plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
+    repair_interval::ConditionRepairs,
 };
 use crate::{
     cloud_provider::{
@@ -47,22 +48,23 @@ const CONFLICT_RETRIES: u32 = 5;
 const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
 
 pub(super) struct RouteReconciler {
-    context: ControllerContext,
+    pub(super) context: ControllerContext,
     provider: Arc<dyn CloudProvider>,
     routes: Arc<dyn Routes>,
-    nodes: InformerStore<Node>,
+    pub(super) nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
     last_reconcile: Mutex<LastRouteReconcile>,
+    pub(super) condition_repairs: Mutex<ConditionRepairs>,
 }
 
 #[derive(Default)]
-struct LastRouteReconcile {
+pub(super) struct LastRouteReconcile {
     list_error: Option<String>,
     summary: Option<String>,
     /// What there was when it ended.
-    known: Option<KnownRoutes>,
+    pub(super) known: Option<KnownRoutes>,
     drift: DriftLog,
 }
 
@@ -96,6 +98,7 @@ impl RouteReconciler {
             cluster_cidrs: config.cluster_cidrs.clone(),
             nodes_are_filtered: config.nodes_are_filtered,
             last_reconcile: Mutex::default(),
+            condition_repairs: Mutex::default(),
         }
     }
 
@@ -230,7 +233,7 @@ impl RouteReconciler {
         }
     }
 
-    fn last_reconcile(&self) -> MutexGuard<'_, LastRouteReconcile> {
+    pub(super) fn last_reconcile(&self) -> MutexGuard<'_, LastRouteReconcile> {
         self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -277,7 +280,7 @@ impl RouteReconciler {
         written.filter_map(std::future::ready).collect().await
     }
 
-    async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<RouteRetry> {
+    pub(super) async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<RouteRetry> {
         let api: Api<Node> = Api::all(self.context.writer.client().clone());
         let key = ObjectKey::of(node.as_ref());
         let mut retries = 0;

@@ -18,12 +18,19 @@ use super::{
     needs_update::{is_being_deleted, needs_cleanup},
     plan::{AppliedService, ServiceStatusUpdate},
     predicates::{LoadBalancerHosts, NodeSet},
+    restoration::StatusRestoration,
 };
 use crate::{
-    cloud_provider::load_balancer_class::{LoadBalancerClasses, is_load_balancer},
+    cloud_provider::{
+        drift::DriftLog,
+        load_balancer_class::{LoadBalancerClasses, is_load_balancer},
+    },
     metrics::Metrics,
     runtime::{informer::ObjectChange, store::ObjectKey},
 };
+
+/// Most replaced versions that are remembered of a Service: one reconcile writes no more.
+const MAX_REPLACED: usize = 4;
 
 /// All that is remembered.
 #[derive(Debug, Default)]
@@ -41,6 +48,8 @@ pub(super) struct ServiceCache {
     nodes_changed: Option<Instant>,
     /// A node change that is under way: since when, and which Services it waits for.
     node_sync: Option<(Instant, BTreeSet<ObjectKey>)>,
+    /// What other writers changed of Services, for status pages.
+    pub(super) drift: DriftLog,
 }
 
 impl ServiceCache {
@@ -109,8 +118,31 @@ impl ServiceCache {
     }
 
     pub(super) fn mark_published(&mut self, key: &ObjectKey) {
-        self.applied.entry(key.clone()).and_modify(|applied| applied.unpublished = None);
+        self.applied.entry(key.clone()).and_modify(|applied| {
+            let status = applied.unpublished.take().and_then(|answer| answer.status);
+            applied.published = status.or_else(|| applied.published.take());
+        });
         self.unsettled.end(key);
+    }
+
+    /// This process has written over `version` of the Service.
+    pub(super) fn mark_replaced(&mut self, key: &ObjectKey, version: Option<&str>) {
+        let Some((applied, version)) = self.applied.get_mut(key).zip(version) else { return };
+        let surplus = (applied.replaced.len() + 1).saturating_sub(MAX_REPLACED);
+        applied.replaced.drain(..surplus);
+        applied.replaced.push(version.to_owned());
+    }
+
+    /// How long the next restoration of the Service has to wait.
+    pub(super) fn restoration_pause(&self, key: &ObjectKey, now: Instant) -> Duration {
+        let last = self.applied.get(key).and_then(|applied| applied.restored);
+        last.map_or(Duration::ZERO, |last| last.remaining(now))
+    }
+
+    pub(super) fn mark_restored(&mut self, key: &ObjectKey, now: Instant) {
+        self.applied
+            .entry(key.clone())
+            .and_modify(|applied| applied.restored = Some(StatusRestoration::after(applied.restored, now)));
     }
 
     pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {

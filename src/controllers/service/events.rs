@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::{needs_update::ServiceChangeEvent, reason};
+use super::{needs_update::ServiceChangeEvent, reason, restoration::StrippedField};
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 const fn normal(reason: &'static str, when: &'static str) -> EventDescription {
@@ -31,6 +31,10 @@ pub const EVENTS: &[EventDescription] = &[
     normal(
         reason::WAITING_FOR_OTHER_MANAGER,
         "The finalizer of another manager is on the Service: its load balancer is made when that one has gone. Beyond upstream.",
+    ),
+    warning(
+        reason::RESTORED,
+        "Another writer removed the finalizer, the addresses or the condition of a Service; they were written again. Beyond upstream.",
     ),
     normal(reason::TYPE, "The type of the Service changed to or from LoadBalancer."),
     normal(reason::SOURCE_RANGES, "`spec.loadBalancerSourceRanges` changed."),
@@ -83,6 +87,12 @@ pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
         "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone or leaves it there"
     );
     event(service, EventType::Normal, reason::WAITING_FOR_OTHER_MANAGER, message)
+}
+
+/// Another writer removed something that was written again.
+pub fn restored(service: &Service, field: StrippedField) -> RecordedEvent {
+    let message = format!("Another writer changed the {} of the load balancer; it was restored", field.as_str());
+    event(service, EventType::Warning, reason::RESTORED, message)
 }
 
 /// The load balancer is about to be deleted.

@@ -14,6 +14,7 @@ use crate::{
     cloud_provider::CloudError,
     runtime::{
         shutdown::Shutdown,
+        store::ObjectKey,
         work_queue::{ReconcilePriority, ReconcileResult},
     },
 };
@@ -22,6 +23,16 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(60);
 
 impl ServiceReconciler {
+    /// Finds the Services whose load balancers have other hosts than they should, and enqueues them.
+    pub(super) fn sync_nodes(&self) -> ReconcileResult {
+        let (hosts, now) = (self.hosts(), self.context.clock.now());
+        let affected: Vec<ObjectKey> = plan::affected(self.cache().iter(), &hosts.set).into_iter().cloned().collect();
+        tracing::info!(services = affected.len(), hosts = hosts.nodes.len(), "nodes changed");
+        self.observe_node_sync(self.cache().begin_node_sync(&affected, now));
+        affected.into_iter().for_each(|key| self.queue.add(key, ReconcilePriority::NodeChange));
+        ReconcileResult::Done
+    }
+
     /// Has the hosts looked at again and again.
     pub(super) async fn resync_hosts(&self, shutdown: &Shutdown) {
         // Services that need anything come first, and bring the hosts with them.

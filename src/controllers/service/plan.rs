@@ -11,6 +11,8 @@ use super::{
     labels::SelectedLabels,
     needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update},
     predicates::NodeSet,
+    restoration::StatusRestoration,
+    status_patch,
 };
 use crate::{
     cloud_provider::{CloudError, load_balancer_class::LoadBalancerClasses},
@@ -36,6 +38,12 @@ pub struct AppliedService {
     pub labels: SelectedLabels,
     /// What the cloud answered and the Service may not say yet.
     pub unpublished: Option<ServiceStatusUpdate>,
+    /// The addresses that the Service was last given, or had already.
+    pub published: Option<LoadBalancerStatus>,
+    /// Resource versions that this process has replaced: while the store shows one, it is behind.
+    pub replaced: Vec<String>,
+    /// The last time that the Service was restored after another writer.
+    pub restored: Option<StatusRestoration>,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
     /// How far it is, for status pages.
@@ -51,6 +59,9 @@ impl AppliedService {
             nodes: None,
             labels: SelectedLabels::default(),
             unpublished: None,
+            published: None,
+            replaced: Vec::new(),
+            restored: None,
             verify: false,
             phase: None,
         }
@@ -96,6 +107,8 @@ pub enum ServiceAction {
     UpdateHosts,
     /// The cloud is done; write its answer into the Service.
     Publish(ServiceStatusUpdate),
+    /// Another writer removed the finalizer or the answer: write them again.
+    Restore(ServiceStatusUpdate),
 }
 
 /// The next step. `classes`: which Services are this manager's; `labels`: those of the Service and its Namespace that count now.
@@ -170,8 +183,29 @@ fn decide_known(
     } else if applied.nodes.as_ref() != Some(hosts) {
         ServiceAction::UpdateHosts
     } else {
-        ServiceAction::Ignore
+        restoration(classes, service, applied).map_or(ServiceAction::Ignore, ServiceAction::Restore)
     }
+}
+
+/// What to write again into a settled Service because another writer removed it; `None` when nothing is missing. A process that starts now
+/// would write the same.
+pub fn restoration(
+    classes: &LoadBalancerClasses,
+    service: &Service,
+    applied: &AppliedService,
+) -> Option<ServiceStatusUpdate> {
+    let is_final =
+        |phase: &&LoadBalancerPhase| matches!(phase, LoadBalancerPhase::Ready | LoadBalancerPhase::ImplementedElsewhere);
+    let phase = applied.phase.as_ref().filter(is_final)?;
+    let is_stale = service.metadata.resource_version.as_ref().is_some_and(|version| applied.replaced.contains(version));
+    let is_settled = applied.synced && applied.unpublished.is_none() && !is_stale;
+    let is_wanted = classes.wants(service) && !is_being_deleted(service);
+    let is_stripped = || {
+        status_patch::lacks_finalizer(classes, service)
+            || status_patch::needs_publish(service, applied.published.as_ref(), phase)
+    };
+    (is_settled && is_wanted && is_stripped())
+        .then(|| ServiceStatusUpdate { status: applied.published.clone(), phase: phase.clone() })
 }
 
 /// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),

@@ -10,6 +10,8 @@ pub(super) const DELETED: &str = "DeletedLoadBalancer";
 pub(super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
 /// Beyond upstream.
 pub(super) const WAITING_FOR_OTHER_MANAGER: &str = "WaitingForOtherManager";
+/// Beyond upstream.
+pub(super) const RESTORED: &str = "LoadBalancerStatusRestored";
 pub(super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
 pub(super) const TYPE: &str = "Type";
 pub(super) const SOURCE_RANGES: &str = "LoadBalancerSourceRanges";

@@ -45,13 +45,15 @@ use crate::{
 const MAX_ROUNDS: usize = 10;
 
 /// How a round ended.
-enum ServiceRoundResult {
+pub(super) enum ServiceRoundResult {
     /// Nothing is left to do.
     Done,
     /// Ask the plan again.
     Replan,
     /// As [`ServiceRoundResult::Replan`]; the load balancer has been given the hosts of now.
     Applied,
+    /// Another writer removes what this one writes: wait so long.
+    Later(Duration),
 }
 
 /// The Service without the addresses in its status, which are those of somebody else.
@@ -98,21 +100,11 @@ impl ServiceReconciler {
         SelectedLabels::of(&self.balancer.labels_read(), service, namespace.as_deref())
     }
 
-    fn record(&self, event: RecordedEvent) {
+    pub(super) fn record(&self, event: RecordedEvent) {
         self.context.events.record(event);
     }
 
-    /// Finds the Services whose load balancers have other hosts than they should, and enqueues them.
-    pub(super) fn sync_nodes(&self) -> ReconcileResult {
-        let (hosts, now) = (self.hosts(), self.context.clock.now());
-        let affected: Vec<ObjectKey> = plan::affected(self.cache().iter(), &hosts.set).into_iter().cloned().collect();
-        tracing::info!(services = affected.len(), hosts = hosts.nodes.len(), "nodes changed");
-        self.observe_node_sync(self.cache().begin_node_sync(&affected, now));
-        affected.into_iter().for_each(|key| self.queue.add(key, ReconcilePriority::NodeChange));
-        ReconcileResult::Done
-    }
-
-    fn observe_node_sync(&self, age: Option<Duration>) {
+    pub(super) fn observe_node_sync(&self, age: Option<Duration>) {
         let latency = self.context.metrics.service_nodesync_latency.with_label_values::<&str>(&[]);
         age.iter().for_each(|age| latency.observe(age.as_secs_f64()));
     }
@@ -142,6 +134,9 @@ impl ServiceReconciler {
             let failure = match self.round(key, &mut service, applied).await {
                 Ok(ServiceRoundResult::Done) => return ReconcileResult::Done,
                 Ok(ServiceRoundResult::Replan) => continue,
+                Ok(ServiceRoundResult::Later(pause)) => {
+                    return ReconcileResult::RequeueAfter(pause, "another writer keeps changing the Service".to_owned());
+                }
                 Ok(ServiceRoundResult::Applied) => {
                     applied = true;
                     continue;
@@ -187,6 +182,7 @@ impl ServiceReconciler {
             ServiceAction::Ensure(cause) => self.ensure(key, service, (&hosts, labels), cause).await,
             ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
             ServiceAction::Publish(answer) => self.publish(key, service, &answer).await,
+            ServiceAction::Restore(published) => self.restore(key, service, &published).await,
             ServiceAction::Ignore | ServiceAction::Wait(_) | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
         };
         result.inspect_err(|failure| self.record_failure(failure, |error| events::sync_failed(service, error)))
@@ -418,11 +414,20 @@ impl ServiceReconciler {
         Api::namespaced(self.context.writer.client().clone(), &key.namespace)
     }
 
-    async fn patch(&self, key: &ObjectKey, body: Value, doing: &'static str) -> Result<Arc<Service>, ServiceSyncError> {
+    pub(super) async fn patch(
+        &self,
+        key: &ObjectKey,
+        body: Value,
+        doing: &'static str,
+    ) -> Result<Arc<Service>, ServiceSyncError> {
+        let replaced = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let api = self.api(key);
         let patch = self.context.writer.patch(&api, key, PatchTarget::Status, PatchKind::Merge, body);
         let mut written: Service = patch.await.map_err(|error| ServiceSyncError::Api { doing, error })?;
+        if written.metadata.resource_version != replaced {
+            self.cache().mark_replaced(key, replaced.as_deref());
+        }
         if has_condition && conditions::current(&written).is_none() {
             self.conditions_are_dropped.store(true, Ordering::Relaxed);
         }

@@ -12,17 +12,47 @@ use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 
 /// The patch that adds the finalizer, in place of those of other classes that this manager serves; `None` when it is there alone.
 pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Timestamp) -> Option<Value> {
-    let listed = || service.metadata.finalizers.iter().flatten().map(String::as_str);
-    let (own, others): (Vec<_>, Vec<_>) = listed().partition(|finalizer| classes.is_own_finalizer(finalizer));
-    let wanted = classes.finalizer_of(service);
-    if own == [wanted] {
-        return None;
-    }
-    let finalizers: Vec<_> = others.into_iter().chain([wanted]).collect();
+    let finalizers = missing_finalizer(classes, service)?;
     let mut body = body(service);
     body["metadata"]["finalizers"] = json!(finalizers);
     set_condition(&mut body, service, &LoadBalancerPhase::Ensuring, now);
     Some(body)
+}
+
+/// Whether [`add_finalizer`] has anything to add.
+pub fn lacks_finalizer(classes: &LoadBalancerClasses, service: &Service) -> bool {
+    missing_finalizer(classes, service).is_some()
+}
+
+/// The finalizers that `service` should have; `None` when it has them.
+fn missing_finalizer<'a>(classes: &'a LoadBalancerClasses, service: &'a Service) -> Option<Vec<&'a str>> {
+    let listed = service.metadata.finalizers.iter().flatten().map(String::as_str);
+    let (own, others): (Vec<_>, Vec<_>) = listed.partition(|finalizer| classes.is_own_finalizer(finalizer));
+    let required = classes.finalizer_of(service);
+    (own != [required]).then(|| others.into_iter().chain([required]).collect())
+}
+
+/// Whether [`publish`] has anything to write.
+pub fn needs_publish(service: &Service, status: Option<&LoadBalancerStatus>, phase: &LoadBalancerPhase) -> bool {
+    status.is_some_and(|status| !is_published(service, status)) || phase.is_worth_a_write(conditions::current(service))
+}
+
+/// The patch that writes finalizer, addresses and condition again, after another writer.
+pub fn restore(
+    classes: &LoadBalancerClasses,
+    service: &Service,
+    (status, phase): (Option<&LoadBalancerStatus>, &LoadBalancerPhase),
+    now: Timestamp,
+) -> Value {
+    let mut body = body(service);
+    if let Some(finalizers) = missing_finalizer(classes, service) {
+        body["metadata"]["finalizers"] = json!(finalizers);
+    }
+    if let Some(status) = status.filter(|status| !is_published(service, status)) {
+        body["status"]["loadBalancer"] = json!({ "ingress": status.ingress });
+    }
+    set_condition(&mut body, service, phase, now);
+    body
 }
 
 /// The patch that says what `stage` is and publishes `status`, if the provider gave one; `None` when nothing needs a write.
@@ -32,12 +62,11 @@ pub fn publish(
     stage: &LoadBalancerPhase,
     now: Timestamp,
 ) -> Option<Value> {
-    let new = status.filter(|status| !is_published(service, status));
-    if new.is_none() && !stage.is_worth_a_write(conditions::current(service)) {
+    if !needs_publish(service, status, stage) {
         return None;
     }
     let mut body = body(service);
-    if let Some(new) = new {
+    if let Some(new) = status.filter(|status| !is_published(service, status)) {
         body["status"]["loadBalancer"] = json!({ "ingress": new.ingress });
     }
     set_condition(&mut body, service, stage, now);

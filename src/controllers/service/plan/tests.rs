@@ -1,9 +1,11 @@
 //! Decisions, urgency and failures as tables.
 
 use k8s_openapi::{
-    api::core::v1::{Node, ServiceSpec},
+    api::core::v1::{LoadBalancerIngress, Node, ServiceSpec},
     apimachinery::pkg::apis::meta::v1::Time,
 };
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::cloud_provider::helpers::FINALIZER;
@@ -106,6 +108,59 @@ fn a_service_that_is_known() {
             expected,
             "{name}"
         );
+    }
+}
+
+/// A Service as another writer may leave it.
+fn any_service() -> impl Strategy<Value = Service> {
+    let finalizers = prop::sample::select(vec![&[][..], &["other"], &[FINALIZER], &["other", FINALIZER]]);
+    let addresses = prop::sample::select(vec![&[][..], &["20.0.0.1"], &["20.0.0.2"], &["20.0.0.1", "20.0.0.2"]]);
+    let reasons =
+        prop::sample::select(vec![None, Some(LoadBalancerPhase::Ready), Some(LoadBalancerPhase::Failed("x".into()))]);
+    (finalizers, addresses, reasons).prop_map(|(finalizers, addresses, phase)| {
+        let mut service = service("LoadBalancer", false);
+        service.metadata.finalizers = Some(finalizers.iter().map(|name| (*name).to_owned()).collect());
+        service.metadata.resource_version = Some("7".into());
+        let status = service.status.get_or_insert_default();
+        status.load_balancer = Some(published(addresses));
+        status.conditions = phase.map(|phase| vec![phase.condition(None, None, jiff::Timestamp::UNIX_EPOCH)]);
+        service
+    })
+}
+
+fn published(addresses: &[&str]) -> LoadBalancerStatus {
+    let ingress = |ip: &&str| LoadBalancerIngress { ip: Some((*ip).to_owned()), ..LoadBalancerIngress::default() };
+    LoadBalancerStatus { ingress: Some(addresses.iter().map(ingress).collect()) }
+}
+
+proptest! {
+    /// The leader has something to write exactly when a process that starts now would write something.
+    #[test]
+    fn the_leader_and_a_fresh_plan_agree_about_a_settled_service(service in any_service()) {
+        let (classes, status, now) = (LoadBalancerClasses::default(), published(&["20.0.0.1"]), jiff::Timestamp::UNIX_EPOCH);
+        let phase = LoadBalancerPhase::Ready;
+        let applied =
+            AppliedService { phase: Some(phase.clone()), published: Some(status.clone()), ..settled(&service) };
+        let action = decide(&classes, Some(&service), Some(&applied), &hosts(&["a"]), &SelectedLabels::default());
+        let fresh = [
+            status_patch::add_finalizer(&classes, &service, now),
+            status_patch::publish(&service, Some(&status), &phase, now),
+        ];
+        let answer = ServiceStatusUpdate { status: Some(status.clone()), phase: phase.clone() };
+        let expected = match fresh.iter().any(Option::is_some) {
+            true => ServiceAction::Restore(answer),
+            false => ServiceAction::Ignore,
+        };
+        prop_assert_eq!(action, expected);
+
+        let replaced = AppliedService { replaced: vec!["7".into()], ..applied.clone() };
+        prop_assert_eq!(restoration(&classes, &service, &replaced), None, "the store is behind");
+
+        let body = status_patch::restore(&classes, &service, (Some(&status), &phase), now);
+        let mut restored = serde_json::to_value(&service).unwrap();
+        json_patch::merge(&mut restored, &body);
+        let restored: Service = serde_json::from_value(restored).unwrap();
+        prop_assert_eq!(restoration(&classes, &restored, &applied), None, "one patch restores all");
     }
 }
 
