@@ -53,9 +53,9 @@ fn doctor() -> String {
 fn events() -> String {
     use azure::{
         load_balancer::events::{COMPONENT, EVENTS},
-        out_of_service,
+        node_events,
     };
-    let nodes = ("Azure nodes", COMPONENT, out_of_service::events::EVENTS);
+    let nodes = ("Azure nodes", COMPONENT, node_events::EVENTS);
     app::events_reference(&[("Azure load balancers", COMPONENT, EVENTS), nodes])
 }
 

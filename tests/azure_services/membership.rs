@@ -9,7 +9,10 @@ use cloud_controller_manager::sandbox::azure::{
     AzureOptions, Class,
     topology::{Machine, Pool, PoolKind, Topology},
 };
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::{
+    api::core::v1::{Node, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
@@ -142,6 +145,31 @@ fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
                 life.stop().await;
             });
         }
+    }
+}
+
+/// Whoever may register a Node chooses its provider id.
+#[test]
+fn a_node_that_claims_another_nodes_machine_moves_nobody() {
+    for kind in [BY_ADDRESS, BY_INTERFACE] {
+        alone(async {
+            let (cluster, life) = served(machines(3), kind, &[external("web")]).await;
+            let all = names(&cluster);
+            until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
+            let mut evil: Node = cluster.server.get("", &all[0]).unwrap();
+            evil.metadata = ObjectMeta { name: Some("evil".to_owned()), ..ObjectMeta::default() };
+            evil.metadata.labels = Some([(EXCLUDED.to_owned(), String::new())].into());
+            cluster.server.create(&evil);
+            tokio::time::sleep(MINUTE).await;
+            assert!(all_have(&cluster, &all), "{kind}: {:?}", members(&cluster));
+
+            label(&cluster, "evil", EXCLUDED, None);
+            label(&cluster, &all[0], EXCLUDED, Some("true"));
+            until_all_have(&cluster, MINUTE, &[&all[1], &all[2]]).await;
+            let warnings = cluster.warnings("evil");
+            assert!(warnings.iter().any(|(reason, _)| reason == "ProviderIDConflict"), "{kind}: {warnings:?}");
+            life.stop().await;
+        });
     }
 }
 

@@ -9,7 +9,7 @@ pub mod describe;
 pub mod errors;
 pub mod existence;
 #[cfg(test)]
-mod fixtures;
+pub(in crate::providers::azure) mod fixtures;
 pub mod ownership;
 pub mod provider_id;
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
 pub mod decide;
-pub mod events;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 
 use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
 
-use super::{load_balancer::events::COMPONENT, node::name};
+use super::{load_balancer::events::COMPONENT, node::name, node_events};
 use crate::{
     cloud_provider::{CloudError, CloudResult, InstancesV2, ProviderContext},
     runtime::{
@@ -130,7 +129,9 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Res
         match writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, patch(&current, decision)).await {
             Ok(_) => {
                 tracing::info!(node = %key, ?decision, "out-of-service taint written");
-                events::written(&current, decision, power).into_iter().for_each(|event| taints.events.record(event));
+                node_events::taint_written(&current, decision, power)
+                    .into_iter()
+                    .for_each(|event| taints.events.record(event));
                 return Ok(());
             }
             Err(ApiError::Conflict(_)) => {}

@@ -42,7 +42,7 @@ pub(super) fn flex_instance(set: &str, name: &str) -> Machine {
     Machine { kind: MachineKind::FlexInstance { scale_set }, ..standalone(name) }
 }
 
-pub(super) fn scale_set_instance(set: &str, number: u32) -> Machine {
+pub(in crate::providers::azure) fn scale_set_instance(set: &str, number: u32) -> Machine {
     let scale_set = id("Microsoft.Compute/virtualMachineScaleSets", &[set]);
     let id = scale_set.child("virtualMachines", &number.to_string());
     let kind = MachineKind::ScaleSetInstance { scale_set, instance_id: number.to_string() };

@@ -296,7 +296,8 @@ impl BackendPoolSyncer {
                 .await,
         );
         let mut tasks = member_updates::joins(&targets, &members, &self.settings);
-        let mut standings = self.excluded_members(round.all_nodes, &targets).await;
+        let excluded = self.excluded_members(round.all_nodes, &targets).await;
+        let mut standings = located::without_members(excluded, &members);
         let (unclaimed, due) = self.orphans(round.all_nodes, &members, &targets).await;
         let excluded = |(key, node): (&String, &String)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()));
         standings.extend(unclaimed.iter().map(excluded));

@@ -6,6 +6,7 @@
 mod admission;
 mod backend_pools;
 mod batch_commit;
+mod claims;
 mod drift;
 mod drift_search;
 mod dry_run;
@@ -181,6 +182,7 @@ impl AzureLoadBalancers {
             unfilled_pools: Mutex::default(),
             newcomers: Newcomers::default(),
             deleting: Mutex::default(),
+            reported_claims: Mutex::default(),
             pool_sync: Mutex::default(),
             public_ip_attempts: Mutex::default(),
             progress: PipelineProgress::new(clock),

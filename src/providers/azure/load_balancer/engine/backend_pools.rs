@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
+    claims,
     pool_join_failure::{self, PoolJoinFailure},
     pool_sync_state::{PoolSyncRecord, PoolSyncState},
     stage_context::StageContext,
@@ -68,10 +69,12 @@ pub(super) async fn join(
     let (local, publications) = world.local_pools();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
     let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
+    let ignored = world.false_claims().await;
+    world.report_false_claims(&ignored);
     let round = PoolSyncRequest {
         observed: &observed,
-        nodes: &nodes,
-        all_nodes: &all_nodes,
+        nodes: &claims::without(&nodes, &ignored),
+        all_nodes: &claims::without(&all_nodes, &ignored),
         local: &local,
         created: &created,
         deleting: &leaving,

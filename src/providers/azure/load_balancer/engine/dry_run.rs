@@ -11,7 +11,10 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
-use super::stage_context::{StageContext, StageInput};
+use super::{
+    claims,
+    stage_context::{StageContext, StageInput},
+};
 use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
@@ -59,7 +62,8 @@ pub(super) async fn plan_on(
     requests: &[ServiceRequest],
     hosts: &[Arc<Node>],
 ) -> Plan {
-    let all_nodes = context.service_index.nodes();
+    let ignored = context.false_claims().await;
+    let (hosts, all_nodes) = (claims::without(hosts, &ignored), claims::without(&context.service_index.nodes(), &ignored));
     // While a round is on, what it remembers is not at hand; then nobody leaves for want of a Node.
     let PoolSyncMemory { orphans, scale_sets } =
         context.backend_pools.try_lock().map(|pools| pools.memory()).unwrap_or_default();
@@ -67,7 +71,7 @@ pub(super) async fn plan_on(
     let (local, _) = context.local_pools();
     let unfilled: Vec<ResourceId> = context.unfilled_pools().iter().cloned().collect();
     let pools = PoolInput {
-        hosts: Some(hosts),
+        hosts: Some(&hosts),
         all_nodes: &all_nodes,
         machines: &machines,
         orphans: &orphans,

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     batch_commit::{AttemptError, BatchStage, ServiceResults},
+    claims,
     stage_context::{self, StageContext, StageInput},
 };
 use crate::{
@@ -92,7 +93,9 @@ async fn reached_machines(context: &StageContext, requests: &[ServiceRequest], i
     if !leads_to_machines(requests, &input.others) {
         return PoolMemberAddresses::default();
     }
-    member_addresses(&context.inventory, &context.service_index.nodes(), &context.settings).await
+    let ignored = context.false_claims().await;
+    let nodes = claims::without(&context.service_index.nodes(), &ignored);
+    member_addresses(&context.inventory, &nodes, &context.settings).await
 }
 
 fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<()> {

@@ -43,7 +43,7 @@ use crate::{
             labels::LabelMap,
             observed::ObservedNetwork,
             plan::print::PlannedChange,
-            pools::{local_pools::LocalPools, member_addresses::listed_in_pools},
+            pools::{claims::ReportedClaims, local_pools::LocalPools, member_addresses::listed_in_pools},
             rule_memory::ParsedService,
             settings::LoadBalancerSettings,
             spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -77,6 +77,8 @@ pub(super) struct StageContext {
     pub(super) newcomers: Newcomers,
     /// Load balancers that are about to be deleted.
     pub(super) deleting: Mutex<BTreeSet<ResourceId>>,
+    /// Nodes that claim another Node's machine, as far as events report them.
+    pub(super) reported_claims: Mutex<ReportedClaims>,
     /// Whether the pools are where they have to be.
     pub(super) pool_sync: Mutex<PoolSyncState>,
     /// Services for which this process has sent a public IP to ARM, whatever came of it.

@@ -4,6 +4,7 @@
 //! and pools have to be written and how ([`member_updates`], `plan::pools::plan_pools`), and at which addresses machines are behind a Service
 //! ([`member_addresses`]). The stages that write use the same functions on what they have just read.
 
+pub mod claims;
 pub mod endpoint_nodes;
 pub mod local_pools;
 pub mod located;

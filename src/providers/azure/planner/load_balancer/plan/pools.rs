@@ -341,7 +341,7 @@ fn by_interface(
     }
     let mut updates = member_updates::joins(pools, &members, settings);
     push_models(pools, &members, &updates, input, settings, plan);
-    let mut leaving = excluded(pools, input, settings);
+    let mut leaving = located::without_members(excluded(pools, input, settings), &members);
     let orphans = orphans(pools, &members, input);
     leaving.extend(orphans.iter().map(|(key, node)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()))));
     member_updates::leaves(pools, &leaving, settings, &mut updates);

@@ -112,6 +112,12 @@ pub fn excluded_members(nodes: &[Arc<Node>], settings: &LoadBalancerSettings) ->
     (excluded, unknown)
 }
 
+/// `excluded` without the places of `members`: that one Node is to stay out takes no other Node's machine out of the pools.
+pub fn without_members(mut excluded: ExcludedMembers, members: &[PoolMember]) -> ExcludedMembers {
+    members.iter().for_each(|member| drop(excluded.remove(&member.resource.key())));
+    excluded
+}
+
 /// The same for one that was looked up.
 pub fn looked_up_excluded(wanted: MachineQuery, found: MachineAnswer) -> Option<(String, (PoolEntryStatus, String))> {
     let place = found.ok().and_then(|machine| PoolMemberResource::of(&machine))?;
