@@ -183,14 +183,8 @@ async fn a_new_node_is_initialised_in_two_writes() {
     assert_eq!(provider_id(&node), Some("fake://n"));
     assert_eq!(addresses(&node), ["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname n"]);
     let labels = node.metadata.labels.unwrap();
-    for (key, value) in [
-        (LABEL_ZONE, "fake-zone-1"),
-        (LABEL_ZONE_BETA, "fake-zone-1"),
-        (LABEL_REGION, "fake-region"),
-        (LABEL_REGION_BETA, "fake-region"),
-        (LABEL_INSTANCE_TYPE, "fake.standard"),
-        (LABEL_INSTANCE_TYPE_BETA, "fake.standard"),
-    ] {
+    for (key, value) in [(LABEL_ZONE, "fake-zone-1"), (LABEL_REGION, "fake-region"), (LABEL_INSTANCE_TYPE, "fake.standard")]
+    {
         assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
     }
     assert_eq!(world.writes(), [(Verb::Patch, "status".to_owned()), (Verb::Patch, String::new())]);

@@ -70,6 +70,7 @@ impl Bench {
             reconciliation_period: PERIOD,
             watch_based,
             nodes_are_filtered,
+            node_masks: None,
         };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
@@ -409,6 +410,7 @@ fn a_provider_without_routes_is_told_apart() {
         reconciliation_period: PERIOD,
         watch_based: true,
         nodes_are_filtered: false,
+        node_masks: None,
     };
     let built = RouteController::new(&context, &mut informers, Arc::new(cloud), config);
     assert_eq!(built.err(), Some(RouteControllerError::RoutesUnsupported("fake".into())));

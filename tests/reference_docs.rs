@@ -53,9 +53,9 @@ fn doctor() -> String {
 fn events() -> String {
     use azure::{
         load_balancer::events::{COMPONENT, EVENTS},
-        node_events,
+        out_of_service,
     };
-    let nodes = ("Azure nodes", COMPONENT, node_events::EVENTS);
+    let nodes = ("Azure nodes", COMPONENT, out_of_service::events::EVENTS);
     app::events_reference(&[("Azure load balancers", COMPONENT, EVENTS), nodes])
 }
 

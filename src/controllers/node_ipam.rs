@@ -99,7 +99,8 @@ impl NodeIpamController {
         }
         let backoff = KeyBackoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
         let queue = ReconcileQueue::new("NodeIpam", backoff, context.clock, Arc::clone(&context.metrics));
-        let pool = Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics)));
+        let pool =
+            Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics), context.events.clone()));
         subscribe(informers, queue.clone(), Arc::clone(&pool));
         let (context, nodes) = (context.clone(), informers.nodes.store());
         let reconciler = PodCidrReconciler { context, config, nodes, pool, masks, merges, last_reclaim: Mutex::default() };
@@ -147,7 +148,11 @@ impl NodeIpamController {
     async fn read(&self) -> Result<Vec<ListedNode>, ReadError> {
         let reconciler = &self.reconciler;
         let nothing = Allocations::new(&units(&reconciler.config), &reconciler.config.service_cidrs);
-        reconciler.pool.start_reading(nothing.map_err(|error| ReadError::Refused(error.to_string()))?);
+        let nothing = nothing.map_err(|error| ReadError::Refused(error.to_string()))?;
+        reconciler.pool.start_reading(match reconciler.config.allocator {
+            CidrAllocatorType::RangeAllocator => nothing.limiting_claims(units(&reconciler.config)),
+            CidrAllocatorType::CloudAllocator => nothing,
+        });
         let listed = listed::list(reconciler.context.writer.client()).await;
         let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
         reconciler.pool.finish_reading(&listed, &self.nodes().list()).map_err(ReadError::Refused)?;

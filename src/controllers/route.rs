@@ -74,6 +74,7 @@ pub struct RouteController {
 
 impl RouteController {
     /// Subscribes to the informers.
+    #[expect(clippy::needless_pass_by_value, reason = "every controller is built from the same arguments")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -246,6 +247,7 @@ mod tests {
                 reconciliation_period: Duration::from_secs(10),
                 watch_based: true,
                 nodes_are_filtered: false,
+                node_masks: None,
             }
             .check()
         };
@@ -265,6 +267,7 @@ mod tests {
             reconciliation_period: Duration::from_secs(seconds),
             watch_based: true,
             nodes_are_filtered: false,
+            node_masks: None,
         };
         assert_eq!(RouteControllerConfig { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
         assert_eq!(config(10).resync_period(), RESYNC_PERIOD);

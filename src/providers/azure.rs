@@ -19,7 +19,6 @@ mod local;
 pub mod metadata;
 pub mod metrics;
 pub mod node;
-pub mod node_events;
 pub mod operation_metrics;
 pub mod out_of_service;
 pub mod planner;

@@ -148,9 +148,9 @@ fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
     }
 }
 
-/// Whoever may register a Node chooses its provider id.
+/// The kubelet that registers a Node chooses its provider id.
 #[test]
-fn a_node_that_claims_another_nodes_machine_moves_nobody() {
+fn a_claim_of_another_nodes_machine_changes_no_pool() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
         alone(async {
             let (cluster, life) = served(machines(3), kind, &[external("web")]).await;

@@ -10,7 +10,7 @@ use crate::source::{ModulePath, Sources};
 const AZURE: &[(&str, &[&str])] = &[
     ("acr", &["auth", "config", "provider", "transport"]),
     ("local", &["auth", "metadata", "provider"]),
-    ("topics", &["load_balancer", "planner"]),
+    ("topics", &["load_balancer", "out_of_service", "planner"]),
     (
         "diagnostics",
         &[
@@ -52,6 +52,7 @@ const AZURE: &[(&str, &[&str])] = &[
             "gauges",
             "load_balancer",
             "metrics",
+            "node",
             "out_of_service",
             "session",
             "session_proxy",
@@ -60,7 +61,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ),
     ("gauges", &["auth", "metrics", "session"]),
     ("admission", &["arm", "arm::documents", "config", "planner", "session", "session_proxy"]),
-    ("topics", &["load_balancer", "planner"]),
+    ("topics", &["load_balancer", "out_of_service", "planner"]),
     ("session_proxy", &["load_balancer", "session"]),
     (
         "session",

@@ -25,7 +25,7 @@ use crate::cli::{
 use crate::cloud_provider::config::{ProviderConfig, SecretRef};
 use crate::controllers::node::config::NodeControllerConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
-use crate::controllers::route::config::RouteControllerConfig;
+use crate::controllers::route::config::{NodeMaskSizes, RouteControllerConfig};
 use crate::flags::FlagTexts;
 use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
@@ -52,7 +52,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
     let mut builder = OptionsBuilder { notices: notices(&arguments, table.all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let cloud = builder.cloud(providers, provider_flags);
-    let config = ManagerConfig {
+    let mut config = ManagerConfig {
         service: builder.service(cloud.config.load_balancer_classes.clone()),
         cloud,
         kube_api: builder.kube_api(NAME),
@@ -79,6 +79,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         flagz,
         arguments: builder.arguments,
     };
+    config.route.node_masks = config.node_ipam.fixed_masks().map(|(ipv4, ipv6)| NodeMaskSizes { ipv4, ipv6 });
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
 }
 
@@ -372,6 +373,7 @@ impl OptionsBuilder {
         RouteControllerConfig {
             cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
             nodes_are_filtered: !self.read(&provider_config::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
+            node_masks: None,
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }

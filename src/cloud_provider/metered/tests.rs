@@ -340,6 +340,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let v2 = cloud.instances_v2().unwrap();
     calls.push(("instance_exists", v2.instance_exists(&node).await.map(drop)));
     calls.push(("instance_shutdown", v2.instance_shutdown(&node).await.map(drop)));
+    calls.push(("instance_runs", v2.instance_runs(&node).await.map(drop)));
     calls.push(("instance_metadata", v2.instance_metadata(&node).await.map(drop)));
     let batch = v2.instance_metadata_batch(&nodes).await;
     assert_eq!(batch.len(), 1);

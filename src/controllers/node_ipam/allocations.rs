@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use ipnet::IpNet;
 
 use super::{
+    super::route::config::MASK_TOLERANCE,
     cidr_set::{AllocatedBlock, CidrSet, CidrSetError, UnitCounts},
     plan::is_later,
 };
@@ -22,6 +23,8 @@ pub(super) enum ForeignCidrError {
     TooMany(usize, usize),
     #[error("its pod CIDR {0} lies outside of --cluster-cidr")]
     OutOfRange(IpNet),
+    #[error("its pod CIDR {0} is larger than the pod CIDR of a node, /{1}")]
+    TooLarge(IpNet, u8),
 }
 
 /// Why a Node gets no blocks.
@@ -67,6 +70,8 @@ pub(super) struct Allocations {
     sets: Vec<CidrSet>,
     /// Never given to a Node.
     services: Vec<IpNet>,
+    /// Prefixes that limit what a Node may claim.
+    claim_masks: Vec<(IpNet, u8)>,
     held: HashMap<Box<str>, HeldBlocks>,
 }
 
@@ -80,7 +85,12 @@ impl Allocations {
                 set.occupy(service);
             }
         }
-        Ok(Self { sets, services: services.to_vec(), held: HashMap::new() })
+        Ok(Self { sets, services: services.to_vec(), claim_masks: Vec::new(), held: HashMap::new() })
+    }
+
+    /// Ignores what Nodes claim beyond these prefixes, each of a cluster CIDR.
+    pub(super) fn limiting_claims(self, masks: Vec<(IpNet, u8)>) -> Self {
+        Self { claim_masks: masks, ..self }
     }
 
     /// Takes in what a Node has, by the cluster CIDR that each lies in, whatever their order. What is wrong with it is told once; the rest
@@ -106,7 +116,10 @@ impl Allocations {
         let (mut cidrs, mut wrong) = (Vec::new(), None);
         for text in pod_cidrs {
             match text.parse::<IpNet>() {
-                Ok(cidr) if self.sets.iter().any(|set| set.overlaps(&cidr)) => cidrs.push(cidr),
+                Ok(cidr) if self.sets.iter().any(|set| set.overlaps(&cidr)) => match self.excess(&cidr) {
+                    None => cidrs.push(cidr),
+                    Some(mask) => wrong = wrong.or(Some(ForeignCidrError::TooLarge(cidr, mask))),
+                },
                 Ok(outside) => wrong = wrong.or(Some(ForeignCidrError::OutOfRange(outside))),
                 Err(_) => wrong = Some(ForeignCidrError::Garbage(shown(text))),
             }
@@ -114,6 +127,14 @@ impl Allocations {
         let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(wrong, Some(ForeignCidrError::Garbage(_)));
         let too_many = is_number_wrong.then_some(ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
         (cidrs, too_many.or(wrong))
+    }
+
+    /// The mask that `cidr` exceeds by so much that it is not taken in: the kubelet that registers a Node may claim any pod CIDR, and one Node
+    /// must not take the blocks of all others.
+    fn excess(&self, cidr: &IpNet) -> Option<u8> {
+        let is_same_family = |(cluster, _): &&(IpNet, u8)| cluster.addr().is_ipv4() == cidr.addr().is_ipv4();
+        let mask = self.claim_masks.iter().find(is_same_family).map(|(_, mask)| *mask)?;
+        (cidr.prefix_len() + MASK_TOLERANCE < mask).then_some(mask)
     }
 
     /// One block of each cluster CIDR for the Node, with these prefixes; the same ones as long as they are its own. Of all or of none.

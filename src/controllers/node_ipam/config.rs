@@ -60,6 +60,12 @@ impl Default for NodeIpamConfig {
 }
 
 impl NodeIpamConfig {
+    /// The IPv4 and IPv6 prefixes of all pod CIDRs, if this process allocates them and the cloud does not choose their sizes.
+    pub fn fixed_masks(&self) -> Option<(u8, u8)> {
+        let is_fixed = self.enabled && self.allocator == CidrAllocatorType::RangeAllocator;
+        is_fixed.then_some((self.mask_ipv4, self.mask_ipv6))
+    }
+
     /// The prefix of a Node's block in `cluster`, unless the cloud says another one.
     pub fn mask(&self, cluster: &IpNet) -> u8 {
         if cluster.addr().is_ipv4() { self.mask_ipv4 } else { self.mask_ipv6 }

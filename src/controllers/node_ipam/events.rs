@@ -1,6 +1,8 @@
-//! Every event of the node-ipam controller as a named function. Upstream's words and types.
+//! Every event of the node-ipam controller as a named function. Words and types are upstream's where upstream has the event.
 
-use k8s_openapi::api::core::v1::Node;
+use std::fmt::Display;
+
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
@@ -15,8 +17,23 @@ const ASSIGNMENT_FAILED: EventDescription = EventDescription {
     when: "The API server did not take the Node's pod CIDRs, three times in a row. Retries with back-off.",
 };
 
+const IGNORED: EventDescription = EventDescription {
+    reason: "PodCIDRIgnored",
+    type_: EventType::Warning,
+    when: "A Node registered with a pod CIDR that is much larger than that of a node: its addresses stay available for other Nodes.",
+};
+
 /// For the reference page.
-pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED];
+pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED, IGNORED];
+
+/// What the Node claims is not reserved for it.
+pub(super) fn ignored(name: &str, uid: &str, error: &dyn Display) -> RecordedEvent {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+    let node = Node { metadata, ..Node::default() };
+    let message =
+        format!("Node {name}: {error}; its addresses stay available for other nodes. Delete the node and register it again");
+    RecordedEvent { about: object_reference(&node), type_: IGNORED.type_, reason: IGNORED.reason, message }
+}
 
 /// The cluster CIDR is used up.
 pub(super) fn not_available(node: &Node) -> RecordedEvent {

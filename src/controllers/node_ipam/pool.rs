@@ -16,15 +16,18 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::{
-    allocations::{AllocationError, Allocations, ObservedCidrs},
+    allocations::{AllocationError, Allocations, ForeignCidrError, ObservedCidrs},
     config::{CidrAllocatorType, NodeIpamConfig},
+    events,
     listed::ListedNode,
     plan::{self, FailedWrite, PodCidrRules, identity},
 };
 use crate::{
     metrics::Metrics,
     node::pod_cidrs,
-    runtime::{patch::ApiError, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue},
+    runtime::{
+        events::EventRecorder, patch::ApiError, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue,
+    },
 };
 
 /// How long an initialisation waits for the pool to be read, before it goes on without pod CIDRs.
@@ -65,11 +68,17 @@ pub struct PodCidrPool {
     phase: watch::Sender<PoolPhase>,
     queue: ReconcileQueue<ObjectKey>,
     metrics: Arc<Metrics>,
+    events: EventRecorder,
 }
 
 impl PodCidrPool {
-    pub(super) fn new(config: NodeIpamConfig, queue: ReconcileQueue<ObjectKey>, metrics: Arc<Metrics>) -> Self {
-        Self { config, state: Mutex::default(), phase: watch::Sender::new(PoolPhase::Closed), queue, metrics }
+    pub(super) fn new(
+        config: NodeIpamConfig,
+        queue: ReconcileQueue<ObjectKey>,
+        metrics: Arc<Metrics>,
+        events: EventRecorder,
+    ) -> Self {
+        Self { config, state: Mutex::default(), phase: watch::Sender::new(PoolPhase::Closed), queue, metrics, events }
     }
 
     pub(super) fn phase(&self) -> PoolPhase {
@@ -102,9 +111,8 @@ impl PodCidrPool {
         for (id, name, cidrs) in listed.chain(seen).filter(|(id, _, cidrs)| !cidrs.is_empty() && !gone.contains(*id)) {
             if let Err(error) = allocations.observe(id, cidrs) {
                 match error {
-                    super::allocations::ForeignCidrError::OutOfRange(_)
-                        if self.config.allocator == CidrAllocatorType::RangeAllocator =>
-                    {
+                    ForeignCidrError::TooLarge(..) => self.events.record(events::ignored(name, id, &error)),
+                    ForeignCidrError::OutOfRange(_) if self.config.allocator == CidrAllocatorType::RangeAllocator => {
                         tracing::warn!(node = name, %error, "pod CIDRs that were not given out here");
                     }
                     _ => return Err(format!("Node {name}: {error}")),
@@ -189,7 +197,13 @@ impl PodCidrPool {
                 tracing::debug!(node = crate::node::name(node), ?cidrs, "pod CIDRs that were given out elsewhere");
                 self.wake(&mut state);
             }
-            Err(error) => tracing::warn!(node = crate::node::name(node), %error, "pod CIDRs that were not given out here"),
+            Err(error) => {
+                let name = crate::node::name(node);
+                tracing::warn!(node = name, %error, "pod CIDRs that were not given out here");
+                if matches!(error, ForeignCidrError::TooLarge(..)) {
+                    self.events.record(events::ignored(name, identity(node), &error));
+                }
+            }
         }
     }
 

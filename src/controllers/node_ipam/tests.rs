@@ -25,7 +25,7 @@ fn pool_of(config: NodeIpamConfig) -> PodCidrPool {
 fn measured_pool(config: NodeIpamConfig, metrics: Arc<Metrics>) -> PodCidrPool {
     let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
     let nothing = Allocations::new(&units(&config), &[]).unwrap();
-    let pool = PodCidrPool::new(config, queue, metrics);
+    let pool = PodCidrPool::new(config, queue, metrics, crate::runtime::events::EventRecorder::channel("tests").0);
     pool.start_reading(nothing);
     pool
 }

@@ -24,6 +24,48 @@ pub struct RouteControllerConfig {
     pub watch_based: bool,
     /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
     pub nodes_are_filtered: bool,
+    /// Prefixes of the pod CIDRs that this process allocates; `None`: another program allocates them, or the cloud chooses their sizes.
+    pub node_masks: Option<NodeMaskSizes>,
+}
+
+/// `--node-cidr-mask-size-ipv4` and `--node-cidr-mask-size-ipv6`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeMaskSizes {
+    pub ipv4: u8,
+    pub ipv6: u8,
+}
+
+/// Which pod CIDRs get routes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RouteLimits<'a> {
+    pub(super) cluster_cidrs: &'a [IpNet],
+    pub(super) node_masks: Option<NodeMaskSizes>,
+}
+
+/// Why a pod CIDR gets no route. The kubelet that registers a Node may claim any pod CIDR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RefusedCidr {
+    #[error("it does not lie in --cluster-cidr")]
+    Outside,
+    #[error("it is larger than the pod CIDR of a node, /{0}")]
+    TooLarge(u8),
+}
+
+/// A pod CIDR may be larger than the mask by so many bits: it may be of a time when the mask was another.
+pub(crate) const MASK_TOLERANCE: u8 = 4;
+
+impl RouteLimits<'_> {
+    /// Whether `cidr` may have a route.
+    pub(super) fn check(&self, cidr: &IpNet) -> Result<(), RefusedCidr> {
+        if !self.cluster_cidrs.iter().any(|cluster| cluster.contains(cidr)) {
+            return Err(RefusedCidr::Outside);
+        }
+        let mask = self.node_masks.map(|masks| if cidr.addr().is_ipv4() { masks.ipv4 } else { masks.ipv6 });
+        match mask.filter(|mask| cidr.prefix_len() + MASK_TOLERANCE < *mask) {
+            Some(mask) => Err(RefusedCidr::TooLarge(mask)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl RouteControllerConfig {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
+use super::config::RefusedCidr;
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription {
@@ -19,8 +21,24 @@ const ROUTE_DRIFTED: EventDescription = EventDescription {
     when: "Somebody else deleted, changed or added a route to this node in the cloud between two reconciliations: which, and between which moments. It is put right at once.",
 };
 
+const ROUTE_REFUSED: EventDescription = EventDescription {
+    reason: "RouteRefused",
+    type_: EventType::Warning,
+    when: "A pod CIDR of this node gets no route: it does not lie in --cluster-cidr, or it is larger than the pod CIDR of a node.",
+};
+
 /// For the reference page.
-pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED];
+pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED, ROUTE_REFUSED];
+
+/// `cidr` of `node` gets no route.
+pub(super) fn route_refused(node: &Node, cidr: &IpNet, reason: RefusedCidr) -> RecordedEvent {
+    RecordedEvent {
+        about: object_reference(node),
+        type_: ROUTE_REFUSED.type_,
+        reason: ROUTE_REFUSED.reason,
+        message: format!("spec.podCIDRs {cidr} gets no route: {reason}"),
+    }
+}
 
 /// Somebody else did this to a route to `node`.
 pub(super) fn route_drifted(node: &Node, what: &str) -> RecordedEvent {

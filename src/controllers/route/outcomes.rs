@@ -134,6 +134,7 @@ fn evaluate_node(
     let mut has_all = !node.routes.is_empty();
     let mut known = true;
     for needed in &node.routes {
+        has_all &= *needed != RequiredRoute::Refused;
         let RequiredRoute::Create(index) = *needed else { continue };
         let Err(error) = outcome_at(&outcomes.created, index) else { continue };
         has_all = false;

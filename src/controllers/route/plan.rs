@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
+use super::config::{RefusedCidr, RouteLimits};
 use crate::{
     cloud_provider::{AddressType, NodeAddress, Route, RouteChanges},
     node::pod_cidrs,
@@ -33,6 +34,8 @@ pub(super) struct RoutePlan {
     pub(super) creation_reasons: Vec<RouteCreationReason>,
     /// Routes that would be deleted if somebody knew that their Node is gone.
     pub(super) waiting: Vec<Route>,
+    /// Pod CIDRs that get no route.
+    pub(super) refused: Vec<RefusedRoute>,
 }
 
 /// Why a route goes.
@@ -71,6 +74,16 @@ pub(super) enum RequiredRoute {
     Exists,
     /// It is to be created: index in [`RouteChanges::create`].
     Create(usize),
+    /// It is not created: see [`RoutePlan::refused`].
+    Refused,
+}
+
+/// A pod CIDR that gets no route.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RefusedRoute {
+    pub(super) node: Arc<Node>,
+    pub(super) cidr: IpNet,
+    pub(super) reason: RefusedCidr,
 }
 
 /// A CIDR by what it means; one that is none, by its text.
@@ -86,9 +99,14 @@ impl Cidr {
     }
 }
 
-/// Compares what is with what should be.
+/// Compares what is with what should be, for pod CIDRs of any size.
 pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> RoutePlan {
-    let listed = ListedRoutes::new(routes, cluster_cidrs);
+    plan_within(routes, nodes, RouteLimits { cluster_cidrs, node_masks: None })
+}
+
+/// Compares what is with what should be.
+pub(super) fn plan_within(routes: &[Route], nodes: &[Arc<Node>], limits: RouteLimits<'_>) -> RoutePlan {
+    let listed = ListedRoutes::new(routes, limits);
     let mut plan = RoutePlan::default();
     let mut wanted = HashSet::new();
     for node in nodes {
@@ -96,7 +114,7 @@ pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet
         if pod_cidrs(node).is_empty() && !listed.targets.contains(name.as_str()) {
             continue;
         }
-        let routes = required_routes(node, &name, &listed, &mut wanted, &mut plan.changes.create);
+        let routes = required_routes(node, &listed, &mut wanted, &mut plan);
         plan.nodes.push(NodeRoutePlan { node: Arc::clone(node), routes });
     }
     let is_wanted = |index: &usize| wanted.contains(index) || !listed.ours.contains(index);
@@ -175,6 +193,9 @@ impl fmt::Display for RoutePlan {
         for ((_, route), reason) in self.changes.create.iter().zip(&self.creation_reasons) {
             writeln!(f, "create {}: {reason}", PrintedRoute(route))?;
         }
+        for RefusedRoute { node, cidr, reason } in &self.refused {
+            writeln!(f, "no route for {cidr} of Node {:?}: {reason}", node.name_any())?;
+        }
         for route in &self.waiting {
             writeln!(f, "{} waits: nobody can tell whether its Node is gone", PrintedRoute(route))?;
         }
@@ -222,18 +243,19 @@ struct ListedRoutes<'a> {
     targets: HashSet<&'a str>,
     /// Those that this cluster is responsible for.
     ours: HashSet<usize>,
+    limits: RouteLimits<'a>,
 }
 
 impl<'a> ListedRoutes<'a> {
-    fn new(routes: &'a [Route], cluster_cidrs: &[IpNet]) -> Self {
+    fn new(routes: &'a [Route], limits: RouteLimits<'a>) -> Self {
         let mut serving: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, route) in routes.iter().enumerate().filter(|(_, route)| !route.blackhole) {
             serving.entry((route.target_node.as_str(), Cidr::of(&route.destination_cidr))).or_default().push(index);
         }
         let targets = routes.iter().map(|route| route.target_node.as_str()).filter(|name| !name.is_empty()).collect();
-        let is_ours = |(index, route): (usize, &Route)| is_responsible_for(route, cluster_cidrs).then_some(index);
+        let is_ours = |(index, route): (usize, &Route)| is_responsible_for(route, limits.cluster_cidrs).then_some(index);
         let ours = routes.iter().enumerate().filter_map(is_ours).collect();
-        Self { routes, serving, targets, ours }
+        Self { routes, serving, targets, ours, limits }
     }
 
     fn creation_reason(&self, wanted: &Route) -> RouteCreationReason {
@@ -244,6 +266,13 @@ impl<'a> ListedRoutes<'a> {
         if is_there { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
     }
 
+    /// Why this pod CIDR of `node` may have no route. What is not a CIDR is for the provider to refuse.
+    fn refusal(&self, node: &Arc<Node>, cidr: &Cidr) -> Option<RefusedRoute> {
+        let Cidr::Net(cidr) = cidr else { return None };
+        let reason = self.limits.check(cidr).err()?;
+        Some(RefusedRoute { node: Arc::clone(node), cidr: *cidr, reason })
+    }
+
     /// A route that leads to the node is good as it is when it is not ours to change, carries no addresses, or the right ones.
     fn is_good(&self, index: usize, node_addresses: &HashSet<NodeAddress>) -> bool {
         let route = &self.routes[index];
@@ -252,14 +281,14 @@ impl<'a> ListedRoutes<'a> {
     }
 }
 
-/// What `node` needs; marks the routes that serve it as `wanted` and adds the missing ones to `create`.
+/// What `node` needs; marks the routes that serve it as `wanted`, and adds to `plan` the missing ones and the pod CIDRs without route.
 fn required_routes(
-    node: &Node,
-    name: &str,
+    node: &Arc<Node>,
     listed: &ListedRoutes<'_>,
     wanted: &mut HashSet<usize>,
-    create: &mut Vec<(String, Route)>,
+    plan: &mut RoutePlan,
 ) -> Vec<RequiredRoute> {
+    let name = node.name_any();
     let addresses = addresses(node);
     let address_set: HashSet<_> = addresses.iter().cloned().collect();
     let mut seen = HashSet::new();
@@ -269,11 +298,17 @@ fn required_routes(
         if !seen.insert(cidr.clone()) {
             continue;
         }
-        let serving = listed.serving.get(&(name, cidr)).map(Vec::as_slice).unwrap_or_default();
+        let refusal = listed.refusal(node, &cidr);
+        let serving = listed.serving.get(&(name.as_str(), cidr)).map(Vec::as_slice).unwrap_or_default();
         let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
-        if good.is_empty() {
-            needed.push(RequiredRoute::Create(create.len()));
-            create.push((node.uid().unwrap_or_default(), route_to(name, &addresses, text)));
+        // A route that this cluster is not responsible for is left as it is, whatever the limits.
+        let is_left = good.iter().any(|index| !listed.ours.contains(index));
+        if let Some(refusal) = refusal.filter(|_| !is_left) {
+            needed.push(RequiredRoute::Refused);
+            plan.refused.push(refusal);
+        } else if good.is_empty() {
+            needed.push(RequiredRoute::Create(plan.changes.create.len()));
+            plan.changes.create.push((node.uid().unwrap_or_default(), route_to(&name, &addresses, text)));
         } else {
             needed.push(RequiredRoute::Exists);
             wanted.extend(good);

@@ -1,7 +1,7 @@
 //! One reconcile of all routes: list, plan, one batch, conditions and events.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,11 +13,11 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 
 use super::{
-    config::RouteControllerConfig,
+    config::{NodeMaskSizes, RouteControllerConfig, RouteLimits},
     drift::{KnownRoutes, RouteDrift, RouteDriftChange},
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome, planned_conditions},
-    plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
+    plan::{RefusedRoute, RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan_within, unlisted_nodes},
     repair_interval::ConditionRepairs,
 };
 use crate::{
@@ -53,6 +53,7 @@ pub(super) struct RouteReconciler {
     routes: Arc<dyn Routes>,
     pub(super) nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
+    node_masks: Option<NodeMaskSizes>,
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
     last_reconcile: Mutex<LastRouteReconcile>,
@@ -66,6 +67,8 @@ pub(super) struct LastRouteReconcile {
     /// What there was when it ended.
     pub(super) known: Option<KnownRoutes>,
     drift: DriftLog,
+    /// Pod CIDRs without route, by the UID of the Node, as far as events report them.
+    refused: BTreeSet<(String, IpNet)>,
 }
 
 /// `plan`, and what the cloud makes of it.
@@ -96,6 +99,7 @@ impl RouteReconciler {
             routes,
             nodes,
             cluster_cidrs: config.cluster_cidrs.clone(),
+            node_masks: config.node_masks,
             nodes_are_filtered: config.nodes_are_filtered,
             last_reconcile: Mutex::default(),
             condition_repairs: Mutex::default(),
@@ -113,9 +117,10 @@ impl RouteReconciler {
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
         let (nodes, foreign) = self.own_and_foreign_nodes();
-        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
+        let mut plan = plan_within(&routes, &nodes, self.limits());
         let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
         self.tell_drift(&plan, &nodes);
+        self.report_refused(&plan);
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
         let mut settled = evaluate(&plan, &outcomes);
@@ -125,6 +130,10 @@ impl RouteReconciler {
         settled.retries.extend(unsure);
         settled.retries.extend(self.write_conditions(&settled).await);
         outcome(&settled.retries)
+    }
+
+    fn limits(&self) -> RouteLimits<'_> {
+        RouteLimits { cluster_cidrs: &self.cluster_cidrs, node_masks: self.node_masks }
     }
 
     /// The Nodes whose routes are made here, and those of other clouds.
@@ -168,7 +177,7 @@ impl RouteReconciler {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.peek_routes(cluster).await?;
         let (nodes, foreign) = self.own_and_foreign_nodes();
-        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
+        let mut plan = plan_within(&routes, &nodes, self.limits());
         let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
         let mut writes = self.routes.forecast_routes(cluster, &plan.changes).await?;
         writes.unread.extend(unsure.iter().map(|retry| retry.reason().to_owned()));
@@ -181,7 +190,7 @@ impl RouteReconciler {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.peek_routes(cluster).await?;
         let (nodes, foreign) = self.own_and_foreign_nodes();
-        let mut plan = plan(&routes, &nodes, &self.cluster_cidrs);
+        let mut plan = plan_within(&routes, &nodes, self.limits());
         let to_read = if self.nodes_are_filtered { unlisted_nodes(&plan).len() } else { 0 };
         let unread = to_read.saturating_sub(MAX_DRY_RUN_READS);
         self.retain_routes_of_others(&mut plan, &foreign, MAX_DRY_RUN_READS).await;
@@ -252,6 +261,17 @@ impl RouteReconciler {
         self.routes.apply_routes(&self.context.cluster_name, changes).await
     }
 
+    /// Records one event for each pod CIDR that gets no route.
+    fn report_refused(&self, plan: &RoutePlan) {
+        let key = |refused: &RefusedRoute| (refused.node.uid().unwrap_or_default(), refused.cidr);
+        let before = std::mem::replace(&mut self.last_reconcile().refused, plan.refused.iter().map(key).collect());
+        for refused in plan.refused.iter().filter(|refused| !before.contains(&key(refused))) {
+            let RefusedRoute { node, cidr, reason } = refused;
+            tracing::warn!(node = %node.name_any(), %cidr, %reason, "pod CIDR gets no route");
+            self.context.events.record(events::route_refused(node, cidr, *reason));
+        }
+    }
+
     fn report(&self, plan: &RoutePlan, settled: &RouteSyncResult, took: Duration) {
         let (kept, deletions, creations) = (plan.kept, plan.changes.delete.len(), plan.changes.create.len());
         if deletions + creations > 0 {
@@ -302,6 +322,9 @@ impl RouteReconciler {
         let last = self.last_reconcile();
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
+        facts.extend(
+            (!last.refused.is_empty()).then(|| ("pod CIDRs without route".to_owned(), last.refused.len().to_string())),
+        );
         facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));
         ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts, drift: last.drift.latest() }
     }

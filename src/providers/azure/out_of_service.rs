@@ -8,6 +8,7 @@
 //! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
 pub mod decide;
+pub mod events;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 
 use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
 
-use super::{load_balancer::events::COMPONENT, node::name, node_events};
+use super::node::name;
 use crate::{
     cloud_provider::{CloudError, CloudResult, InstancesV2, ProviderContext},
     runtime::{
@@ -55,9 +56,8 @@ pub struct TaintContext {
 }
 
 /// Starts [`run`] with what a provider gets at its start, until that ends.
-pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>) {
+pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>, events: EventRecorder) {
     let writer = ObjectWriter::new(context.client.clone(), context.leadership.clone());
-    let events = context.events.for_component(COMPONENT);
     let taints = TaintContext { nodes: context.nodes.clone(), writer, instances, events };
     context.shutdown.spawn(run(taints, context.shutdown.clone()));
 }
@@ -129,9 +129,7 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Res
         match writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, patch(&current, decision)).await {
             Ok(_) => {
                 tracing::info!(node = %key, ?decision, "out-of-service taint written");
-                node_events::taint_written(&current, decision, power)
-                    .into_iter()
-                    .for_each(|event| taints.events.record(event));
+                events::taint_written(&current, decision, power).into_iter().for_each(|event| taints.events.record(event));
                 return Ok(());
             }
             Err(ApiError::Conflict(_)) => {}

@@ -37,6 +37,7 @@ use super::{
     load_balancer::{
         cluster_watches::ClusterWatches,
         engine::{self, AzureLoadBalancers},
+        events::COMPONENT,
         lease::ResourceLocker,
     },
     metrics::AzureMetrics,
@@ -370,7 +371,8 @@ impl CloudProvider for AzureCloud {
         if self.inner.scope != ProviderScope::Cluster || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        out_of_service::start(&context, Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))));
+        let events = context.events.for_component(COMPONENT);
+        out_of_service::start(&context, Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))), events);
         context.shutdown.spawn(self.clone().keep_warm(context.clone()));
         if self.inner.settings.reload {
             context.shutdown.spawn(self.clone().follow(config, context.clone()));

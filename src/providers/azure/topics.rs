@@ -7,14 +7,14 @@ use super::{
         events,
         explain::{ArmErrorEntry, CODES, ErrorRecovery},
     },
-    node_events,
+    out_of_service,
     planner::load_balancer::annotations::{ANNOTATIONS, AnnotationEntry},
 };
 use crate::cloud_provider::registry::ReferenceTopic;
 
 /// Every topic.
 pub fn topics() -> Vec<ReferenceTopic> {
-    let events = events::EVENTS.iter().chain(node_events::EVENTS).map(ReferenceTopic::event);
+    let events = events::EVENTS.iter().chain(out_of_service::events::EVENTS).map(ReferenceTopic::event);
     CODES.iter().map(error).chain(ANNOTATIONS.iter().map(annotation)).chain(events).collect()
 }
 

@@ -20,8 +20,6 @@ use super::{
 };
 use crate::runtime::clock::Clock;
 
-type QueryPairs = Query<Vec<(String, String)>>;
-
 const GROUP: &str = "config.k8s.io";
 const VERSION: &str = "v1beta1";
 /// Pages that upstream's object names: those that answer a GET.
@@ -98,7 +96,7 @@ fn object(kind: &str, process: &ProcessDescription, fields: Value) -> Response {
 pub(super) async fn flagz(
     deps: Arc<ServingDeps>,
     process: ProcessDescription,
-    Query(query): QueryPairs,
+    Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> Response {
     const KIND: &str = "Flagz";
@@ -114,7 +112,7 @@ pub(super) async fn flagz(
 pub(super) async fn statusz(
     deps: Arc<ServingDeps>,
     process: ProcessDescription,
-    Query(query): QueryPairs,
+    Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> Response {
     const KIND: &str = "Statusz";

@@ -290,3 +290,19 @@ fn assert_free(cidrs: &[IpNet], nodes: &HashMap<String, Vec<IpNet>>, case: (u64,
         }
     }
 }
+
+/// The kubelet that registers a Node may claim any pod CIDR.
+#[test]
+fn a_claim_of_the_whole_range_takes_no_blocks() {
+    let masks = vec![(net("10.0.0.0/16"), 24)];
+    let mut allocations = cluster(&[("10.0.0.0/16", 24)], &[]).limiting_claims(masks);
+    let whole = ["10.0.0.0/16".to_owned()];
+    assert_eq!(allocations.observe("evil", &whole), Err(ForeignCidrError::TooLarge(net("10.0.0.0/16"), 24)));
+    assert_eq!(allocations.observe("evil", &whole), Ok(ObservedCidrs::Known), "reported once");
+    assert_eq!(allocations.reserve("new", &[24]).unwrap().0, [net("10.0.0.0/24")]);
+    assert_eq!(
+        allocations.observe("older", &["10.0.16.0/20".to_owned()]),
+        Ok(ObservedCidrs::Foreign),
+        "the mask was another"
+    );
+}

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::*;
+use super::{super::config::NodeMaskSizes, *};
 
 const CLUSTER: &[&str] = &["10.120.0.0/16", "a00:100::/24"];
 
@@ -178,6 +178,33 @@ fn what_is_not_ours_is_left_alone() {
     let nodes = [node("node-1", "10.10.0.1", &["192.168.0.0/24"])];
     let foreign = [tracked("node-1", "192.168.0.0/24", &["10.9.9.9"]), route("gone", "172.16.0.0/12"), route("gone", "?")];
     assert_eq!(changes(&foreign, &nodes), Vec::<String>::new());
+}
+
+/// The kubelet that registers a Node may claim any pod CIDR.
+#[test]
+fn pod_cidrs_beyond_the_limits_get_no_route() {
+    let cluster_cidrs = nets(CLUSTER);
+    let masks = NodeMaskSizes { ipv4: 24, ipv6: 64 };
+    let limits = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks: Some(masks) };
+    let refused = |cidr: &str, routes: &[Route]| {
+        let plan = plan_within(routes, &[node("evil", "10.10.0.1", &[cidr])], limits);
+        assert_eq!(plan.changes.create.is_empty(), !plan.refused.is_empty(), "{cidr}");
+        (plan.refused.first().map(|refused| refused.reason), plan.changes.delete.len(), plan.nodes[0].routes.clone())
+    };
+    let without = vec![RequiredRoute::Refused];
+    for cidr in ["0.0.0.0/0", "10.0.0.0/8", "10.121.0.0/24", "::/0"] {
+        assert_eq!(refused(cidr, &[]), (Some(RefusedCidr::Outside), 0, without.clone()), "{cidr}");
+    }
+    for (cidr, mask) in [("10.120.0.0/16", 24), ("10.120.0.0/19", 24), ("a00:100::/24", 64)] {
+        assert_eq!(refused(cidr, &[]), (Some(RefusedCidr::TooLarge(mask)), 0, without.clone()), "{cidr}");
+    }
+    for cidr in ["10.120.0.0/20", "10.120.0.0/24", "10.120.0.0/26", "a00:100::/64"] {
+        assert_eq!(refused(cidr, &[]).0, None, "{cidr}");
+    }
+    let there = [route("evil", "10.120.0.0/16")];
+    assert_eq!(refused("10.120.0.0/16", &there), (Some(RefusedCidr::TooLarge(24)), 1, without), "the route is deleted");
+    let unknown_masks = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks: None };
+    assert!(plan_within(&[], &[node("n", "10.10.0.1", &["10.120.0.0/16"])], unknown_masks).refused.is_empty());
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub fn of_node(node: &Node) -> NodeOwnership {
 }
 
 /// How the machine is found whose metadata `node` should have; `None` when it has none. A provider id of Azure that names no machine does
-/// not matter here: upstream looks the machine up by name.
+/// not matter here: upstream finds the machine by name.
 pub fn metadata_query(node: &Node) -> Option<MachineQuery> {
     match of_node(node) {
         NodeOwnership::Unmanaged | NodeOwnership::Foreign => None,

@@ -4,7 +4,7 @@
 //! where upstream has the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the
 //! service controller.
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::explain::explain;
 use crate::providers::azure::planner::load_balancer::{
@@ -34,6 +34,11 @@ const REPAIR_DELAYED: &str = "LoadBalancerRepairDelayed";
 const KEPT_PRIVATE_LINK: &str = "KeptPrivateLinkService";
 const PRIVATE_LINK_NAME_TAKEN: &str = "PrivateLinkServiceNameTaken";
 const PRIVATE_ENDPOINTS_DISCONNECTED: &str = "PrivateEndpointsDisconnected";
+
+/// Reason of the event about a Node that claims another Node's machine. Only this program has it.
+const PROVIDER_ID_CONFLICT: &str = "ProviderIDConflict";
+/// Longest part of a value in a message.
+const SHOWN_VALUE: usize = 64;
 
 const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Warning, when }
@@ -67,6 +72,7 @@ macro_rules! calls {
             warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),
             warning(DRIFTED, "A comparison found that somebody else changed something of the Service in Azure since it was last right: what, and whether it is put right."),
             warning(REPAIR_DELAYED, "Somebody else changes the same thing again and again: it is put right in growing intervals from now on."),
+            warning(PROVIDER_ID_CONFLICT, "The provider id of a Node is that of another Node's machine: load balancers ignore the Node."),
             warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
@@ -92,6 +98,17 @@ calls! {
 
 fn event(service: &Service, reason: &'static str, message: String) -> RecordedEvent {
     RecordedEvent { about: object_reference(service), type_: EventType::Warning, reason, message }
+}
+
+/// `node` claims the machine of the Node `owner`.
+pub fn provider_id_conflict(node: &Node, owner: &str) -> RecordedEvent {
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+    let id: String = id.chars().take(SHOWN_VALUE).collect();
+    let message = format!(
+        "spec.providerID {id:?}… is that of the machine of node {owner}: load balancers ignore this node. Delete the node and register it \
+         with its own provider id"
+    );
+    RecordedEvent { about: object_reference(node), type_: EventType::Warning, reason: PROVIDER_ID_CONFLICT, message }
 }
 
 /// A request to ARM failed on behalf of the Service. Record it once for each error, not for each try.

@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::Node;
 use super::stage_context::StageContext;
 use crate::providers::azure::{
     inventory::Freshness,
-    node, node_events,
+    load_balancer::events,
+    node,
     planner::load_balancer::pools::claims::{FalseClaim, contested_machines, false_claims},
 };
 
@@ -35,7 +36,7 @@ impl StageContext {
         let new = self.reported_claims.lock().unwrap_or_else(PoisonError::into_inner).update(claims);
         for claim in new {
             tracing::warn!(node = node::name(&claim.node), owner = claim.owner, "node claims the machine of another node");
-            self.events.record(node_events::provider_id_conflict(&claim.node, &claim.owner));
+            self.events.record(events::provider_id_conflict(&claim.node, &claim.owner));
         }
     }
 }

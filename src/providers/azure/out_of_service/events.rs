@@ -1,11 +1,8 @@
-//! Every event about Nodes that this provider records itself. Pure.
+//! Events about the taint of Nodes that are out of service. Pure.
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{
-    node,
-    out_of_service::decide::{MachinePower, OUT_OF_SERVICE, TaintDecision},
-};
+use super::decide::{MachinePower, OUT_OF_SERVICE, TaintDecision};
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 /// Every event, for the reference page.
@@ -20,18 +17,10 @@ pub const EVENTS: &[EventDescription] = &[
         type_: EventType::Normal,
         when: "The taint `node.kubernetes.io/out-of-service` of a Node has been removed: its machine runs, or the Node is ready.",
     },
-    EventDescription {
-        reason: CONFLICT,
-        type_: EventType::Warning,
-        when: "The provider id of a Node is that of another Node's machine: load balancers ignore the Node.",
-    },
 ];
 
 const ADDED: &str = "OutOfServiceTaintAdded";
 const REMOVED: &str = "OutOfServiceTaintRemoved";
-const CONFLICT: &str = "ProviderIDConflict";
-/// Longest part of a value in a message.
-const SHOWN_VALUE: usize = 64;
 
 /// The event about a written `decision` of the taint out-of-service.
 pub fn taint_written(node: &Node, decision: TaintDecision, power: MachinePower) -> Option<RecordedEvent> {
@@ -45,16 +34,6 @@ pub fn taint_written(node: &Node, decision: TaintDecision, power: MachinePower) 
     Some(RecordedEvent { about: object_reference(node), type_: EventType::Normal, reason, message })
 }
 
-/// `node` claims the machine of the Node `owner`.
-pub fn provider_id_conflict(node: &Node, owner: &str) -> RecordedEvent {
-    let id: String = node::provider_id(node).unwrap_or_default().chars().take(SHOWN_VALUE).collect();
-    let message = format!(
-        "spec.providerID {id:?}… is that of the machine of node {owner}: load balancers ignore this node. Delete the node and register it \
-         with its own provider id"
-    );
-    RecordedEvent { about: object_reference(node), type_: EventType::Warning, reason: CONFLICT, message }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,11 +41,10 @@ mod tests {
 
     #[test]
     fn every_event_stands_in_the_table() {
-        let node = node("n").provider_id("azure:///subscriptions/s").build();
+        let node = node("n").build();
         let all = [
             taint_written(&node, TaintDecision::Add, MachinePower::ShutDown),
             taint_written(&node, TaintDecision::Remove, MachinePower::Running),
-            Some(provider_id_conflict(&node, "other")),
         ];
         let recorded: Vec<_> = all.into_iter().flatten().map(|event| (event.reason, event.type_)).collect();
         assert_eq!(recorded, EVENTS.iter().map(|row| (row.reason, row.type_)).collect::<Vec<_>>());
