@@ -21,15 +21,15 @@ use crate::providers::azure::{
 };
 
 /// Returns `true` if a Service has this annotation of those that only an owner may have.
-pub(super) fn gives(link: &PrivateLinkSpec, key: &str) -> bool {
-    link.owners_only.iter().any(|given| *given == key)
+pub(super) fn gives(link: &PrivateLinkSpec, key: &'static str) -> bool {
+    link.owners_only.contains(&key)
 }
 
 /// Applies what the heir's annotations request. `subnet`: the one that an annotation names.
 pub(super) fn apply(draft: &mut LinkDraft, id: &ResourceId, heir: &PrivateLinkSpec, subnet: Option<&ResourceId>) {
     let properties = draft.document.properties.clone().unwrap_or_default();
     draft.set_options(&with_own_options(heir, &properties));
-    let names_addresses = [PLS_SUBNET.key, PLS_ADDRESS_COUNT.key, PLS_ADDRESSES.key].iter().any(|key| gives(heir, key));
+    let names_addresses = [PLS_SUBNET.key, PLS_ADDRESS_COUNT.key, PLS_ADDRESSES.key].into_iter().any(|key| gives(heir, key));
     let subnet = subnet.cloned().or_else(|| own_subnet(&properties)).filter(|_| names_addresses);
     if let Some(subnet) = subnet {
         draft.set_addresses(id, &with_own_addresses(heir, &properties, &subnet), &subnet);
