@@ -249,7 +249,7 @@ fn the_owner_of_a_shared_frontend_cannot_migrate() {
         let there = applied(&empty(), &plan_load_balancers(&empty(), &all[..1], &[], &ips, &three()));
         let first = [Arc::new(owner.clone())];
         let there = applied(&there, &plan_load_balancers(&there, &all[1..], &first, &ips, &three()));
-        let moved = named(owner.clone(), &["lb2"]);
+        let moved = named(owner, &["lb2"]);
         let outcome = plan_load_balancers(&there, &[ensure(&moved)], &[Arc::new(guest.clone())], &ips, &three());
         let message = refusal(&outcome, &moved).to_string();
         assert!(message.contains("cannot migrate from load balancer kubernetes"), "{message}");
