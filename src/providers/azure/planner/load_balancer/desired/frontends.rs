@@ -108,7 +108,7 @@ pub(super) fn frontend_action(
         return FrontendAction::Drop;
     }
     let name = frontend.name.as_deref().unwrap_or_default();
-    let changed = name != own_name(spec, family)
+    let changed = !spelling::same_name(name, &own_name(spec, family))
         || if spec.internal {
             is_internal_changed(context, spec, family, frontend)
         } else {

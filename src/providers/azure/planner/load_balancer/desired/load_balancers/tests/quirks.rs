@@ -23,6 +23,14 @@ fn preconfigured_load_balancers_lose_rules_and_keep_pool_and_last_frontend() {
     assert_eq!(document.properties.as_ref().unwrap().backend_address_pools.as_ref().unwrap().len(), 1);
 }
 
+#[test]
+fn the_letter_case_of_a_subnet_changes_nothing() {
+    let on = |subnet: &str| ServiceSpec { subnet: Some(subnet.into()), ..internal("web") };
+    let there = made(&[&on("apps")]);
+    let outcome = plan(&there, &[ensure(&on("Apps"))]);
+    assert!(outcome.changes.is_empty(), "{:?}", outcome.changes);
+}
+
 /// F-10.
 #[test]
 fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
