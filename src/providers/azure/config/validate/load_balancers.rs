@@ -78,10 +78,10 @@ fn probes(config: &AzureConfig, findings: &mut FindingCollector) {
         "clusterServiceSharedLoadBalancerHealthProbePort",
         "expected a port from 1 to 65535",
     );
-    findings.error_if(
+    findings.warn_if(
         !config.cluster_service_shared_load_balancer_health_probe_path.starts_with('/'),
         "clusterServiceSharedLoadBalancerHealthProbePath",
-        "expected a path that begins with /",
+        "expected a path that begins with /; it is sent as it is, and Azure may refuse it",
     );
 }
 

@@ -49,7 +49,7 @@ fn each_rule() {
         ),
         (
             "clusterServiceLoadBalancerHealthProbeMode: Shared\nclusterServiceSharedLoadBalancerHealthProbePath: x",
-            &["error clusterServiceSharedLoadBalancerHealthProbePath"],
+            &["warning clusterServiceSharedLoadBalancerHealthProbePath"],
         ),
     ];
     for (text, expected) in cases {
