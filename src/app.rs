@@ -102,6 +102,9 @@ fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
         Ok(Ok(ManagerOutcome::InformersStale)) => {
             fail(&"this replica led without seeing the cluster; another one takes over (the log says what it missed)")
         }
+        Ok(Ok(ManagerOutcome::ClusterRefused)) => fail(
+            &"the cloud provider refuses to lead this cluster, as the log explains: set --cloud-provider to the cloud of its Nodes",
+        ),
         Ok(Ok(ManagerOutcome::UnexpectedEnd)) => fail(&"a part of the manager ended unexpectedly"),
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&format!("cannot go on: {error}")),

@@ -14,6 +14,7 @@ pub(crate) mod config;
 pub mod conformance;
 pub mod diagnostics;
 pub mod drift;
+pub mod endpoint_digests;
 mod error;
 pub mod helpers;
 mod instances;
@@ -28,12 +29,15 @@ pub mod start;
 pub mod write_plan;
 mod zones;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 
-pub use crate::runtime::admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook};
+pub use crate::runtime::{
+    admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook},
+    informer::AnnotationUse,
+};
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{
@@ -94,6 +98,26 @@ pub trait CloudProvider: Send + Sync {
     fn is_foreign(&self, node: &Node) -> bool {
         let _ = node;
         false
+    }
+
+    /// How old what [`LoadBalancer::forecast`] and other plans are made from may be: a difference that another manager has just removed shows
+    /// for so long.
+    fn cache_age(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns what becomes of an annotation of Services. `service` is `None` before the Service is decoded: an annotation that some Service may
+    /// have is then [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be quick.
+    fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
+        let _ = (key, service);
+        AnnotationUse::Read { longest: usize::MAX }
+    }
+
+    /// Returns why this provider must not lead a cluster with these Nodes, for an operator; `None` if it may. Called once the Nodes are
+    /// listed and before any controller starts.
+    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
+        let _ = nodes;
+        None
     }
 
     /// Load balancers for Services of type `LoadBalancer`.

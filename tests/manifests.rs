@@ -106,9 +106,13 @@ fn containers() -> Vec<Container> {
     all.collect()
 }
 
+/// What stands for the cloud until a component replaces it.
+const NO_CLOUD: &str = "CLOUD-NOT-SET";
+
+/// The configuration that the arguments make, with a cloud where they name none.
 fn config(container: &Container) -> ManagerConfig {
     assert!(container.command.is_none(), "the image has an entry point");
-    let given = container.args.iter().flatten().map(OsString::from);
+    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace(NO_CLOUD, "fake")));
     let args = std::iter::once(OsString::from(NAME)).chain(given);
     match cli::parse(args, &["azure", "fake"], &[]) {
         Ok(CliCommand::Run(config)) => *config,
@@ -360,19 +364,40 @@ fn arguments_are_accepted_and_name_files_that_are_mounted() {
 }
 
 #[test]
-fn the_configured_cloud_knows_every_node() {
-    let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
-    let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
-    for (_, spec) in pod_specs().into_iter().filter(|(owner, _)| owner == "Deployment") {
-        let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
-        assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
-        let config = config(&spec.containers[0]);
-        let file = config.cloud.config.cloud_config.unwrap();
-        let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
-        assert!(cloud.any_instance.is_some());
-        assert_eq!(cloud.routes.enabled, config.cloud.configure_cloud_routes);
-        assert!(cloud.state_file.is_none(), "the volume cannot be written");
+fn manifests_name_no_cloud_and_the_program_says_what_to_set() {
+    for container in containers() {
+        let words = std::iter::once(NAME.to_owned()).chain(container.args.unwrap()).map(OsString::from);
+        let error = cli::parse(words, &["azure", "fake"], &[]).unwrap_err().to_string();
+        for part in [NO_CLOUD, "--cloud-provider", "azure, fake", "components"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
+    assert_eq!(
+        shipped::deployment(&["azure"])["spec"]["template"]["spec"]["containers"][0]["args"][0],
+        "--cloud-provider=azure"
+    );
+}
+
+#[test]
+fn the_fake_cloud_knows_every_node() {
+    let component = documents("fake/kustomization.yaml").remove(0);
+    assert_eq!((&component["kind"], &component["patches"][1]["path"]), (&"Component".into(), &"cloud-config.yaml".into()));
+    let [object] = <[Value; 1]>::try_from(documents("fake/cloud-config.yaml")).unwrap();
+    assert_eq!(round_trip::<ConfigMap>(&object), object);
+    let map: ConfigMap = serde_json::from_value(object).unwrap();
+    let [placeholder] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
+    assert_eq!(map.metadata, placeholder.metadata);
+    let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
+    let spec = deployment_with(&["fake"]).spec.template.spec.unwrap();
+    assert!(spec.containers[0].args.iter().flatten().any(|word| word == "--cloud-provider=fake"));
+    let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
+    assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
+    let config = config(&spec.containers[0]);
+    let file = config.cloud.config.cloud_config.unwrap();
+    let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
+    assert!(cloud.any_instance.is_some() && !cloud.allow_foreign_nodes);
+    assert_eq!(cloud.routes.enabled, config.cloud.configure_cloud_routes);
+    assert!(cloud.state_file.is_none(), "the volume cannot be written");
 }
 
 /// What cloud-node-manager calls: resource and verbs, all cluster-wide in the core group.

@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps},
+    app::manager::{self, ManagerDeps, ManagerOutcome},
     cli,
     metrics::Metrics,
     node::taints,
@@ -35,20 +35,24 @@ impl Cluster {
         Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), stop: Shutdown::new() }
     }
 
-    async fn start(&self, flags: &[&str]) {
+    fn parts(&self, flags: &[&str]) -> ManagerDeps {
         let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
         let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
             panic!("no help asked for")
         };
-        let parts = ManagerDeps {
+        ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(self.server.clone())),
             provider: Arc::new(self.cloud.clone()),
             metrics: Arc::new(Metrics::new().unwrap()),
             clock: Clock::System,
             set_verbosity: Arc::new(|_| ()),
-        };
+        }
+    }
+
+    async fn start(&self, flags: &[&str]) {
+        let parts = self.parts(flags);
         let until = self.stop.clone();
         tokio::spawn(async move { manager::run(parts, &until).await });
         pass(30).await;
@@ -181,4 +185,15 @@ async fn services_are_watched_only_for_their_controller() {
         assert_eq!(watched, expected, "{controllers}");
         assert_eq!(cluster.is_initialised("ours"), controllers != "service", "{controllers}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fake_cloud_leads_no_cluster_of_another_cloud() {
+    let cluster = Cluster::new();
+    cluster.join("worker-1", &[], "10.244.0.0/24");
+    let azure = json!({"metadata": {"name": "worker-2"}, "spec": {"providerID": "azure:///subscriptions/s"}});
+    cluster.server.create::<Node>(&serde_json::from_value(azure).unwrap());
+    let ended = manager::run(cluster.parts(&["--configure-cloud-routes=false"]), &cluster.stop).await;
+    assert_eq!(ended.unwrap(), ManagerOutcome::ClusterRefused);
+    assert!(!cluster.is_initialised("worker-1"), "nothing was written");
 }

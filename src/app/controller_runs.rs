@@ -55,7 +55,10 @@ async fn run_under(
     let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, work } = start;
     let ready = async {
         leadership.acquired().await;
-        watched.nodes.synced().await;
+        if watched.provider_refusal().await.is_some() {
+            // The manager reports the refusal and ends.
+            std::future::pending::<()>().await;
+        }
         if let Some(services) = &watched.services {
             services.synced().await;
         }

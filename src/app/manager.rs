@@ -30,7 +30,7 @@ use crate::{
     controllers::{
         Informers,
         names::SERVICE,
-        service::{prune_endpoint_slice, prune_service},
+        service::{prune_endpoint_slice, service_informer},
     },
     metrics::Metrics,
     runtime::{
@@ -72,6 +72,8 @@ pub enum ManagerOutcome {
     LeaseLost,
     /// It led but could not see the cluster: the lease was released, so that another replica leads.
     InformersStale,
+    /// The provider must not lead a cluster with these Nodes; nothing was written.
+    ClusterRefused,
     /// A part that must not end did.
     UnexpectedEnd,
 }
@@ -100,7 +102,7 @@ async fn run_until_ended(
     manager.start_shadow(&background);
     let ended = manager.lead(stop).await;
     background.begin();
-    if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale) {
+    if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale | ManagerOutcome::ClusterRefused) {
         background.drain(BACKGROUND_DRAIN).await;
     }
     Ok(ended)
@@ -164,7 +166,7 @@ impl ControllerManager {
         let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
 
         let nodes = wiring::node_informer(config.node_filter.as_deref(), &provider);
-        let mut informers = Informers::new(nodes, Informer::new(prune_service));
+        let mut informers = Informers::new(nodes, service_informer(config.service.classes.clone(), &provider));
         let context = wiring::WiringContext {
             config: &config,
             clients: clients.as_ref(),
@@ -223,6 +225,7 @@ impl ControllerManager {
             provider_ready: provider_ready.clone(),
             controllers: wired.controllers,
             skipped: wired.skipped,
+            is_shadow: config.dry_run,
         });
         let seen = Arc::downgrade(&watched);
         metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
@@ -267,6 +270,10 @@ impl ControllerManager {
             () = stop.begun() => ManagerOutcome::Stopped,
             ended = &mut election => return unasked(ended),
             _ = &mut controllers => return ManagerOutcome::UnexpectedEnd,
+            Some(reason) = watched.provider_refusal() => {
+                tracing::error!(reason, "the cloud provider refuses to lead this cluster");
+                ManagerOutcome::ClusterRefused
+            }
             why = informer_watchdog::until_stale(&watched) => {
                 tracing::error!(why, "leading without a current view of the cluster: releasing the lease so that another replica can lead");
                 ManagerOutcome::InformersStale

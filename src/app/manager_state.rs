@@ -39,6 +39,14 @@ impl MigrationState {
     }
 }
 
+impl ManagerState {
+    /// Returns why the provider must not lead this cluster, once its Nodes are listed.
+    pub(super) async fn provider_refusal(&self) -> Option<String> {
+        self.nodes.synced().await;
+        self.provider.refuses_cluster(&self.nodes.list())
+    }
+}
+
 /// State that health checks and the status page read.
 pub(crate) struct ManagerState {
     pub(super) leadership: Leadership,
@@ -57,4 +65,6 @@ pub(crate) struct ManagerState {
     pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+    /// With `--dry-run`.
+    pub(super) is_shadow: bool,
 }

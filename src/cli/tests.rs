@@ -270,6 +270,11 @@ fn a_mistake_is_one_line() {
             "invalid value \"10.0.0.0/8,11.0.0.0/8\" for --cluster-cidr: want at most one CIDR per IP family",
         ),
         ("--cloud-provider=acme", "invalid value \"acme\" for --cloud-provider: want one of azure, fake, gce"),
+        (
+            "--cloud-provider=CLOUD-NOT-SET",
+            "invalid value \"CLOUD-NOT-SET\" for --cloud-provider: the manifests name no cloud: want one of azure, fake, gce; \
+             add the component of your cloud to your kustomization, for example `components: [../manifests/azure]`",
+        ),
         ("--cloud-provider=", "--cloud-provider cannot be empty: want one of azure, fake, gce"),
         (
             "--controllers=*,-nope",

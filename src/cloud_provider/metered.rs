@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::Instant;
 
 use super::{
-    AdmissionWebhook, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2,
-    LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks,
-    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, WritePlan, Zone, Zones,
+    AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata,
+    Instances, InstancesV2, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, NodeAddress,
+    PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand,
+    WritePlan, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -146,6 +147,18 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
 
     fn is_foreign(&self, node: &Node) -> bool {
         self.inner.is_foreign(node)
+    }
+
+    fn cache_age(&self) -> Duration {
+        self.inner.cache_age()
+    }
+
+    fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
+        self.inner.service_annotation(key, service)
+    }
+
+    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
+        self.inner.refuses_cluster(nodes)
     }
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {

@@ -21,6 +21,7 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
 
 use cloud::lock;
 
@@ -79,6 +80,10 @@ impl CloudProvider for FakeCloud {
         let config = &self.inner().config;
         let generated = config.generated_instances.iter().map(|generated| &generated.template);
         generated.chain(config.instances.values()).any(|instance| instance.labels.contains_key(key))
+    }
+
+    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
+        self.inner().config.foreign_node(nodes)
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {

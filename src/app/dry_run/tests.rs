@@ -29,6 +29,7 @@ fn standby(services: impl IntoIterator<Item = String>, cloud: FakeCloud) -> Arc<
         provider_ready: watch::channel(Some(Ok(()))).1,
         controllers: Vec::new(),
         skipped: Vec::new(),
+        is_shadow: false,
     })
 }
 

@@ -33,6 +33,8 @@ use crate::serving::config::SecureServingConfig;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What the manifests have in place of a cloud.
+const CLOUD_NOT_SET: &str = "CLOUD-NOT-SET";
 /// client-go's requests per second where none are given.
 const CLIENT_GO_QPS: f32 = 5.0;
 /// client-go's burst there.
@@ -217,18 +219,26 @@ impl OptionsBuilder {
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
             configure_cloud_routes: self.read(&cloud::CONFIGURE_CLOUD_ROUTES),
         };
-        let known = providers.join(", ");
-        if config.provider.is_empty() {
-            self.errors.push(format!("--cloud-provider cannot be empty: want one of {known}"));
-        } else if !providers.contains(&config.provider.as_str()) {
-            self.refuse(&cloud::CLOUD_PROVIDER, &config.provider, &format!("want one of {known}"));
-        }
+        self.check_provider(&config.provider, providers);
         let cidrs = self.read(&cloud::CLUSTER_CIDR);
         let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
         if config.configure_cloud_routes && (ipv4 > 1 || cidrs.len() - ipv4 > 1) {
             self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "want at most one CIDR per IP family");
         }
         config
+    }
+
+    fn check_provider(&mut self, provider: &str, providers: &[&str]) {
+        let known = providers.join(", ");
+        let example =
+            "add the component of your cloud to your kustomization, for example `components: [../manifests/azure]`";
+        let wanted = match provider {
+            "" => return self.errors.push(format!("--cloud-provider cannot be empty: want one of {known}")),
+            CLOUD_NOT_SET => format!("the manifests name no cloud: want one of {known}; {example}"),
+            other if providers.contains(&other) => return,
+            _ => format!("want one of {known}"),
+        };
+        self.refuse(&cloud::CLOUD_PROVIDER, provider, &wanted);
     }
 
     fn config_secret(&self) -> Option<SecretRef> {

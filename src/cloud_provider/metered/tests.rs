@@ -68,6 +68,15 @@ impl CloudProvider for Probe {
     fn reads_node_label(&self, key: &str) -> bool {
         self.note("reads_node_label", key == "tier")
     }
+    fn cache_age(&self) -> Duration {
+        self.note("cache_age", Duration::ZERO)
+    }
+    fn service_annotation(&self, _: &str, _: Option<&Service>) -> AnnotationUse {
+        self.note("service_annotation", AnnotationUse::Unread)
+    }
+    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
+        self.note("refuses_cluster", nodes.is_empty().then(|| "empty".to_owned()))
+    }
 
     fn status(&self) -> serde_json::Value {
         self.note("status", ());
@@ -278,7 +287,7 @@ const WRITES: [&str; 9] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 21] = [
+const ACCESSORS: [&str; 24] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",

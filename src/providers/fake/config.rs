@@ -39,6 +39,8 @@ pub struct FakeConfig {
     pub clusters: BTreeMap<String, String>,
     /// What to do with which call.
     pub calls: BTreeMap<CallName, CallBehaviour>,
+    /// Lead in a cluster whose Nodes carry ids of another cloud, too.
+    pub allow_foreign_nodes: bool,
     /// Where the cloud remembers what was made in it. Without it, it forgets with the process. Relative to the configuration.
     pub state_file: Option<PathBuf>,
 }
@@ -55,6 +57,7 @@ impl Default for FakeConfig {
             routes: FakeRouteConfig::default(),
             clusters: BTreeMap::new(),
             calls: BTreeMap::new(),
+            allow_foreign_nodes: false,
             state_file: None,
         }
     }

@@ -80,6 +80,22 @@ impl FakeConfig {
         }
     }
 
+    /// Returns why the cloud must not lead in a cluster with these Nodes: the first of them that carries another cloud's id.
+    pub(super) fn foreign_node(&self, nodes: &[Arc<Node>]) -> Option<String> {
+        let is_own = |id: &str| {
+            id.is_empty()
+                || id.split_once("://").is_some_and(|(scheme, _)| scheme == PROVIDER_NAME)
+                || self.instances.iter().any(|(name, spec)| provider_id_of(name, spec) == id)
+        };
+        let id = |node: &Arc<Node>| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !is_own(id));
+        let (node, id) = nodes.iter().filter(|_| !self.allow_foreign_nodes).find_map(|node| Some((node, id(node)?)))?;
+        let (name, id) = (node.metadata.name.as_deref().unwrap_or_default(), id.chars().take(64).collect::<String>());
+        Some(format!(
+            "Node {name} has the provider id {id:?} of another cloud, and --cloud-provider=fake would rewrite the addresses of real \
+             Services: set --cloud-provider to the cloud of this cluster, or allowForeignNodes: true in the file of --cloud-config"
+        ))
+    }
+
     /// The instance of `node`: by provider id, or by name when it has none yet.
     pub(super) fn by_node(&self, node: &Node) -> FakeInstanceLookup {
         match node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).filter(|id| !id.is_empty()) {

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service, ServicePort};
 
 use super::{
@@ -65,6 +66,27 @@ fn hosts(nodes: &[Arc<Node>]) -> Vec<String> {
     hosts
 }
 
+/// Refuses a Service whose status has an address that this cloud did not publish.
+fn refuse_foreign_address(pool: &[IpNet], memory: &FakeCloudState, name: &str, service: &Service) -> CloudResult<()> {
+    let is_own = |ingress: &LoadBalancerIngress| {
+        let address = ingress.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
+        address.is_some_and(|address| {
+            pool.iter().any(|range| range.contains(&address))
+                || memory.addresses.get(&address).is_some_and(|owner| owner == name)
+        })
+    };
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let foreign = status.and_then(|status| status.ingress.iter().flatten().find(|ingress| !is_own(ingress)));
+    let Some(foreign) = foreign else { return Ok(()) };
+    let shown: String =
+        foreign.ip.iter().chain(&foreign.hostname).next().into_iter().flat_map(|text| text.chars()).take(64).collect();
+    Err(CloudError::refused(format!(
+        "Service {} has the address {shown:?} in status.loadBalancer, which the fake cloud did not publish: set --cloud-provider to the \
+         cloud that did, or add its range to loadBalancers.addressPool",
+        service_key(service)
+    )))
+}
+
 /// `None` when nothing is left of it at all. Remains count as existing, so that a deletion is not skipped.
 fn status(memory: &FakeCloudState, name: &str) -> Option<LoadBalancerStatus> {
     let existing = memory.load_balancers.get(name);
@@ -94,6 +116,9 @@ impl LoadBalancer for FakeCloud {
         let key = service_key(service);
         let body = async {
             let wanted = load_balancer_spec(name.clone(), cluster, service, nodes)?;
+            self.with_state(|config, memory| {
+                refuse_foreign_address(&config.load_balancers.address_pool, memory, &name, service)
+            })?;
             self.run_steps(&key, |config, memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
                 .await?;
             self.with_state(|_, memory| Ok(status(memory, &name).unwrap_or_default()))
@@ -120,7 +145,9 @@ impl LoadBalancer for FakeCloud {
         let body = async {
             let wanted = load_balancer_spec(name, cluster, service, nodes)?;
             let plan = self.with_state(|config, memory| {
-                plan(memory.clone(), |memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
+                let pool = &config.load_balancers.address_pool;
+                refuse_foreign_address(pool, memory, &wanted.name, service)?;
+                plan(memory.clone(), |memory| memory.next_to_ensure(pool, &wanted))
             })?;
             Ok(plan.join("\n"))
         };

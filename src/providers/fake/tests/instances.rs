@@ -26,6 +26,32 @@ generatedInstances:
   - {namePrefix: gen-, count: 300, zones: [a, b], addressRange: 10.9.0.0/16, template: {instanceType: small}}
 ";
 
+#[test]
+fn a_cluster_with_nodes_of_another_cloud_is_refused() {
+    let refusal = |yaml: &str, ids: &[&str]| {
+        let nodes: Vec<_> = ids.iter().map(|id| Arc::new(with_id("worker-1", id))).collect();
+        cloud(yaml).refuses_cluster(&nodes)
+    };
+    const LISTED: &str = "instances: {a: {providerID: 'kind://docker/a'}}";
+    for (yaml, ids, is_refused) in [
+        ("{}", &[][..], false),
+        ("{}", &["", "fake://worker-1", "fake://zone/vm"], false),
+        ("{}", &["", "azure:///subscriptions/s"], true),
+        ("{}", &["fake://worker-1", "kind://docker/a"], true),
+        ("{}", &["without a scheme"], true),
+        (LISTED, &["kind://docker/a"], false),
+        (LISTED, &["kind://docker/b"], true),
+        ("allowForeignNodes: true", &["azure:///subscriptions/s"], false),
+    ] {
+        let reason = refusal(yaml, ids);
+        assert_eq!(reason.is_some(), is_refused, "{yaml} {ids:?}: {reason:?}");
+    }
+    let reason = refusal("{}", &["azure:///subscriptions/s"]).unwrap();
+    for part in ["Node worker-1", "azure:///subscriptions/s", "--cloud-provider", "allowForeignNodes"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn existence_power_and_ownership() {
     let cloud = cloud(INSTANCES);

@@ -43,6 +43,32 @@ async fn addresses_follow_the_spec() {
 }
 
 #[tokio::test]
+async fn an_address_of_another_cloud_is_never_replaced() {
+    let published = |ingress: serde_json::Value| {
+        let mut service = service("web");
+        service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [ingress]}})).unwrap();
+        service
+    };
+    let cloud = cloud(POOL);
+    for (foreign, part) in [(json!({"ip": "20.0.0.4"}), "20.0.0.4"), (json!({"hostname": "lb.example"}), "lb.example")] {
+        let service = published(foreign);
+        let planned = cloud.plan_load_balancer(CLUSTER, &service, &[]).await;
+        for refused in [ensure(&cloud, &service, &[]).await.map(drop), planned.map(drop)] {
+            let message = match refused {
+                Err(CloudError::Refused(message)) => message,
+                other => panic!("{other:?}"),
+            };
+            assert!(message.contains(part) && message.contains("default/web"), "{message}");
+        }
+    }
+    assert_eq!(cloud.write_count(), 0);
+    assert_eq!(ensure(&cloud, &published(json!({"ip": "203.0.113.3"})), &[]).await.unwrap(), ["203.0.113.1"]);
+    cloud.configure(|config| config.load_balancers.address_pool = vec!["198.51.100.0/29".parse().unwrap()]);
+    let own = ensure(&cloud, &published(json!({"ip": "203.0.113.1"})), &[]).await;
+    assert!(own.is_ok(), "an address of the load balancer itself, outside the new pool: {own:?}");
+}
+
+#[tokio::test]
 async fn the_pool_runs_dry_and_fills_again() {
     let cloud = cloud("loadBalancers: {addressPool: [203.0.113.0/30]}");
     for (name, expected) in [("a", "203.0.113.1"), ("b", "203.0.113.2")] {
