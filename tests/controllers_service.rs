@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    cloud_provider::CloudError,
+    cloud_provider::{CloudError, CloudProvider},
     controllers::{
         Controller, ControllerContext, Informers,
-        service::{self, ServiceController, ServiceControllerConfig, conditions, needs_update::FINALIZER, prune_service},
+        service::{self, ServiceController, ServiceControllerConfig, conditions, needs_update::FINALIZER, service_informer},
     },
     metrics::Metrics,
     providers::fake::{CallName, FakeCloud, FakeConfig},
@@ -83,7 +83,9 @@ impl World {
             clock: self.clock,
             metrics: Arc::clone(&metrics),
         };
-        let mut informers = Informers::new(Informer::new(|_: &mut Node| {}), Informer::new(prune_service));
+        let provider: Arc<dyn CloudProvider> = Arc::new(self.cloud.clone());
+        let services = service_informer(config.classes.clone(), &provider);
+        let mut informers = Informers::new(Informer::new(|_: &mut Node| {}), services);
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
         let shutdown = Shutdown::new();
         informers.nodes.start(self.server.client(), &shutdown, Arc::clone(&metrics));

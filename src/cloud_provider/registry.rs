@@ -44,7 +44,7 @@ pub struct ProviderContext {
     pub services: InformerStore<Service>,
     /// The cluster's Namespaces, names and labels, for providers that need them: they are listed and watched from the first demand on.
     pub namespaces: OnDemandInformer<Namespace>,
-    /// The cluster's EndpointSlices, each with its Service and the names of its Nodes alone; likewise.
+    /// The cluster's EndpointSlices, each with its Service and [digests](super::endpoint_digests) of the names of its Nodes; likewise.
     pub endpoint_slices: OnDemandInformer<EndpointSlice>,
     /// Takes the provider's events; the source component is the provider's to set.
     pub events: EventRecorder,

@@ -45,7 +45,7 @@ use k8s_openapi::{
 };
 
 pub use config::ServiceControllerConfig;
-pub use prune::{prune_endpoint_slice, prune_service};
+pub use prune::{prune_endpoint_slice, service_informer};
 
 use self::{
     cache::ServiceCache,
@@ -278,8 +278,12 @@ impl Controller for ServiceController {
         let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
         let stages = self.reconciler.cache().phases();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
-        let unsettled: Vec<UnsettledKey> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
-        let drift = self.reconciler.cache().drift.latest();
+        let services = self.reconciler.queue.unsettled();
+        let cache = self.reconciler.cache();
+        let classed = |row: UnsettledKey| UnsettledKey { class: cache.phase_of(&row.key), ..row };
+        let unsettled: Vec<UnsettledKey> = services.into_iter().map(classed).chain(nodes).collect();
+        let drift = cache.drift.latest();
+        drop(cache);
         ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts, drift }
     }
 

@@ -6,6 +6,7 @@
 //! object is decoded (`json_filter`), the rest right after. No server makes it wait for ever: the limits are those of
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
 
+mod annotation_digest;
 mod json_filter;
 mod lenient_object;
 mod on_demand;
@@ -35,8 +36,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tower::BoxError;
 
+pub use annotation_digest::{AnnotationDigest, UNREAD_ANNOTATIONS};
 pub use on_demand::OnDemandInformer;
-pub use unread_fields::UnreadFields;
+pub use unread_fields::{AnnotationUse, MAX_SAMPLED_ANNOTATIONS, UnreadFields};
 
 use self::{json_filter::without_unread, lenient_object::RawObject};
 use super::{

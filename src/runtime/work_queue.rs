@@ -111,6 +111,8 @@ pub struct UnsettledKey {
     pub failures: u32,
     /// Why it waits or failed.
     pub reason: Option<String>,
+    /// Class of that, if its controller classes failures.
+    pub class: Option<&'static str>,
 }
 
 /// The queue. `order` breaks ties, first come first served.
@@ -290,6 +292,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             due_in: entry.pending.map(|pending| pending.due.saturating_duration_since(now)),
             failures: entry.failures,
             reason: entry.reason.clone(),
+            class: None,
         };
         keys.into_iter().map(row).collect()
     }

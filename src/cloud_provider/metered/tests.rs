@@ -69,7 +69,7 @@ impl CloudProvider for Probe {
         self.note("reads_node_label", key == "tier")
     }
     fn cache_age(&self) -> Duration {
-        self.note("cache_age", Duration::ZERO)
+        self.note("cache_age", Duration::from_secs(7))
     }
     fn service_annotation(&self, _: &str, _: Option<&Service>) -> AnnotationUse {
         self.note("service_annotation", AnnotationUse::Unread)
@@ -305,6 +305,9 @@ const ACCESSORS: [&str; 24] = [
     "problem",
     "provider_name",
     "reads_node_label",
+    "cache_age",
+    "service_annotation",
+    "refuses_cluster",
     "routes",
     "status",
     "webhooks",
@@ -423,6 +426,8 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     cloud.observe();
     assert!(cloud.is_foreign(&Node::default()));
     assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build"));
+    assert_eq!((cloud.cache_age(), cloud.service_annotation("a", None)), (Duration::from_secs(7), AnnotationUse::Unread));
+    assert_eq!(cloud.refuses_cluster(&[]).as_deref(), Some("empty"));
     assert!(cloud.webhooks().is_empty());
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");

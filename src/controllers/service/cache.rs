@@ -210,6 +210,12 @@ impl ServiceCache {
         })
     }
 
+    /// The reason of the condition of a Service, `namespace/name`.
+    pub(super) fn phase_of(&self, key: &str) -> Option<&'static str> {
+        let (namespace, name) = key.split_once('/')?;
+        self.applied.get(&ObjectKey::namespaced(namespace, name)).map(gauges::reason)
+    }
+
     /// How many load balancers are in each stage.
     pub(super) fn phases(&self) -> BTreeMap<&'static str, usize> {
         let mut stages = BTreeMap::new();

@@ -26,7 +26,6 @@ use super::{
     needs_update::{change_event, has_own_mark, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
-    prune::prune_service,
     status_patch,
 };
 use crate::{
@@ -424,24 +423,20 @@ impl ServiceReconciler {
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let api = self.api(key);
         let patch = self.context.writer.patch(&api, key, PatchTarget::Status, PatchKind::Merge, body);
-        let mut written: Service = patch.await.map_err(|error| ServiceSyncError::Api { doing, error })?;
+        let written: Service = patch.await.map_err(|error| ServiceSyncError::Api { doing, error })?;
         if written.metadata.resource_version != replaced {
             self.cache().mark_replaced(key, replaced.as_deref());
         }
         if has_condition && conditions::current(&written).is_none() {
             self.conditions_are_dropped.store(true, Ordering::Relaxed);
         }
-        prune_service(&mut written);
-        Ok(Arc::new(written))
+        Ok(Arc::new(self.services.as_kept(written)))
     }
 
     /// The Service as the server has it now, `None` when it is gone.
     async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
         match self.context.writer.get(&self.api(key), key).await {
-            Ok(mut service) => {
-                prune_service(&mut service);
-                Ok(Some(Arc::new(service)))
-            }
+            Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
             Err(ApiError::NotFound(_)) => Ok(None),
             Err(error) => Err(ServiceSyncError::Api { doing: "failed to read the Service after a conflict", error }),
         }

@@ -18,7 +18,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -35,7 +35,7 @@ use super::{
     config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
     gauges::ProviderGauges,
     load_balancer::{
-        cluster_watches::ClusterWatches,
+        cluster_watches::{self, ClusterWatches},
         engine::{self, AzureLoadBalancers},
         events::COMPONENT,
         lease::ResourceLocker,
@@ -48,8 +48,8 @@ use super::{
 };
 use crate::{
     cloud_provider::{
-        AdmissionWebhook, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks,
-        ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
+        AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer,
+        PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
     },
     metrics::Metrics,
     runtime::clock::Clock,
@@ -60,7 +60,6 @@ const DISABLED: &str = "disableCloudProvider is set in the provider's configurat
 
 /// Time between two tries of a changed configuration that does not work.
 const RETRY: Duration = Duration::from_secs(30);
-
 /// How often the caches are looked at for what has to be read anew.
 const WARM_PERIOD: Duration = Duration::from_secs(60);
 
@@ -400,6 +399,14 @@ impl CloudProvider for AzureCloud {
 
     fn reads_node_label(&self, key: &str) -> bool {
         self.inner.node_labels.contains(key)
+    }
+
+    fn cache_age(&self) -> Duration {
+        self.session().map_or(Duration::ZERO, |session| session.longest_cache_ttl())
+    }
+
+    fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
+        cluster_watches::service_annotation_use(key, service)
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {

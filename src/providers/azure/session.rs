@@ -3,7 +3,7 @@
 //! In: a checked configuration and the process's parts. Out: a [`Session`] that is used until the configuration changes. Building
 //! one sends nothing but what finds the cloud's endpoints.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -116,6 +116,28 @@ impl Session {
             credentials: held,
             budget: budget.clone(),
         })
+    }
+
+    /// Longest time for which a cache may differ from Azure.
+    pub fn longest_cache_ttl(&self) -> Duration {
+        let config = &self.config;
+        let machines = [
+            config.non_vmss_uniform_nodes_cache_ttl,
+            config.vmss_cache_ttl,
+            config.vmss_virtual_machines_cache_ttl,
+            config.vmss_flex_cache_ttl,
+            config.vmss_flex_vm_cache_ttl,
+            config.vm_cache_ttl,
+            config.availability_sets_cache_ttl,
+        ];
+        let network = [
+            config.load_balancer_cache_ttl,
+            config.nsg_cache_ttl,
+            config.route_table_cache_ttl,
+            config.public_ip_cache_ttl,
+            config.pls_cache_ttl,
+        ];
+        machines.into_iter().chain(network).max().unwrap_or_default()
     }
 
     /// What the session is doing, for the status page.

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-use super::unread_fields::UnreadFields;
+use super::{
+    annotation_digest::{AnnotationDigest, UNREAD_ANNOTATIONS},
+    unread_fields::{AnnotationUse, MAX_SAMPLED_ANNOTATIONS, UnreadFields},
+};
 
 /// What lists, watches and objects call their parts.
 const ITEMS: &[u8] = b"items";
@@ -94,6 +97,9 @@ pub(super) struct JsonFilter {
     skips: bool,
     /// Whether the filtered level has a member already, so that the next one needs a comma.
     needs_comma: bool,
+    /// Of the annotations under way: what is left out, and how many were kept as a sample.
+    digest: AnnotationDigest,
+    sampled: usize,
 }
 
 impl JsonFilter {
@@ -110,6 +116,8 @@ impl JsonFilter {
             key: Vec::new(),
             skips: false,
             needs_comma: false,
+            digest: AnnotationDigest::default(),
+            sampled: 0,
         }
     }
 
@@ -200,6 +208,8 @@ impl JsonFilter {
     fn inside_string(&mut self, text: &[u8], kept: &mut Vec<u8>) {
         if self.reads_key {
             self.key.extend_from_slice(text);
+        } else if self.digests() {
+            self.digest.json(text);
         }
         // The key of a member that may go waits for the decision.
         if !(self.skips || self.reads_key && self.is_filtered()) {
@@ -213,6 +223,9 @@ impl JsonFilter {
             return self.keep(b'"', kept);
         }
         self.skips = self.is_unread();
+        if self.digests() {
+            self.digest.begin(&self.key);
+        }
         if !self.skips {
             if std::mem::replace(&mut self.needs_comma, true) {
                 kept.push(b',');
@@ -223,10 +236,33 @@ impl JsonFilter {
         }
     }
 
-    fn is_unread(&self) -> bool {
+    /// Whether the member under way is an annotation that only the digest keeps.
+    fn digests(&self) -> bool {
+        self.skips
+            && self.depth == 0
+            && self.level() == Some(JsonLevel::Annotations)
+            && self.unread.annotation_uses.is_some()
+    }
+
+    fn drops_annotation(&mut self, key_use: AnnotationUse) -> bool {
+        match key_use {
+            AnnotationUse::Read { .. } => false,
+            AnnotationUse::Unread => true,
+            AnnotationUse::Sampled => {
+                self.sampled += 1;
+                self.sampled > MAX_SAMPLED_ANNOTATIONS
+            }
+        }
+    }
+
+    fn is_unread(&mut self) -> bool {
         // A key that is spelled with escapes is for the decoder.
         let Some(key) = std::str::from_utf8(&self.key).ok().filter(|key| !key.contains('\\')) else { return false };
         let unread = &self.unread;
+        if let (Some(JsonLevel::Annotations), Some(use_of)) = (self.level(), &unread.annotation_uses) {
+            let key_use = if key == UNREAD_ANNOTATIONS { AnnotationUse::Unread } else { use_of(key) };
+            return self.drops_annotation(key_use);
+        }
         match self.level() {
             Some(JsonLevel::Metadata) => key == MANAGED_FIELDS,
             Some(JsonLevel::Status) => unread.status.contains(&key),
@@ -282,6 +318,7 @@ impl JsonFilter {
                 self.expects_key = level.has_keys();
                 self.needs_comma = false;
                 self.key.clear();
+                (self.digest, self.sampled) = (AnnotationDigest::default(), 0);
             }
             None => self.depth += 1,
         }
@@ -291,7 +328,10 @@ impl JsonFilter {
         if self.depth > 0 {
             self.depth -= 1;
         } else {
-            self.skips = false;
+            self.end_member();
+            if self.level() == Some(JsonLevel::Annotations) {
+                self.write_digest(kept);
+            }
             self.expects_key = false;
             self.levels.pop();
             // What has closed is a member of the level around it.
@@ -300,10 +340,24 @@ impl JsonFilter {
         self.keep(closing, kept);
     }
 
+    fn end_member(&mut self) {
+        if self.digests() {
+            self.digest.end();
+        }
+        self.skips = false;
+    }
+
+    /// The digest is the last annotation.
+    fn write_digest(&mut self, kept: &mut Vec<u8>) {
+        let Some(digest) = std::mem::take(&mut self.digest).text() else { return };
+        let comma = if self.needs_comma { "," } else { "" };
+        kept.extend_from_slice(format!("{comma}\"{UNREAD_ANNOTATIONS}\":\"{digest}\"").as_bytes());
+    }
+
     fn comma(&mut self, kept: &mut Vec<u8>) {
         if self.depth == 0 {
             self.expects_key = self.level().is_some_and(JsonLevel::has_keys);
-            self.skips = false;
+            self.end_member();
         }
         if !self.is_filtered() {
             self.keep(b',', kept);
@@ -368,6 +422,41 @@ mod tests {
                     assert_eq!(kept, expected, "pieces of {size} of {text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn annotations_that_are_not_kept_leave_a_digest_in_each_object() {
+        let use_of = |key: &str| match key.as_bytes().first() {
+            Some(b'r') => AnnotationUse::Read { longest: 5 },
+            Some(b's') => AnnotationUse::Sampled,
+            _ => AnnotationUse::Unread,
+        };
+        let all = |count: usize| -> serde_json::Map<String, Value> {
+            let sampled = (0..count).map(|number| (format!("s{number:02}"), json!("s")));
+            sampled
+                .chain([("a".to_owned(), json!("x\"<\n")), ("r".to_owned(), json!("read")), ("z".to_owned(), json!(""))])
+                .collect()
+        };
+        let object = |count| json!({"metadata": {"annotations": all(count), "name": "n"}});
+        let list = json!({"items": [object(0), {"metadata": {"annotations": {"r": "b"}}}, object(12)]}).to_string();
+        let digest = |more: &[&str]| {
+            let mut digest = AnnotationDigest::default();
+            [("a", "x\"<\n"), ("z", "")]
+                .into_iter()
+                .chain(more.iter().map(|key| (*key, "s")))
+                .for_each(|(key, value)| digest.add(key, value));
+            digest.text().unwrap()
+        };
+        for size in 1..=list.len() {
+            let mut filter = JsonFilter::new(UnreadFields::default().annotations_by_use(use_of));
+            let kept: Vec<u8> = list.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
+            let kept: Value = serde_json::from_slice(&kept).unwrap();
+            assert_eq!(kept["items"][0]["metadata"]["annotations"], json!({"r": "read", UNREAD_ANNOTATIONS: digest(&[])}));
+            assert_eq!(kept["items"][1]["metadata"]["annotations"], json!({"r": "b"}));
+            let sampled = kept["items"][2]["metadata"]["annotations"].as_object().unwrap();
+            assert_eq!((sampled.len(), &sampled[UNREAD_ANNOTATIONS]), (12, &json!(digest(&["s10", "s11"]))));
+            assert_eq!(kept["items"][2]["metadata"]["name"], "n");
         }
     }
 

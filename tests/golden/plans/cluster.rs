@@ -48,7 +48,7 @@ impl Turn {
         let asking = self.asks.iter().filter_map(ServiceRequest::spec);
         let specs: Vec<&ServiceSpec> = asking.chain(&self.others).map(AsRef::as_ref).collect();
         let nodes = |key: String| {
-            let found = self.endpoints.get(&key).map(|nodes| EndpointNodes::Only(Arc::new(nodes.clone())));
+            let found = self.endpoints.get(&key).map(|nodes| EndpointNodes::of(nodes.iter().map(String::as_str)));
             (key, found.unwrap_or(EndpointNodes::All))
         };
         let nodes = local_services(specs.iter().copied()).into_iter().map(nodes).collect();

@@ -10,18 +10,21 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{core::v1::Namespace, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Service},
+    discovery::v1::EndpointSlice,
+};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
-    cloud_provider::{CloudError, CloudResult, LabelsRead},
+    cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead},
     providers::azure::{
         config::AzureConfig,
         planner::load_balancer::{
-            entries,
+            annotations, entries,
             labels::LabelMap,
             pools::{
                 endpoint_nodes::EndpointNodeIndex,
@@ -72,6 +75,11 @@ pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     selected.into_iter().chain(nodes::READ_LABELS).map(str::to_owned).collect()
 }
 
+/// What becomes of an annotation of Services in memory.
+pub fn service_annotation_use(key: &str, service: Option<&Service>) -> AnnotationUse {
+    annotations::use_in(key, service)
+}
+
 /// See the module. Clones are the same.
 #[derive(Clone, Default)]
 pub struct ClusterWatches {
@@ -102,12 +110,7 @@ impl ClusterWatches {
         }
         if needed.endpoint_slices {
             let observer = self.clone();
-            self.inner.slices.get_or_init(|| {
-                let store = slices.demand(move |change| observer.observe(change));
-                // What a test has put there comes with no change.
-                store.list().into_iter().for_each(|slice| self.observe(&ObjectChange::Added(slice)));
-                store
-            });
+            self.inner.slices.get_or_init(|| slices.demand(move |change| observer.observe(change)));
         }
     }
 
@@ -153,7 +156,8 @@ impl ClusterWatches {
             return Default::default();
         }
         let mut index = self.index();
-        let nodes = index.nodes_of(&local_services(services.clone()));
+        let slices = || self.inner.slices.get().map(InformerStore::list).unwrap_or_default();
+        let nodes = index.nodes_of(&local_services(services.clone()), slices);
         (LocalPools::new(services, &nodes), index.publications())
     }
 

@@ -23,7 +23,7 @@ pub use formats::{
 };
 pub use policy::admission_policy;
 pub use reference::reference_page;
-pub use unknown::{AnnotatedPorts, unknown_annotations};
+pub use unknown::{AnnotatedPorts, unknown_annotations, use_in};
 
 macro_rules! prefix {
     () => {

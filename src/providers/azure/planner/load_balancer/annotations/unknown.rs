@@ -5,10 +5,15 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use k8s_openapi::api::core::v1::Service;
+
 use super::{
     ANNOTATIONS, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, ServiceAnnotations, excerpt,
 };
-use crate::providers::azure::planner::load_balancer::spec::{ServiceWarning, reason};
+use crate::{
+    cloud_provider::AnnotationUse,
+    providers::azure::planner::load_balancer::spec::{ServiceWarning, reason},
+};
 
 /// Most keys that are told.
 const MOST: usize = 10;
@@ -26,6 +31,33 @@ impl AnnotatedPorts {
     pub fn new(ports: impl IntoIterator<Item = i32>, health_check: Option<i32>) -> Self {
         Self { ports: ports.into_iter().collect(), health_check }
     }
+}
+
+/// Returns what becomes of an annotation in memory; `service` is `None` before it is decoded.
+pub fn use_in(key: &str, service: Option<&Service>) -> AnnotationUse {
+    let Some(name) = key.strip_prefix(PREFIX) else { return AnnotationUse::Unread };
+    if let Some(rest) = name.strip_prefix("port_") {
+        return port_annotation_use(rest, service);
+    }
+    let read = ANNOTATIONS.iter().find(|row| row.key == key);
+    match read {
+        Some(row) => AnnotationUse::Read { longest: row.longest },
+        None if name.starts_with("azure-") || CONFIGURATIONS.key.eq_ignore_ascii_case(key) => AnnotationUse::Sampled,
+        None => AnnotationUse::Unread,
+    }
+}
+
+fn port_annotation_use(rest: &str, service: Option<&Service>) -> AnnotationUse {
+    let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
+    let is_there = number.parse().is_ok_and(|port| service.is_none_or(|service| has_port(service, port)));
+    let row = ANNOTATIONS.iter().find(|row| row.key.split_once("port_{p}_").is_some_and(|(_, known)| known == ending));
+    row.filter(|_| is_there).map_or(AnnotationUse::Sampled, |row| AnnotationUse::Read { longest: row.longest })
+}
+
+fn has_port(service: &Service, port: i32) -> bool {
+    let spec = service.spec.as_ref();
+    let health_check = spec.and_then(|spec| spec.health_check_node_port);
+    health_check == Some(port) || spec.is_some_and(|spec| spec.ports.iter().flatten().any(|known| known.port == port))
 }
 
 /// What is strange about the keys.
@@ -142,6 +174,31 @@ mod tests {
             assert_eq!(warnings.len(), MOST + 1);
             assert!(compared <= MOST * ANNOTATIONS.len(), "{compared} comparisons for {count} keys");
             assert_eq!(warnings[MOST].message, format!("{} more keys are ignored", count - MOST));
+        }
+    }
+
+    #[test]
+    fn only_annotations_that_are_read_are_kept() {
+        let service = serde_json::json!({"metadata": {}, "spec": {"healthCheckNodePort": 31234, "ports": [{"port": 80}]}});
+        let service: Service = serde_json::from_value(service).unwrap();
+        let use_of = |name: &str| use_in(&format!("{PREFIX}{name}"), Some(&service));
+        for row in ANNOTATIONS {
+            let name = row.key.trim_start_matches(PREFIX).replace("{p}", "80");
+            assert_eq!(use_of(&name), AnnotationUse::Read { longest: row.longest }, "{name}");
+        }
+        for (name, expected) in [
+            ("azure-load-balancer-intrenal", AnnotationUse::Sampled),
+            ("Azure-Load-Balancer-Configurations", AnnotationUse::Sampled),
+            ("port_81_no_lb_rule", AnnotationUse::Sampled),
+            ("port_80_no-lb-rule", AnnotationUse::Sampled),
+            ("aws-load-balancer-type", AnnotationUse::Unread),
+        ] {
+            assert_eq!(use_of(name), expected, "{name}");
+        }
+        assert_eq!(use_in("example.com/azure-x", None), AnnotationUse::Unread);
+        for (name, service) in [("port_81_no_lb_rule", None), ("port_31234_health-probe_interval", Some(&service))] {
+            let key_use = use_in(&format!("{PREFIX}{name}"), service);
+            assert!(matches!(key_use, AnnotationUse::Read { .. }), "{name}: the Service has, or may have, the port");
         }
     }
 

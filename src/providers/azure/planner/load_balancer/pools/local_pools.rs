@@ -96,8 +96,6 @@ impl<'a> RuleReferences<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -117,7 +115,7 @@ mod tests {
     fn a_pool_is_its_services_by_name_and_by_rules() {
         let web = ServiceSpec { own_pool: true, families: vec![IpFamily::V4, IpFamily::V6], ..service("web") };
         let odd = ServiceSpec { own_pool: true, ..service("web-ipv6") };
-        let nodes = |name: &str| EndpointNodes::Only(Arc::new([name.to_owned()].into()));
+        let nodes = |name: &str| EndpointNodes::of([name]);
         let known = BTreeMap::from([(web.identity.key.clone(), nodes("n1")), (odd.identity.key.clone(), nodes("n2"))]);
         let shared = service("cluster");
         assert_eq!(local_services([&web, &odd, &shared]).len(), 2);
