@@ -1,7 +1,7 @@
 //! The command `plan`: what a manager with this configuration would write to the cluster now, whoever runs it.
 //!
-//! In: the daemon's flags, and what to print. Out: the plan on stdout and an exit code: 0 when nothing would be written, 2 when something
-//! would, 1 when something could not be read. It needs the rights to read the cluster and the cloud, and sends nothing that writes.
+//! In: the daemon's flags, and what to print. Out: the plan on stdout and an exit code: 0 if nothing would be written and nothing is refused, 2 if
+//! something would be written or is refused, 1 if something could not be read. With `--report`, 0 means ready to switch, and 2 not ready. It needs the rights to read the cluster and the cloud, and sends nothing that writes.
 
 use std::time::Duration;
 
@@ -59,10 +59,11 @@ pub async fn cluster_plan(
 }
 
 fn printed(plan: ClusterPlan, options: &PlanOptions, now: jiff::Timestamp) -> PlanOutcome {
-    let code = match (plan.is_complete(), plan.has_changes()) {
+    let is_quiet = if options.report { plan.is_ready() } else { !plan.has_changes() && !plan.has_refusals() };
+    let code = match (plan.is_complete(), is_quiet) {
         (false, _) => 1,
-        (true, true) => 2,
-        (true, false) => 0,
+        (true, false) => 2,
+        (true, true) => 0,
     };
     let text = match (options.report, options.json) {
         (true, json) => {
@@ -131,5 +132,44 @@ impl ManagerState {
         let Some((namespace, name)) = key.split_once('/') else { return false };
         let key = crate::runtime::store::ObjectKey::namespaced(namespace, name);
         self.services.as_ref().is_some_and(|services| services.get(&key).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloud_provider::{PlannedWrite, WritePlan};
+
+    fn options(report: bool) -> PlanOptions {
+        let words = ["ccm", "plan", if report { "--report" } else { "--all" }, "--configure-cloud-routes=false"];
+        match crate::cli::parse(words.map(Into::into), &["azure"], &[]) {
+            Ok(crate::cli::CliCommand::Plan(options)) => *options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_exit_code_follows_readiness_and_refusals() {
+        let write = |leftover| WritePlan {
+            writes: vec![PlannedWrite { leftover, ..PlannedWrite::deletion("public_ip", "/a".to_owned(), "unused") }],
+            ..WritePlan::default()
+        };
+        let refused =
+            WritePlan { refused: ["Service t1/plain: no such protocol".to_owned()].into(), ..WritePlan::default() };
+        for (part, plain, report) in [
+            (WritePlan::default(), 0, 0),
+            (write(false), 2, 2),
+            (write(true), 2, 0),
+            (refused, 2, 2),
+            (WritePlan { later: ["x".to_owned()].into(), ..WritePlan::default() }, 2, 2),
+            (WritePlan::unread("HTTP 403"), 1, 1),
+        ] {
+            let plan = ClusterPlan { parts: vec![("Services", part)], ..ClusterPlan::default() };
+            let codes =
+                [false, true].map(|report| printed(plan.clone(), &options(report), jiff::Timestamp::UNIX_EPOCH).code);
+            assert_eq!(codes, [plain, report], "{plan:?}");
+            let of_service = printed(plan.clone().of_service("t1/plain"), &options(false), jiff::Timestamp::UNIX_EPOCH);
+            assert_eq!(of_service.code == 2, !plan.clone().parts[0].1.refused.is_empty(), "{plan:?}");
+        }
     }
 }

@@ -14,6 +14,7 @@ pub(super) fn value(watched: &ManagerState) -> Value {
     json!({
         "version": crate::cli::VERSION,
         "leading": watched.leadership.is_leading(),
+        "shadow": watched.is_shadow,
         "leaderMigration": watched.migration.as_ref().map(|own| migration(own, watched)),
         "informers": {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
@@ -76,5 +77,6 @@ fn unsettled(row: &UnsettledKey) -> Value {
         "dueInSeconds": row.due_in.map(|delay| delay.as_secs_f64()),
         "failures": row.failures,
         "reason": row.reason,
+        "class": row.class,
     })
 }

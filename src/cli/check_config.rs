@@ -9,6 +9,7 @@ use super::{
     arguments::{self, FlagArguments},
     config::{self, KubeCloudSharedOptions},
     flags::{FlagSpec, cloud, controllers, generic, provider_config},
+    plan::{output, wants_json},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::runtime::client::KubeClientConfig;
@@ -26,6 +27,8 @@ pub struct CheckConfigOptions {
     pub online: bool,
     /// Warnings count as errors.
     pub strict: bool,
+    /// `-o json`.
+    pub json: bool,
 }
 
 /// The flags of the program that mean something here.
@@ -54,6 +57,7 @@ pub(super) fn command() -> Command {
         .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
         .arg(switch(ONLINE, "Try the credentials, and each permission that will be needed"))
         .arg(switch(STRICT, "Count warnings, such as unknown keys, as errors"))
+        .arg(output())
 }
 
 /// Reads the subcommand's words. `checkable` are the providers that can check their configuration.
@@ -65,7 +69,7 @@ pub(super) fn parse(
     let mut arguments = FlagArguments::new(matches, FLAGS);
     mistakes.add_invalid_values(&arguments);
     arguments.apply_default_provider(checkable);
-    let (online, strict) = (matches.get_flag(ONLINE), matches.get_flag(STRICT));
+    let (online, strict, json) = (matches.get_flag(ONLINE), matches.get_flag(STRICT), wants_json(matches));
     let built = config::build_for_check(arguments, checkable);
-    mistakes.finish(built.map(|(cloud, kube_api)| CheckConfigOptions { cloud, kube_api, online, strict }))
+    mistakes.finish(built.map(|(cloud, kube_api)| CheckConfigOptions { cloud, kube_api, online, strict, json }))
 }

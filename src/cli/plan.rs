@@ -15,6 +15,7 @@ use super::{
 pub(super) const NAME: &str = "plan";
 
 const SERVICE: &str = "service";
+pub(super) const NAMESPACE: &str = "namespace";
 const ALL: &str = "all";
 const OUTPUT: &str = "output";
 const DIFF: &str = "diff";
@@ -38,10 +39,11 @@ pub struct PlanOptions {
 pub(super) fn command(table: &FlagTable) -> Command {
     let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new(NAME)
-        .about("Prints what a manager with these flags would write, and writes nothing: 0 nothing, 2 changes, 1 incomplete")
+        .about("Print what a manager with these flags would write, and write nothing. Exit code: 0 nothing to write, 2 writes or refused Services, 1 incomplete; with --report 0 ready, 2 not ready, 1 incomplete")
         .args_override_self(true)
         .disable_version_flag(true)
-        .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME").conflicts_with(ALL).help("Only this Service"))
+        .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME|svc/NAME").conflicts_with(ALL).help("Only this Service"))
+        .arg(namespace())
         .arg(switch(ALL, "The whole cluster, as without the name of a Service"))
         .arg(switch(DIFF, "Show what changes in each document"))
         .arg(switch(REPORT, "Say whether a manager could take over without writing"))
@@ -67,10 +69,14 @@ pub(super) fn parse(
     providers: &[&str],
     mut mistakes: UsageErrors,
 ) -> Result<PlanOptions, UsageError> {
-    let service = matches.get_one::<String>(SERVICE).cloned();
-    if let Some(wrong) = service.as_deref().filter(|key| !is_key(key)) {
-        mistakes.add(format!("invalid Service {wrong:?}: want NAMESPACE/NAME"));
-    }
+    let word = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let service = word(SERVICE).and_then(|service| {
+        let key = service_key(service, word(NAMESPACE)).map(|(namespace, name)| format!("{namespace}/{name}"));
+        if key.is_none() {
+            mistakes.add(format!("invalid Service {service:?}: want NAMESPACE/NAME, or svc/NAME with -n NAMESPACE"));
+        }
+        key
+    });
     let mut arguments = FlagArguments::new(matches, table.all());
     arguments.apply_default_provider(providers);
     arguments.set(&generic::DRY_RUN.spec, "true");
@@ -84,6 +90,24 @@ pub(super) fn parse(
 pub(super) fn is_key(key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
     parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
+}
+
+/// `-n NAMESPACE`.
+pub(super) fn namespace() -> Arg {
+    let help = "Namespace of svc/NAME or NAME; svc/NAME alone is in the namespace default";
+    Arg::new(NAMESPACE).short('n').long(NAMESPACE).value_name("NAMESPACE").help(help)
+}
+
+/// Returns namespace and name of a Service that is written as kubectl does: `NAMESPACE/NAME`, `svc/NAME` or, with a namespace, `NAME`.
+pub(super) fn service_key(word: &str, namespace: Option<&str>) -> Option<(String, String)> {
+    let parts: Vec<&str> = word.split('/').collect();
+    let (namespace, name) = match (parts.as_slice(), namespace) {
+        (["svc" | "service" | "services", name], _) => (namespace.unwrap_or("default"), *name),
+        ([name], Some(namespace)) => (namespace, *name),
+        ([namespace, name], None) => (*namespace, *name),
+        _ => return None,
+    };
+    (!namespace.is_empty() && !name.is_empty()).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
 #[cfg(test)]
@@ -109,6 +133,7 @@ mod tests {
         assert!(manager.dry_run && manager.cloud.config.read_only && !manager.use_service_account_credentials);
         assert_eq!(manager.cloud.config.cluster_name, "c");
         assert_eq!(read("ccm plan default/web").unwrap().service.as_deref(), Some("default/web"));
+        assert_eq!(read("ccm plan svc/web -n shop").unwrap().service.as_deref(), Some("shop/web"));
         assert!(read("ccm plan --dry-run=false --use-service-account-credentials").unwrap().manager.dry_run);
         for (line, told) in [
             ("ccm plan web", "want NAMESPACE/NAME"),

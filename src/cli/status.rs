@@ -10,7 +10,7 @@ use super::{
     arguments::{self, FlagArguments},
     config,
     flags::{FlagSpec, generic, leader_election, serving::secure},
-    plan::{is_key, output, wants_json},
+    plan::{NAMESPACE, namespace, output, service_key, wants_json},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::runtime::client::KubeClientConfig;
@@ -79,7 +79,8 @@ pub(super) fn command() -> Command {
         )
         .args_override_self(true)
         .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
-        .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|node/NAME").help("Only this Service, or this Node"))
+        .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|svc/NAME|node/NAME").help("Only this Service, or this Node"))
+        .arg(namespace())
         .args(url_arguments())
         .arg(output())
 }
@@ -103,7 +104,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<S
     let lease = (arguments.read(&leader_election::RESOURCE_NAMESPACE), arguments.read(&leader_election::RESOURCE_NAME));
     let port = u16::try_from(arguments.read(&secure::SECURE_PORT)).unwrap_or_default();
     let word = |name: &str| matches.get_one::<String>(name).cloned();
-    let subject = subject(word(SUBJECT).as_deref()).unwrap_or_else(|line| {
+    let subject = subject(word(SUBJECT).as_deref(), word(NAMESPACE).as_deref()).unwrap_or_else(|line| {
         mistakes.add(line);
         StatusSubject::Manager
     });
@@ -128,15 +129,17 @@ pub(super) fn read_url(matches: &ArgMatches, mistakes: &mut UsageErrors) -> Opti
     url.map(|url| StatusUrl { url, token_file, authority, insecure })
 }
 
-fn subject(word: Option<&str>) -> Result<StatusSubject, String> {
+fn subject(word: Option<&str>, namespace: Option<&str>) -> Result<StatusSubject, String> {
     let Some(word) = word else { return Ok(StatusSubject::Manager) };
-    match word.split_once('/') {
-        Some(("node", name)) if is_key(word) => Ok(StatusSubject::Node(name.to_owned())),
-        Some((namespace, name)) if is_key(word) => {
-            Ok(StatusSubject::Service { namespace: namespace.to_owned(), name: name.to_owned() })
-        }
-        _ => Err(format!("invalid subject {word:?}: want NAMESPACE/NAME of a Service, or node/NAME")),
+    if let Some(("node" | "nodes" | "no", name)) =
+        word.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'))
+    {
+        return Ok(StatusSubject::Node(name.to_owned()));
     }
+    let (namespace, name) = service_key(word, namespace).ok_or_else(|| {
+        format!("invalid subject {word:?}: want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME")
+    })?;
+    Ok(StatusSubject::Service { namespace, name })
 }
 
 fn url(word: Option<&str>) -> Result<Option<http::Uri>, String> {
@@ -171,9 +174,20 @@ mod tests {
         let options = read("ccm status default/web --url https://h:1 --token-file t --insecure-skip-tls-verify").unwrap();
         let url = options.url.unwrap();
         assert_eq!((options.subject, url.token_file, url.insecure), (web, Some("t".into()), true));
+        let service = |namespace: &str| StatusSubject::Service { namespace: namespace.to_owned(), name: "web".to_owned() };
+        for (line, subject) in [
+            ("ccm status svc/web", service("default")),
+            ("ccm status service/web -n shop", service("shop")),
+            ("ccm status services/web --namespace shop", service("shop")),
+            ("ccm status web -n shop", service("shop")),
+            ("ccm status -n svc web", service("svc")),
+            ("ccm status nodes/a", StatusSubject::Node("a".to_owned())),
+        ] {
+            assert_eq!(read(line).unwrap().subject, subject, "{line}");
+        }
         for (line, told) in [
-            ("ccm status web", "want NAMESPACE/NAME of a Service, or node/NAME"),
-            ("ccm status a/b/c", "want NAMESPACE/NAME of a Service, or node/NAME"),
+            ("ccm status web", "want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME"),
+            ("ccm status a/b/c", "want NAMESPACE/NAME of a Service"),
             ("ccm status --url http://h", "want https://HOST:PORT"),
             ("ccm status --token-file t", "only with --url"),
             ("ccm status --nonsense", "unknown flag --nonsense"),

@@ -180,13 +180,16 @@ fn unexpected_argument(word: &str, meant: Option<String>, command: &Command) -> 
     }
 }
 
-/// The values that an argument of a subcommand takes; `name` is `<shell>` or the like.
+/// The values that an argument of a subcommand takes, or what it is for; `name` is `<shell>`, `--output <FORMAT>` or the like.
 fn accepted(name: &str, command: Option<&Command>) -> String {
-    let plain = name.trim_matches(['<', '>']);
-    let argument = command.and_then(|command| command.get_arguments().find(|argument| argument.get_id() == plain));
+    let is_it = |argument: &&clap::Arg| argument.to_string() == name;
+    let argument = command.and_then(|command| command.get_arguments().find(is_it));
     let values = argument.map(clap::Arg::get_possible_values).unwrap_or_default();
     let values: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
-    format!("one of {}", values.join(", "))
+    match argument.and_then(clap::Arg::get_help) {
+        Some(help) if values.is_empty() => help.to_string(),
+        _ => format!("one of {}", values.join(", ")),
+    }
 }
 
 /// The command line is wrong: one line per complaint; the program ends with exit code 1.

@@ -59,6 +59,17 @@ impl ClusterPlan {
         self.plans().any(WritePlan::has_changes)
     }
 
+    /// Whether some Service cannot have what it requests.
+    pub fn has_refusals(&self) -> bool {
+        self.plans().any(|plan| !plan.refused.is_empty())
+    }
+
+    /// Whether a manager with this configuration would write nothing but remove leftovers, and refuse nothing.
+    pub fn is_ready(&self) -> bool {
+        let has_later = self.plans().any(|plan| !plan.later.is_empty());
+        self.is_complete() && !has_later && !self.has_refusals() && self.writes().all(|write| write.leftover)
+    }
+
     pub(super) fn plans(&self) -> impl Iterator<Item = &WritePlan> {
         self.parts.iter().map(|(_, plan)| plan)
     }

@@ -1,14 +1,16 @@
 //! Whether a shadow manager could take over. Pure.
 //!
 //! In: one plan after the other, with its time. Out: a [`ReadinessReport`]: what would be written, for how long that has been so, and what
-//! appeared and went since the plan before. While somebody else writes, differences come and go; those that stay are what counts.
+//! appeared and went since the plan before. While another manager writes, differences come and go, and caches of the cloud show them late: a
+//! difference counts once it is older than the caches.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{cluster_plan::ClusterPlan, print::summary};
+use crate::cloud_provider::{PlannedWrite, WritePlan};
 
 /// Follows plans.
 #[derive(Debug, Default)]
@@ -18,6 +20,9 @@ pub struct ReportTracker {
     since: BTreeMap<String, Timestamp>,
     plans: u64,
     last: Option<Timestamp>,
+    first: Option<Timestamp>,
+    /// How old what a plan is made from may be.
+    cache_age: Duration,
 }
 
 /// What appeared and went from one plan to the next.
@@ -41,6 +46,11 @@ pub struct ReadinessReport {
 }
 
 impl ReportTracker {
+    /// A tracker of plans that are made from what is at most `cache_age` old.
+    pub fn with_cache_age(cache_age: Duration) -> Self {
+        Self { cache_age, ..Self::default() }
+    }
+
     /// Takes a plan that was made at `now`.
     pub fn observe(&mut self, plan: ClusterPlan, now: Timestamp) -> PlanChanges {
         let lines = lines(&plan);
@@ -49,22 +59,48 @@ impl ReportTracker {
         let since = |line: &String| self.since.get(line).copied().unwrap_or(now);
         self.since = lines.iter().map(|line| (line.clone(), since(line))).collect();
         (self.plan, self.last, self.plans) = (plan, Some(now), self.plans + 1);
+        self.first.get_or_insert(now);
         PlanChanges { appeared, gone }
+    }
+
+    /// Returns the last plan without the differences that are not older than the caches. Refusals and what was not read do not depend on age.
+    pub fn settled(&self, now: Timestamp) -> ClusterPlan {
+        let is_settled = |line: &str| self.since.get(line).is_some_and(|since| self.is_old(*since, now));
+        let mut plan = self.plan.clone();
+        for (_, part) in &mut plan.parts {
+            part.writes.retain(|write| is_settled(&line_of(write)));
+            part.later.retain(|line| is_settled(&marked("later", line)));
+        }
+        plan
+    }
+
+    fn is_old(&self, since: Timestamp, now: Timestamp) -> bool {
+        seconds(since, now) >= i64::try_from(self.cache_age.as_secs()).unwrap_or(i64::MAX)
     }
 
     /// `None`: no plan has been made yet.
     pub fn report(&self, now: Timestamp) -> Option<ReadinessReport> {
         let made = self.last?;
-        let (is_ready, summary) = (is_ready(&self.plan), summary(&self.plan));
+        let plan = self.settled(now);
+        let settled = lines(&plan);
+        let young = self.since.len() - settled.len();
+        let has_watched = self.first.is_some_and(|first| self.is_old(first, now));
+        let is_ready = plan.is_ready() && (has_watched || self.plan.is_ready());
+        let summary = summary(&plan);
         let verdict = if is_ready { "ready to switch" } else { "not ready to switch" };
         let mut text = format!("{verdict}: {summary}\n");
-        for (line, since) in &self.since {
-            text += &format!("  {line} (for {} s)\n", seconds(*since, now));
+        let differences: Vec<_> = self.since.iter().filter(|(line, _)| settled.contains(line)).collect();
+        for (line, since) in &differences {
+            text += &format!("  {line} (for {} s)\n", seconds(**since, now));
+        }
+        if young > 0 {
+            let age = self.cache_age.as_secs();
+            text += &format!("  {young} more differences are younger than the caches ({age} s), and are not counted yet\n");
         }
         text += &format!("plan {} of this process, made {} s ago; nothing was written\n", self.plans, seconds(made, now));
-        let differences = self.since.iter().map(|(line, since)| json!({"line": line, "since": since.to_string()}));
+        let differences = differences.iter().map(|(line, since)| json!({"line": line, "since": since.to_string()}));
         let json = json!({
-            "ready": is_ready, "summary": summary, "differences": differences.collect::<Vec<_>>(),
+            "ready": is_ready, "summary": summary, "differences": differences.collect::<Vec<_>>(), "young": young,
             "plans": self.plans, "madeAt": made.to_string(), "plan": self.plan.json(),
         });
         Some(ReadinessReport { text, json, is_ready })
@@ -75,22 +111,19 @@ fn seconds(since: Timestamp, now: Timestamp) -> i64 {
     now.as_second() - since.as_second()
 }
 
-fn is_ready(plan: &ClusterPlan) -> bool {
-    let is_quiet = plan.plans().all(|part| part.later.is_empty() && part.refused.is_empty());
-    plan.is_complete() && is_quiet && plan.writes().all(|write| write.leftover)
+fn line_of(write: &PlannedWrite) -> String {
+    marked(if write.leftover { "leftover" } else { "write" }, &write.to_string())
+}
+
+fn marked(mark: &str, line: &str) -> String {
+    format!("{mark}: {line}")
 }
 
 fn lines(plan: &ClusterPlan) -> Vec<String> {
-    let of_part = |part: &crate::cloud_provider::WritePlan| {
-        let marked = |mark: &str, lines: &std::collections::BTreeSet<String>| -> Vec<String> {
-            lines.iter().map(|line| format!("{mark}: {line}")).collect()
-        };
-        let writes = part.writes.iter().map(|write| match write.leftover {
-            true => format!("leftover: {write}"),
-            false => format!("write: {write}"),
-        });
+    let of_part = |part: &WritePlan| {
         let more = [("later", &part.later), ("refused", &part.refused), ("not read", &part.unread)];
-        writes.chain(more.into_iter().flat_map(|(mark, lines)| marked(mark, lines))).collect::<Vec<_>>()
+        let more = more.into_iter().flat_map(|(mark, lines)| lines.iter().map(move |line| marked(mark, line)));
+        part.writes.iter().map(line_of).chain(more).collect::<Vec<_>>()
     };
     plan.plans().flat_map(of_part).collect()
 }
@@ -98,7 +131,6 @@ fn lines(plan: &ClusterPlan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud_provider::{PlannedWrite, WritePlan};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -126,6 +158,24 @@ mod tests {
         assert!(!verdict(WritePlan { later: ["x".to_owned()].into(), ..WritePlan::default() }));
         assert!(!verdict(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }));
         assert!(!verdict(WritePlan::unread("x")));
+    }
+
+    #[test]
+    fn only_differences_older_than_the_caches_count() {
+        let mut tracker = ReportTracker::with_cache_age(Duration::from_secs(600));
+        let write = || WritePlan { writes: vec![gone("/a", false)], ..WritePlan::default() };
+        let ready = |tracker: &ReportTracker, second| tracker.report(at(second)).unwrap().is_ready;
+        tracker.observe(plan(WritePlan::default()), at(0));
+        assert!(ready(&tracker, 1), "nothing differs");
+        tracker.observe(plan(write()), at(60));
+        assert!(!ready(&tracker, 61), "it has not watched for long enough to tell");
+        assert_eq!(tracker.settled(at(61)).writes().count(), 0);
+        let text = tracker.report(at(605)).unwrap().text;
+        assert!(text.starts_with("ready to switch: 0 writes") && text.contains("1 more differences are younger"), "{text}");
+        assert!(!ready(&tracker, 660), "it is as old as the caches");
+        assert_eq!(tracker.settled(at(660)).writes().count(), 1);
+        tracker.observe(plan(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }), at(661));
+        assert!(!ready(&tracker, 662), "a refusal counts at once");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
-/// Time between two plans: caches of the cloud's documents are about as old.
+/// Time between two plans.
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Kinds that the gauge has from the start.
@@ -34,15 +34,24 @@ impl ShadowReports {
         Arc::new(Self { tracker: Mutex::default(), clock })
     }
 
+    /// Sets how old what plans are made from may be, before the first of them.
+    fn begin(&self, cache_age: Duration) {
+        *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) = ReportTracker::with_cache_age(cache_age);
+    }
+
     /// `None`: no plan has been made yet.
     pub(crate) fn report(&self) -> Option<ReadinessReport> {
         self.tracker.lock().unwrap_or_else(PoisonError::into_inner).report(self.clock.wall())
     }
 
-    fn observe(&self, plan: ClusterPlan) {
-        let changes = self.tracker.lock().unwrap_or_else(PoisonError::into_inner).observe(plan, self.clock.wall());
+    /// Takes a plan. Returns what of it is older than the caches.
+    fn observe(&self, plan: ClusterPlan) -> ClusterPlan {
+        let (mut tracker, now) = (self.tracker.lock().unwrap_or_else(PoisonError::into_inner), self.clock.wall());
+        let (changes, settled) = (tracker.observe(plan, now), tracker.settled(now));
+        drop(tracker);
         changes.appeared.iter().for_each(|line| tracing::info!(%line, "new in the plan of what would be written"));
         changes.gone.iter().for_each(|line| tracing::info!(%line, "no longer in the plan of what would be written"));
+        settled
     }
 }
 
@@ -50,10 +59,10 @@ impl ShadowReports {
 pub(crate) async fn run(watched: Arc<ManagerState>, reports: Arc<ShadowReports>, metrics: Arc<Metrics>) {
     tracing::warn!("shadow mode (--dry-run): nothing is written and no lease is campaigned for");
     watched.ready_to_plan().await;
+    reports.begin(watched.provider.cache_age());
     loop {
-        let plan = plan_cluster(&watched).await;
-        export(&plan, &metrics);
-        reports.observe(plan);
+        let settled = reports.observe(plan_cluster(&watched).await);
+        export(&settled, &metrics);
         tokio::time::sleep(PERIOD).await;
     }
 }

@@ -26,9 +26,11 @@ pub(super) async fn look(client: &Client, subject: &StatusSubject, view: &mut St
             ("Node", "default", name, Api::<Node>::all(client.clone()).get(name).await.map(|found| node(&found)))
         }
     };
+    let title = if kind == "Node" { name.clone() } else { format!("{namespace}/{name}") };
     let mut object = match read {
         Ok(object) => object,
-        Err(error) => return view.unseen(&format!("{kind} {name}"), &with_causes(&error)),
+        Err(kube::Error::Api(status)) if status.code == 404 => return view.missing(kind, &title),
+        Err(error) => return view.unseen(&format!("{kind} {title}"), &with_causes(&error)),
     };
     match events(client, kind, namespace, name).await {
         Ok(events) => object.events = events,

@@ -31,6 +31,7 @@ pub(super) fn text(view: &StatusView) -> String {
             };
             text += &table("Events", ["TIME", "TYPE", "REASON", "COUNT", "MESSAGE"], object.events.iter().map(event));
         }
+        None if view.source.is_none() => text += "Controllers: not seen\n",
         None => {
             let rows = view.controllers.iter().map(|one| [one.name.clone(), one.waiting.to_string(), one.state.clone()]);
             text += &table("Controllers", ["NAME", "WAITING", "STATE"], rows);

@@ -166,7 +166,7 @@ async fn codes_and_texts() {
             },
             web(),
             1,
-            &["INCOMPLETE", "Service web: "],
+            &["INCOMPLETE", "there is no Service default/web\n"],
         ),
         (
             "no lease",

@@ -109,6 +109,11 @@ impl StatusView {
         self.unseen.push(clean(&format!("{what}: {reason}")));
     }
 
+    /// The object does not exist.
+    pub(super) fn missing(&mut self, kind: &str, name: &str) {
+        self.unseen.push(clean(&format!("there is no {kind} {name}")));
+    }
+
     /// Takes what a page says.
     #[expect(clippy::needless_pass_by_value, reason = "callers have no further use for the texts")]
     pub(super) fn take_page(&mut self, source: String, page: &Value) {

@@ -48,23 +48,17 @@ impl ConfigReport {
         self.config.is_none()
     }
 
-    /// The report for a terminal: findings, their number, and what would count, without secrets.
+    /// The report for a terminal: findings, and the effective configuration without secrets.
     pub fn text(&self) -> String {
-        let errors = self.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error).count();
         let mut text = lines(&self.findings);
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &format!("{}, {}\n", count(errors, "error"), count(self.findings.len() - errors, "warning"));
         if let Some(config) = &self.config {
             text += &format!("effective configuration:\n{:#}\n", config.effective());
         }
         text
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 #[cfg(test)]
@@ -83,7 +77,7 @@ mod tests {
     fn a_good_configuration_is_shown_without_secrets() {
         let report = report(GOOD, true);
         let text = report.text();
-        assert!(!report.has_errors() && text.starts_with("0 errors, 0 warnings\neffective configuration:\n{"), "{text}");
+        assert!(!report.has_errors() && text.starts_with("effective configuration:\n{"), "{text}");
         assert!(text.contains("\"aadClientSecret\": \"(set)\"") && !text.contains("hunter2"), "{text}");
     }
 
@@ -93,7 +87,7 @@ mod tests {
         assert_eq!(
             report.text(),
             "error: vmCacheTTLInSeconds (line 8): expected whole number of seconds\n\
-             warning: unheardOf (line 1): unknown field, ignored\n1 error, 1 warning\n"
+             warning: unheardOf (line 1): unknown field, ignored\n"
         );
         assert!(report.has_errors());
     }

@@ -62,13 +62,14 @@ pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
         let list =
             lists.entry(name(read)).or_insert_with(|| json!({"list": read.to_string(), "id": read.subject().as_str()}));
         list["lastError"] = json!(error.to_string());
+        list["lastErrorClass"] = json!(format!("{:?}", error.class));
         list["lastErrorAgeSeconds"] = json!(age(*at));
     }
     singles.sort_by_key(|(_, (at, _))| Reverse(*at));
     let failures = singles
         .iter()
         .take(SHOWN)
-        .map(|(read, (at, error))| json!({"read": read.to_string(), "error": error.to_string(), "ageSeconds": age(*at)}));
+        .map(|(read, (at, error))| json!({"read": read.to_string(), "error": error.to_string(), "class": format!("{:?}", error.class), "ageSeconds": age(*at)}));
     json!({
         "machines": {
             "uniform": count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),

@@ -101,5 +101,12 @@ pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     }
 }
 
+/// Returns what to do about an error of [`cloud_error`] whose code the table explains: its message begins with the reason of the row.
+pub fn advice(error: &CloudError) -> Option<&'static str> {
+    let message = error.to_string();
+    let (reason, _) = message.split_once(": ")?;
+    CODES.iter().find(|row| row.reason == reason).map(|row| row.fix)
+}
+
 #[cfg(test)]
 mod tests;

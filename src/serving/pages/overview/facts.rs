@@ -28,12 +28,20 @@ pub(super) struct WaitingKey<'a> {
     pub(super) turn: String,
     pub(super) failures: u64,
     pub(super) reason: &'a str,
+    /// Class of the error, and what the provider advises.
+    pub(super) class: &'a str,
+    pub(super) advice: &'a str,
 }
 
 impl WaitingKey<'_> {
     /// Keys of Services are `namespace/name`; no name of a Node has a slash.
     fn is_service(&self) -> bool {
         self.key.contains('/')
+    }
+
+    fn is_failing(&self) -> bool {
+        let is_blocked = ["Invalid", "Failed", "invalid", "refused", "failed", "deadline"].contains(&self.class);
+        !self.reason.is_empty() && (self.failures > 0 || self.stage == "refused" || is_blocked)
     }
 }
 
@@ -42,7 +50,7 @@ impl WaitingKey<'_> {
 pub(super) struct ReportedProblem {
     pub(super) what: String,
     pub(super) error: String,
-    pub(super) remedy: &'static str,
+    pub(super) remedy: String,
 }
 
 /// One change of somebody else.
@@ -73,6 +81,17 @@ fn found_drift(note: &Value) -> FoundDrift<'_> {
     FoundDrift { about: text(&note["about"]), found: text(&note["found"]), what: text(&note["what"]), outcome }
 }
 
+/// Whether the process only plans.
+pub(super) fn is_shadow(status: &Value) -> bool {
+    status["shadow"].as_bool() == Some(true)
+}
+
+/// Whether controllers of this process work: it leads, or does not say that it does not.
+pub(super) fn works(status: &Value) -> bool {
+    let leads = |value: &Value| value["leading"].as_bool();
+    !is_shadow(status) && (leads(status) != Some(false) || leads(&status["leaderMigration"]) == Some(true))
+}
+
 /// Services that wait, and then Nodes and all else; what fails most comes first.
 pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_>>) {
     let stages = &balancers(status)["unsettled"]["services"];
@@ -99,11 +118,21 @@ pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_
 fn of_queue<'a>(key: &'a str, row: &'a Value, stage: &'a Value) -> WaitingKey<'a> {
     let reason = if row["reason"].is_string() { text(&row["reason"]) } else { text(&stage["problem"]) };
     let failures = row["failures"].as_u64().unwrap_or_default();
-    WaitingKey { key, stage: text(&stage["stage"]), turn: turn(row), failures, reason }
+    let class = if row["class"].is_string() { text(&row["class"]) } else { text(&stage["class"]) };
+    WaitingKey {
+        key,
+        stage: text(&stage["stage"]),
+        turn: turn(row),
+        failures,
+        reason,
+        class,
+        advice: text(&stage["advice"]),
+    }
 }
 
 fn of_provider<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
-    WaitingKey { key, stage: text(&entry["stage"]), reason: text(&entry["problem"]), ..WaitingKey::default() }
+    let (class, advice) = (text(&entry["class"]), text(&entry["advice"]));
+    WaitingKey { key, stage: text(&entry["stage"]), reason: text(&entry["problem"]), class, advice, ..WaitingKey::default() }
 }
 
 /// What somebody else changed, and is left so.
@@ -146,13 +175,15 @@ fn controller_facts(status: &Value) -> impl Iterator<Item = (&str, String)> {
 pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: bool) -> Vec<ReportedProblem> {
     let mut found: Vec<_> = readiness.iter().filter_map(|probe| of_probe(probe, show_reasons)).collect();
     let details = &status["cloudProvider"]["details"];
-    found.extend(problem("configuration was refused", &details["refusedConfiguration"]));
+    found.extend(problem("configuration was refused", &details["refusedConfiguration"], CHECK_CONFIG));
     let inventory = &details["session"]["inventory"];
     for list in items(&inventory["lists"]) {
-        found.extend(problem(&format!("reading {}", text(&list["list"])), &list["lastError"]));
+        let remedy = of_class(text(&list["lastErrorClass"]));
+        found.extend(problem(&format!("reading {}", text(&list["list"])), &list["lastError"], remedy));
     }
     for failure in items(&inventory["failures"]) {
-        found.extend(problem(&format!("reading {}", text(&failure["read"])), &failure["error"]));
+        let remedy = of_class(text(&failure["class"]));
+        found.extend(problem(&format!("reading {}", text(&failure["read"])), &failure["error"], remedy));
     }
     found.extend(of_keys(status));
     found
@@ -160,67 +191,72 @@ pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: 
 
 fn of_probe(probe: &ProbeResult, show_reasons: bool) -> Option<ReportedProblem> {
     let error = probe.result.as_ref()?.as_ref().err()?;
-    let (error, remedy) =
-        if show_reasons { (error.as_str(), of_check(&probe.name, error)) } else { ("reason withheld", "") };
-    Some(ReportedProblem { what: format!("readiness: {}", probe.name), error: error.to_owned(), remedy })
+    let (error, remedy) = if show_reasons { (error.as_str(), of_check(&probe.name)) } else { ("reason withheld", "") };
+    Some(ReportedProblem { what: format!("readiness: {}", probe.name), error: error.to_owned(), remedy: remedy.to_owned() })
 }
 
-fn problem(what: &str, error: &Value) -> Option<ReportedProblem> {
+fn problem(what: &str, error: &Value, remedy: &str) -> Option<ReportedProblem> {
     let error = error.as_str()?.to_owned();
-    Some(ReportedProblem { what: what.to_owned(), remedy: remedy(&error), error })
+    Some(ReportedProblem { what: what.to_owned(), remedy: remedy.to_owned(), error })
 }
 
 fn of_keys(status: &Value) -> Vec<ReportedProblem> {
-    let (services, others) = waiting(status);
-    let mut by_reason: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
-    let failing =
-        |waiting: &&WaitingKey<'_>| !waiting.reason.is_empty() && (waiting.failures > 0 || waiting.stage == "refused");
-    for waiting in services.iter().chain(&others).filter(failing) {
-        by_reason.entry(waiting.reason).or_insert((0, waiting.key)).0 += 1;
+    let (services, others) = if works(status) { waiting(status) } else { Default::default() };
+    let mut by_reason: BTreeMap<&str, (usize, &WaitingKey<'_>)> = BTreeMap::new();
+    for waiting in services.iter().chain(&others).filter(|waiting| waiting.is_failing()) {
+        by_reason.entry(waiting.reason).or_insert((0, waiting)).0 += 1;
     }
     let mut counted: Vec<_> = by_reason.into_iter().collect();
-    counted.sort_by(|(_, (a, _)), (_, (b, _))| b.cmp(a));
-    let reported = |(error, (count, first)): (&str, (usize, &str))| {
-        let what = if count == 1 { first.to_owned() } else { format!("{first} and {} more", count - 1) };
-        ReportedProblem { what, error: error.to_owned(), remedy: remedy(error) }
+    counted.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    let reported = |(error, (count, first)): (&str, (usize, &WaitingKey<'_>))| {
+        let key = first.key;
+        let what = if count == 1 { key.to_owned() } else { format!("{key} and {} more", count - 1) };
+        let remedy = if first.advice.is_empty() { of_class(first.class) } else { first.advice };
+        ReportedProblem { what, error: error.to_owned(), remedy: remedy.to_owned() }
     };
     counted.into_iter().map(reported).collect()
 }
 
 /// What to do about a check that fails.
-fn of_check(name: &str, error: &str) -> &'static str {
+fn of_check(name: &str) -> &'static str {
     match name {
         _ if name.starts_with("informer-") => {
             "Check that the API server answers and that the service account may list and watch this kind (rbac.yaml)."
         }
         _ if name.starts_with("leaderElection") => "The election hangs: the liveness probe restarts this replica.",
-        "cloud-provider" => "Run check-config --online with the same configuration; it names what is wrong.",
-        _ => remedy(error),
+        "cloud-provider" => CHECK_CONFIG,
+        _ => RETRIED,
     }
 }
 
-/// What words of an error stand for. The first row that matches counts.
+const CHECK_CONFIG: &str = "Run check-config --online with the same configuration; it names what is wrong.";
+const RETRIED: &str =
+    "The program tries again with growing pauses. If the error lasts, follow its text; the log has the details.";
+
+/// What to do about an error of this class: a class of the provider's contract, the reason of a condition, or a class of the cloud's answers.
 const REMEDIES: &[(&[&str], &str)] = &[
     (
-        &["throttl", "toomanyrequests", " 429"],
+        &["Invalid", "invalid", "refused"],
+        "Correct the field, annotation or setting that the error names. Until then nothing else helps.",
+    ),
+    (
+        &["Waiting", "retry_after", "Throttled", "Busy"],
         "Nothing: the program waits as long as the cloud asks. Compare the request budget below.",
     ),
-    (&["quota", "limitreached"], "Raise the quota, or delete what is not needed."),
+    (&["Forbidden"], "Grant the missing right; check-config --online names it."),
+    (&["Unauthorized"], "Renew or correct the credentials; check-config --online tries them."),
+    (&["QuotaExceeded"], "Raise the quota, or delete what is not needed."),
+    (&["NotFound", "ParentNotFound"], "Create what is missing, or correct its name in the configuration."),
     (
-        &["forbidden", "authorizationfailed", "not authorized", " 403", " 401"],
-        "Grant the missing right; check-config --online names it.",
+        &["deadline", "Transient", "OutcomeUnknown"],
+        "The program tries again. If it lasts, check the network between this replica and the cloud.",
     ),
-    (&["timed out", "timeout", "connect", "dns", "unreachable"], "Check the network between this replica and the cloud."),
-    (&["not found", "notfound", " 404"], "Create what is missing, or correct its name."),
+    (&["MalformedAnswer"], "Find the proxy between this replica and the cloud that changes its answers."),
+    (&["not_leader", "NotLeader"], "Nothing: another replica leads."),
 ];
 
-fn remedy(error: &str) -> &'static str {
-    let error = error.to_lowercase();
-    let row = REMEDIES.iter().find(|(words, _)| words.iter().any(|word| error.contains(word)));
-    row.map_or(
-        "It is tried again. The command explain tells what a code means; events and log have the details.",
-        |(_, remedy)| remedy,
-    )
+fn of_class(class: &str) -> &'static str {
+    REMEDIES.iter().find(|(classes, _)| classes.contains(&class)).map_or(RETRIED, |(_, remedy)| remedy)
 }
 
 fn balancers(status: &Value) -> &Value {

@@ -15,10 +15,13 @@ const MAX_OTHERS: usize = 60;
 const MAX_DRIFT: usize = 50;
 
 pub(super) fn all(page: &mut HtmlPage, input: &OverviewInput<'_>) {
-    let (services, others) = facts::waiting(input.status);
+    // The controllers of a replica that does not lead are idle: what they have not settled says nothing.
+    let works = facts::works(input.status);
+    let (services, others) = if works { facts::waiting(input.status) } else { Default::default() };
     let problems = facts::problems(input.status, input.readiness, input.show_reasons);
     head(page, input);
-    tiles(page, input, services.len(), others.len());
+    banner(page, input.status, works);
+    tiles(page, input, works.then_some((services.len(), others.len())));
     problem_table(page, &problems);
     stages(page, input.status);
     waiting_table(page, "<h2 id=\"nodes\">Nodes and other work that waits</h2>", &others, MAX_NODES, false);
@@ -38,11 +41,21 @@ fn head(page: &mut HtmlPage, input: &OverviewInput<'_>) {
     page.markup("<a href=\"/statusz\">all values</a> · <a href=\"/metrics\">metrics</a> · <a href=\"/flagz\">flags</a></nav></header>");
 }
 
-fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, services: usize, others: usize) {
+fn banner(page: &mut HtmlPage, status: &Value, works: bool) {
+    if facts::is_shadow(status) {
+        page.markup("<p><b>Shadow manager (--dry-run): it writes nothing and never leads.</b> <a href=\"/reportz\">The report</a> says what it would write, \
+             what it refuses, and whether it is ready to switch.</p>");
+    } else if !works {
+        page.markup("<p>This replica does not lead. What waits and fails is on the page of the leader.</p>");
+    }
+}
+
+fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, waiting: Option<(usize, usize)>) {
     let failing = input.readiness.iter().filter(|probe| matches!(probe.result, Some(Err(_)))).count();
     page.markup("<main><ul class=\"tiles\">");
     match input.status["leading"].as_bool() {
         Some(true) => tile(page, "<li class=\"good\">Leader<b>", "this replica"),
+        Some(false) if facts::is_shadow(input.status) => tile(page, "<li>Leader<b>", "never: this is a shadow"),
         Some(false) => tile(page, "<li>Leader<b>", "another replica, or none"),
         None => {}
     }
@@ -50,8 +63,10 @@ fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, services: usize, others
         0 => tile(page, "<li class=\"good\">Ready<b>", "yes"),
         count => tile(page, "<li class=\"bad\">Ready<b>", &format!("no: {count} of {} checks fail", input.readiness.len())),
     }
-    tile(page, "<li>Services that wait<b>", &services.to_string());
-    tile(page, "<li>Nodes and other work that waits<b>", &others.to_string());
+    if let Some((services, others)) = waiting {
+        tile(page, "<li>Services that wait<b>", &services.to_string());
+        tile(page, "<li>Nodes and other work that waits<b>", &others.to_string());
+    }
     if let Some(count) = facts::uninitialized_nodes(input.status) {
         tile(page, "<li>Nodes not initialised<b>", &count);
     }
@@ -99,7 +114,7 @@ fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
     rows(page, problems, MAX_PROBLEMS, |page, problem| {
         page.element("<tr><td><b>", &problem.what, "</b></td>")
             .element("<td class=\"bad\">", &problem.error, "</td>")
-            .element("<td data-of=\"Do\">", problem.remedy, "</td></tr>");
+            .element("<td data-of=\"Do\">", &problem.remedy, "</td></tr>");
     });
 }
 

@@ -59,7 +59,6 @@ fn what_waits_is_shown_with_stage_and_reason() {
         "<a href=\"/planz?service=default/web-0\">default/web-0</a>",
         "<td data-of=\"Stage\">refused</td>",
         "default/web-0 and 1 more",
-        "Raise the quota",
         "may list and watch this kind",
         "<meter min=\"0\" max=\"10.0\" value=\"7.5\"></meter>",
         "provider: lease",
@@ -68,6 +67,61 @@ fn what_waits_is_shown_with_stage_and_reason() {
     ];
     for part in expected {
         assert!(page.contains(part), "{part} is missing from {page}");
+    }
+}
+
+#[test]
+fn only_a_replica_that_works_shows_what_waits_and_a_shadow_says_so() {
+    let page_with = |leading: bool, shadow: bool| {
+        let mut status = busy(2, |number| format!("default/web-{number}"), "no quota left");
+        (status["leading"], status["shadow"]) = (json!(leading), json!(shadow));
+        shown(&status, &[])
+    };
+    let shadow = page_with(false, true);
+    assert!(
+        shadow.contains("Shadow manager")
+            && shadow.contains("<a href=\"/reportz\">")
+            && shadow.contains("never: this is a shadow")
+    );
+    let standby = page_with(false, false);
+    assert!(standby.contains("does not lead") && !standby.contains("/reportz"));
+    assert!([shadow, standby].iter().all(|page| !page.contains("no quota left") && !page.contains("Services that wait<b>")));
+    let leader = page_with(true, false);
+    assert!(
+        leader.contains("no quota left") && leader.contains("Services that wait<b>2") && !leader.contains("Shadow manager")
+    );
+}
+
+#[test]
+fn advice_follows_the_class_and_never_the_words() {
+    let rows = json!([
+        {"key": "a/idle", "failures": 1, "class": "Invalid", "reason": "azure-load-balancer-tcp-idle-timeout: expected 4 to 100"},
+        {"key": "a/full", "failures": 0, "class": "Invalid", "reason": "SubnetIsFull: the subnet has no address left"},
+        {"key": "a/dns", "failures": 2, "class": "Failed", "reason": "dns quota 401 connect"},
+        {"key": "a/patient", "failures": 0, "class": "Waiting", "reason": "HTTP 429"},
+        {"key": "node-1", "failures": 1, "reason": "forbidden"},
+    ]);
+    let stages = json!({"a/full": {"stage": "refused", "class": "invalid", "advice": "Free addresses in the subnet."}});
+    let lists = json!([{"list": "LIST virtualMachines", "lastError": "HTTP 403", "lastErrorClass": "Forbidden"}]);
+    let status = json!({
+        "controllers": [{"name": "service-lb-controller", "unsettled": rows}],
+        "cloudProvider": {"details": {"session": {"loadBalancers": {"unsettled": {"services": stages}}, "inventory": {"lists": lists}}}},
+    });
+    let problems = facts::problems(&status, &[], true);
+    let advice = |what: &str| problems.iter().find(|problem| problem.what == what).map(|problem| problem.remedy.as_str());
+    for (what, expected) in [
+        ("a/idle", Some("Correct the field, annotation or setting")),
+        ("a/full", Some("Free addresses in the subnet.")),
+        ("a/dns", Some("The program tries again")),
+        ("a/patient", None),
+        ("node-1", Some("The program tries again")),
+        ("reading LIST virtualMachines", Some("Grant the missing right")),
+    ] {
+        let found = advice(what);
+        assert!(
+            found.is_some() == expected.is_some() && found.unwrap_or("").starts_with(expected.unwrap_or("")),
+            "{what}: {found:?}"
+        );
     }
 }
 

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    cloud_provider::CloudError, providers::azure::planner::load_balancer::plan::print::PlannedChange, runtime::clock::Clock,
+    cloud_provider::CloudError,
+    providers::azure::{load_balancer::explain, planner::load_balancer::plan::print::PlannedChange},
+    runtime::clock::Clock,
 };
 
 /// Most Services that the page lists.
@@ -81,13 +83,17 @@ struct ProgressEntry {
     /// What is written, and at which stage, or why nothing is: as the plan prints it, shared by all whom it concerns.
     changes: Vec<(Option<PipelineStage>, Arc<str>)>,
     /// Why the last try ended.
-    problem: Option<String>,
+    problem: Option<CloudError>,
 }
 
 impl ProgressEntry {
     fn status(&self) -> Value {
         let changes: Vec<String> = self.changes.iter().map(|(_, sentence)| shorten(sentence)).collect();
-        json!({"stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes, "problem": self.problem})
+        let problem = self.problem.as_ref();
+        json!({
+            "stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes,
+            "problem": problem.map(ToString::to_string), "class": problem.map(CloudError::class), "advice": problem.and_then(explain::advice),
+        })
     }
 }
 
@@ -150,7 +156,7 @@ impl PipelineProgress {
         let mut entries = self.entries();
         match (result, entries.get_mut(service)) {
             (Ok(()), _) => drop(entries.remove(service)),
-            (Err(error), Some(entry)) => entry.problem = Some(error.to_string()),
+            (Err(error), Some(entry)) => entry.problem = Some(error.clone()),
             (Err(_), None) => {}
         }
     }
@@ -232,9 +238,9 @@ mod tests {
         let since = "2026-01-01T00:00:00Z";
         assert_eq!(
             services["default/web"],
-            json!({"stage": "waiting for the lease", "since": since, "changes": [], "problem": "AKS holds it"})
+            json!({"stage": "waiting for the lease", "since": since, "changes": [], "problem": "AKS holds it", "class": "failed", "advice": null})
         );
-        let odd = json!({"stage": "refused", "since": since, "changes": [], "problem": "no such protocol"});
+        let odd = json!({"stage": "refused", "since": since, "changes": [], "problem": "no such protocol", "class": "invalid", "advice": null});
         assert_eq!(services["default/odd"], odd);
         progress.enter("default/web", PipelineStage::Planning);
         assert_eq!(progress.status()["services"]["default/web"]["since"], "2026-01-01T00:00:30Z");
