@@ -3,7 +3,7 @@
 //! In: a manager's configuration. Out: what each is, why it is there and what removes it, as text or JSON; and an exit code: 0 nothing, 2
 //! something, 1 nothing was found but not everything could be looked at. It removes nothing.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use serde_json::json;
 
@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     cli::{DiagnoseOptions, config::ManagerConfig},
-    cloud_provider::{Registry, diagnostics::OrphanReport},
+    cloud_provider::{
+        Registry,
+        diagnostics::{OrphanReport, OrphanedResource},
+    },
 };
 
 pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
@@ -49,14 +52,30 @@ pub(super) fn shown(report: &OrphanReport, json: bool) -> String {
         text += "INCOMPLETE: this could not be looked at, and may hide orphans:\n";
         text.extend(report.unread.iter().map(|line| format!("  {line}\n")));
     }
-    for orphan in &report.orphans {
-        text += &format!("{} {}\n  why: {}\n  removed by: {}\n", orphan.kind, orphan.id, orphan.reason, orphan.removal);
+    text += &by_service(&report.orphans);
+    if !report.orphans.is_empty() {
+        text += "Remove them in this order:\n";
+        text.extend(report.orphans.iter().map(|orphan| format!("  {}\n", orphan.removal)));
     }
     text + &match (report.orphans.len(), report.unread.is_empty()) {
         (0, true) => "no orphans\n".to_owned(),
         (0, false) => "no orphans where it could be looked\n".to_owned(),
         (count, _) => format!("{count} orphans; nothing was removed\n"),
     }
+}
+
+/// The resources of each lost Service, and then those of none.
+fn by_service(orphans: &[OrphanedResource]) -> String {
+    let mut groups: BTreeMap<(bool, &str), Vec<&OrphanedResource>> = BTreeMap::new();
+    for orphan in orphans {
+        let service = orphan.service.as_deref();
+        groups.entry((service.is_none(), service.unwrap_or("of no single Service"))).or_default().push(orphan);
+    }
+    let resource = |orphan: &&OrphanedResource| format!("  {} {}\n    why: {}\n", orphan.kind, orphan.id, orphan.reason);
+    let group = |((_, service), orphans): ((bool, &str), Vec<&OrphanedResource>)| {
+        format!("{service}: {} resources\n{}", orphans.len(), orphans.iter().map(resource).collect::<String>())
+    };
+    groups.into_iter().map(group).collect()
 }
 
 fn code(report: &OrphanReport) -> u8 {
@@ -70,13 +89,13 @@ fn code(report: &OrphanReport) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud_provider::diagnostics::OrphanedResource;
 
     #[test]
     fn what_was_not_looked_at_is_never_told_as_none() {
         let orphan = OrphanedResource {
             kind: "public_ip",
             id: "/x".to_owned(),
+            service: Some("a/b".to_owned()),
             services: vec!["a/b".to_owned()],
             reason: "a/b is gone".to_owned(),
             removal: "az …".to_owned(),
@@ -89,7 +108,7 @@ mod tests {
                 vec![orphan],
                 vec![],
                 2,
-                "public_ip /x\n  why: a/b is gone\n  removed by: az …\n1 orphans; nothing was removed\n",
+                "a/b: 1 resources\n  public_ip /x\n    why: a/b is gone\nRemove them in this order:\n  az …\n1 orphans; nothing was removed\n",
             ),
         ] {
             let report = OrphanReport { orphans, unread };

@@ -122,6 +122,8 @@ pub struct OrphanedResource {
     pub kind: &'static str,
     /// Its id in the cloud.
     pub id: String,
+    /// The lost Service that it belonged to, or what its names begin with; `None`: several, or not known.
+    pub service: Option<String>,
     /// Whose it was, as far as that can be told.
     pub services: Vec<String>,
     /// Why it belongs to nobody, and why the manager has not removed it.

@@ -3,7 +3,10 @@
 //! In: a session that works, the cluster's Services and Nodes. Out: a report, or findings about it. What could not be read is named, and
 //! then nothing is judged that depends on it. Services are listed again at the end: what one of them made meanwhile is no orphan.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
@@ -23,6 +26,7 @@ use crate::{
         node::external_resource_group,
         planner::load_balancer::{
             desired::ownerless::{OwnerlessKind, OwnerlessPart, OwnershipInput, ownerless},
+            naming,
             observed::{ObservedNetwork, ObservedPrivateLinks},
             pools::managed_pool::is_managed,
             spec::{identity_of, parse_leniently, status_addresses},
@@ -34,8 +38,9 @@ use crate::{
 const NAMED: usize = 5;
 
 /// What is judged together, and which lists it needs. Security rules are judged by the addresses of everything else.
-const NEEDS: [(OwnerlessKind, &[Part]); 7] = [
+const NEEDS: [(OwnerlessKind, &[Part]); 8] = [
     (OwnerlessKind::LoadBalancingRule, &[Part::LoadBalancers]),
+    (OwnerlessKind::Probe, &[Part::LoadBalancers]),
     (OwnerlessKind::FrontEnd, &[Part::LoadBalancers]),
     (OwnerlessKind::BackendPool, &[Part::LoadBalancers]),
     (OwnerlessKind::LoadBalancer, &[Part::LoadBalancers]),
@@ -82,8 +87,10 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
         true => DiagnosticFinding::unknown(ROOM, "load balancers could not be read", READ_RIGHT),
         false => verdicts::room(&sighted.observed, &cloud.settings),
     };
+    let services = sighted.services.as_deref().unwrap_or_default();
+    let named = verdicts::cluster_name(&sighted.observed.public_ips, services, &cloud.settings);
     let OrphanReport { orphans, unread } = judge(cloud, request, sighted);
-    let mut findings = vec![room];
+    let mut findings = vec![room, named];
     if !orphans.is_empty() {
         let named: Vec<&str> = orphans.iter().take(NAMED).map(|one| one.id.rsplit('/').next().unwrap_or(&one.id)).collect();
         let text = format!("{} resources belong to no Service: {}", orphans.len(), named.join(", "));
@@ -92,7 +99,7 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
     if !unread.is_empty() {
         findings.push(DiagnosticFinding::unknown(ORPHANS, unread.join("; "), READ_RIGHT));
     }
-    if findings.len() == 1 {
+    if orphans.is_empty() && unread.is_empty() {
         findings.push(DiagnosticFinding::ok(ORPHANS, "every resource with the cluster's marks belongs to a Service"));
     }
     findings
@@ -186,9 +193,39 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
         let needs = NEEDS.iter().find(|(kind, _)| *kind == part.kind).map(|(_, needs)| *needs).unwrap_or_default();
         needs.iter().all(|need| !sighted.missing.contains(need))
     };
-    let told = |part| orphan(part, &settings.cluster, &attachment(part, observed, managed));
+    let lost = lost_services(&found);
+    let told = |part| {
+        let service = lost.iter().find(|(prefix, _)| names(part).contains(prefix.as_str())).map(|(_, key)| key.clone());
+        OrphanedResource { service, ..orphan(part, &settings.cluster, &attachment(part, observed, managed)) }
+    };
     let orphans = found.iter().filter(can_be_judged).map(told).collect();
     OrphanReport { orphans, unread: sighted.unread }
+}
+
+/// Services that no longer exist, by what the names of their parts begin with: by key where a tag says it, else by that beginning.
+fn lost_services(parts: &[OwnerlessPart]) -> BTreeMap<String, String> {
+    let mut lost = BTreeMap::new();
+    for part in parts {
+        if let Some(prefix) = generated_prefix(&names(part)) {
+            let key = lost.entry(prefix.clone()).or_insert(prefix);
+            if let [service] = part.services.as_slice() {
+                key.clone_from(service);
+            }
+        }
+    }
+    lost
+}
+
+/// The last name in the id of a part.
+fn names(part: &OwnerlessPart) -> String {
+    part.id.rsplit('/').next().unwrap_or_default().to_lowercase()
+}
+
+/// The generated beginning of names of a Service's parts, wherever it stands in `name`: public IPs have the cluster's name before it.
+fn generated_prefix(name: &str) -> Option<String> {
+    let starts = name.match_indices('a').filter_map(|(at, _)| name.get(at..at + naming::NAME_PREFIX_LENGTH));
+    let is_start = |word: &&str| word.bytes().skip(1).all(|letter| letter.is_ascii_hexdigit());
+    starts.into_iter().find(is_start).map(str::to_owned)
 }
 
 /// Why the Services may be those of another cluster, whose owner would take everything in the configured group for an orphan: there are Nodes
@@ -248,6 +285,7 @@ fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedReso
         OwnerlessKind::LoadBalancingRule => {
             ("load_balancing_rule", "its name is that of a Service's rule", "network lb rule")
         }
+        OwnerlessKind::Probe => ("probe", "its name is that of a Service's probe", "network lb probe"),
         OwnerlessKind::FrontEnd => ("front_end", "its name is that of a Service's front end", "network lb frontend-ip"),
         OwnerlessKind::BackendPool => ("backend_pool", "no rule leads to it", "network lb address-pool"),
         OwnerlessKind::LoadBalancer => {
@@ -271,5 +309,5 @@ fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedReso
         ),
     };
     let (id, services) = (id.clone(), services.clone());
-    OrphanedResource { kind: name, removal: format!("az {command} delete --ids {id}"), id, services, reason }
+    OrphanedResource { kind: name, removal: format!("az {command} delete --ids {id}"), id, service: None, services, reason }
 }

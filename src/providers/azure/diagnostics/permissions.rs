@@ -1,6 +1,6 @@
 //! Whether the identity may do what the configuration needs.
 //!
-//! In: a session. Out: a finding for reads and one for writes, or one for each action that is not granted. A grant is looked up, not tried;
+//! In: a session. Out: a finding for reads and one for writes, or one for each role that is missing at a scope. A grant is looked up, not tried;
 //! where ARM does not tell its grants, a read is tried, and writes stay unknown.
 
 use super::checks::{READS, WRITES};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Most actions that are told one by one.
+/// Most actions that a finding names.
 const TOLD: usize = 10;
 
 const READER: &str = "assign the identity a role that reads this scope, such as Reader";
@@ -59,19 +59,19 @@ fn is_read(need: &RequiredPermission) -> bool {
     need.action.ends_with("/read")
 }
 
+/// One finding for the reads that are not granted at a scope, and one for the writes: each is one role to assign.
 fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<DiagnosticFinding> {
-    let lacking: Vec<_> = needed.iter().filter(|need| !check::is_allowed(grants, need.action)).collect();
-    let told = lacking.iter().take(TOLD).map(|need| {
-        let (check, remedy) = if is_read(need) { (READS, READER) } else { (WRITES, NETWORK_CONTRIBUTOR) };
-        let text = format!("{} is not granted at {} ({})", need.action, need.scope, need.purpose.text());
-        DiagnosticFinding::problem(check, text, remedy)
-    });
-    let mut told: Vec<_> = told.collect();
-    if lacking.len() > TOLD {
-        let text = format!("{} more actions are not granted", lacking.len() - TOLD);
-        told.push(DiagnosticFinding::problem(WRITES, text, "`check-config --online` lists them all"));
-    }
-    told
+    let lacking = needed.iter().filter(|need| !check::is_allowed(grants, need.action));
+    let (reads, writes): (Vec<_>, Vec<_>) = lacking.partition(|need| is_read(need));
+    let of_role = |check, remedy, lacking: &[&RequiredPermission]| {
+        let first = lacking.first()?;
+        let named: Vec<&str> = lacking.iter().take(TOLD).map(|need| need.action).collect();
+        let more = lacking.len().saturating_sub(TOLD);
+        let more = if more > 0 { format!(" and {more} more (`check-config --online` lists them)") } else { String::new() };
+        let text = format!("{} actions are not granted at {}: {}{more}", lacking.len(), first.scope, named.join(", "));
+        Some(DiagnosticFinding::problem(check, text, remedy))
+    };
+    of_role(READS, READER, &reads).into_iter().chain(of_role(WRITES, NETWORK_CONTRIBUTOR, &writes)).collect()
 }
 
 async fn try_read(client: &ArmClient, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {

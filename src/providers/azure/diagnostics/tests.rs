@@ -119,6 +119,37 @@ async fn a_sound_cloud_has_nothing_but_good_findings() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
+    let world = world();
+    plant_public_ip(&world, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
+    let folder = tempfile::tempdir().unwrap();
+    let diagnostics = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new());
+    for (name, expected) in [
+        ("kubernetes", (CLUSTER_NAME, Fine, "no public IP", "")),
+        (
+            "prod",
+            (
+                CLUSTER_NAME,
+                Problem,
+                "cluster name \"kubernetes\", but --cluster-name is \"prod\"",
+                "set --cluster-name=kubernetes",
+            ),
+        ),
+    ] {
+        let mut request = request(&world.config(), &folder, vec![service("web", json!({}))]);
+        request.config.cluster_name = name.to_owned();
+        assert_found(&diagnostics.examine(&request).await, expected);
+    }
+    let stranger = vec![service("other", json!({}))].into_iter().map(|mut service| {
+        service["metadata"]["uid"] = json!("00000000-8d7e-4b90-9a41-2c5d7e8f9a01");
+        service
+    });
+    let mut request = request(&world.config(), &folder, stranger.collect());
+    request.config.cluster_name = "prod".to_owned();
+    assert_found(&diagnostics.examine(&request).await, (CLUSTER_NAME, Fine, "no public IP", ""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wrong_configuration_is_told_by_its_fields() {
     let world = world();
     let wrong_secret = world.config_with(&Login::Secret(CLIENT_ID.to_owned(), "planted".to_owned()));
@@ -154,11 +185,11 @@ async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
     for (denied, expected) in [
         (
             vec!["Microsoft.Network/loadBalancers/write"],
-            (WRITES, Problem, "loadBalancers/write is not granted", "Network Contributor"),
+            (WRITES, Problem, ": Microsoft.Network/loadBalancers/write", "Network Contributor"),
         ),
         (
             vec!["Microsoft.Network/publicIPAddresses/read"],
-            (READS, Problem, "publicIPAddresses/read is not granted", "Reader"),
+            (READS, Problem, ": Microsoft.Network/publicIPAddresses/read", "Reader"),
         ),
         (vec!["*"], (READS, Problem, "AuthorizationFailed", "Reader")),
         (vec!["Microsoft.Authorization/permissions/read"], (WRITES, Unknown, "does not tell what is granted", "Reader")),

@@ -6,17 +6,18 @@ use k8s_openapi::api::core::v1::Service;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::checks::{CONFIG, QUOTA, ROOM, SERVICES};
+use super::checks::{CLUSTER_NAME, CONFIG, QUOTA, ROOM, SERVICES};
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
     providers::azure::{
-        arm::spelling,
+        arm::{network::PublicIpAddress, spelling},
         config::{ConfigFinding, FIELDS, FindingSeverity},
         planner::load_balancer::{
+            desired::public_ips::{address_of, cluster_of},
             observed::ObservedNetwork,
             occupancy::occupancy,
             settings::LoadBalancerSettings,
-            spec::{identity_of, parse_service},
+            spec::{identity_of, parse_service, status_addresses},
         },
     },
     runtime::yaml,
@@ -49,6 +50,39 @@ pub(super) struct NetworkUsage {
 #[derive(Debug, Clone, Deserialize)]
 struct UsageName {
     value: String,
+}
+
+/// Whether the cluster's public IPs carry the name of `--cluster-name`. One that carries another name and the address of a Service of this
+/// cluster, or that names such a Service, shows that the flag is wrong.
+pub(super) fn cluster_name(
+    public_ips: &[PublicIpAddress],
+    services: &[Service],
+    settings: &LoadBalancerSettings,
+) -> DiagnosticFinding {
+    let is_owned = |pip: &&PublicIpAddress| {
+        let name = pip.name.as_deref().unwrap_or_default().to_lowercase();
+        services.iter().any(|service| {
+            let has_address = address_of(pip).is_some_and(|address| status_addresses(service).contains(&address));
+            has_address || name.contains(&identity_of(service).name_prefix.to_lowercase())
+        })
+    };
+    let other = |pip: &PublicIpAddress| {
+        let found = cluster_of(pip)?;
+        (!spelling::same_name(found, &settings.cluster)).then(|| found.to_owned())
+    };
+    let mut wrong = public_ips.iter().filter(is_owned).filter_map(|pip| Some((pip.name.clone()?, other(pip)?)));
+    let Some((name, found)) = wrong.next() else {
+        let text = format!("no public IP of a Service carries another name than {:?}", settings.cluster);
+        return DiagnosticFinding::ok(CLUSTER_NAME, text);
+    };
+    let text = format!(
+        "public IP {name}, which a Service of this cluster has, and {} more carry the cluster name {found:?}, but --cluster-name is {:?}",
+        wrong.count(),
+        settings.cluster
+    );
+    let remedy =
+        format!("set --cluster-name={found}: under another name, the manager makes everything again beside what there is");
+    DiagnosticFinding::problem(CLUSTER_NAME, text, remedy)
 }
 
 /// A finding for each strange field, or one for all.

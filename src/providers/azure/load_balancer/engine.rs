@@ -306,6 +306,7 @@ impl AzureLoadBalancers {
         let checked = self.checked_spec(service);
         self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
+        self.record_unserved_families(service, &spec.families, nodes);
         self.pipeline.context.watches.synced().await?;
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
         let urgency = if origin == EnsureOrigin::Hosts { Urgency::Node } else { Urgency::Change };

@@ -13,7 +13,7 @@ use crate::providers::azure::planner::load_balancer::{
         private_links::{PrivateLinkDeletion, PrivateLinkNotice},
         public_ips::PublicIpRelease,
     },
-    spec::{ServiceWarning, reason},
+    spec::{IpFamily, ServiceWarning, reason},
 };
 use crate::{
     providers::azure::arm::{ArmError, ResourceId},
@@ -39,6 +39,8 @@ const PRIVATE_ENDPOINTS_DISCONNECTED: &str = "PrivateEndpointsDisconnected";
 const PROVIDER_ID_CONFLICT: &str = "ProviderIDConflict";
 /// Longest part of a value in a message.
 const SHOWN_VALUE: usize = 64;
+/// Reason of the event about a family without members, as the service controller's about a Service without Nodes.
+const UNAVAILABLE: &str = "UnAvailableLoadBalancer";
 
 const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Warning, when }
@@ -65,6 +67,7 @@ macro_rules! calls {
         /// Every event, for the reference page.
         pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
+            warning(UNAVAILABLE, "No Node has an address of one of the Service's address families, so that the load balancer's address of this family reaches nothing."),
             warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it, or because it is the last one of a load balancer that is not deleted."),
             warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its DNS label is kept because another Service, cluster or user has set it; or its resource group is not readable."),
             warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
@@ -114,6 +117,19 @@ pub fn provider_id_conflict(node: &Node, owner: &str) -> RecordedEvent {
 /// A request to ARM failed on behalf of the Service. Record it once for each error, not for each try.
 pub fn call_failed(service: &Service, call: ArmCallKind, error: &ArmError) -> RecordedEvent {
     event(service, call.reason(), explain(error).message)
+}
+
+/// No Node has an address of this family of the Service.
+pub fn no_nodes_of_family(service: &Service, family: IpFamily) -> RecordedEvent {
+    let name = match family {
+        IpFamily::V4 => "IPv4",
+        IpFamily::V6 => "IPv6",
+    };
+    let message = format!(
+        "There are no available nodes for {name}: no Node has an InternalIP of this family, so that the {name} address of the load balancer \
+         reaches nothing; give the machines {name} addresses, or remove {name} from spec.ipFamilies"
+    );
+    event(service, UNAVAILABLE, message)
 }
 
 /// A front end is kept because something else refers to it.

@@ -1,6 +1,8 @@
 //! What a Service is told beside how its call ended: what stays, what is strange, why it is refused.
 
-use k8s_openapi::api::core::v1::Service;
+use std::{net::IpAddr, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{AzureLoadBalancers, pipeline::PipelineResult};
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
         planner::load_balancer::{
             plan::print::PlannedChange,
             rule_memory::ParsedService,
-            spec::{ServiceRefusal, ServiceWarning, identity_of, reason, warnings},
+            spec::{IpFamily, ServiceRefusal, ServiceWarning, identity_of, reason, warnings},
         },
     },
 };
@@ -36,6 +38,13 @@ impl AzureLoadBalancers {
         }
     }
 
+    /// Reports each address family of the Service that no Node can serve.
+    pub(super) fn record_unserved_families(&self, service: &Service, families: &[IpFamily], nodes: &[Arc<Node>]) {
+        for family in unserved_families(families, nodes) {
+            self.events.record(events::no_nodes_of_family(service, family));
+        }
+    }
+
     /// Why it cannot have what it asks for.
     pub(super) fn report_refusals(&self, service: &Service, error: &CloudError) {
         let (context, identity) = (&self.pipeline.context, identity_of(service));
@@ -43,5 +52,43 @@ impl AzureLoadBalancers {
         if let ParsedService::Refused(_, refusals) = context.service_index.parsed(service) {
             refusals.iter().for_each(|refusal| context.announce(PlannedChange::Refused(&identity, refusal), [&identity]));
         }
+    }
+}
+
+/// Returns the families of which no Node has an internal address, if some Node has one of another family. Without any Node, the service
+/// controller reports.
+fn unserved_families(families: &[IpFamily], nodes: &[Arc<Node>]) -> Vec<IpFamily> {
+    let addresses = |node: &Arc<Node>| {
+        let listed = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
+        listed.into_iter().filter(|one| one.type_ == "InternalIP").filter_map(|one| one.address.parse::<IpAddr>().ok())
+    };
+    let served: Vec<bool> = nodes.iter().flat_map(addresses).map(|address| address.is_ipv6()).collect();
+    let is_served = |family: &IpFamily| served.contains(&(*family == IpFamily::V6));
+    if served.is_empty() { Vec::new() } else { families.iter().copied().filter(|family| !is_served(family)).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_family_that_no_node_has_is_unserved() {
+        let node = |addresses: &[&str]| {
+            let listed: Vec<_> = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+            Arc::new(serde_json::from_value::<Node>(json!({"metadata": {}, "status": {"addresses": listed}})).unwrap())
+        };
+        let both = [IpFamily::V4, IpFamily::V6];
+        for (nodes, expected) in [
+            (vec![], vec![]),
+            (vec![node(&[])], vec![]),
+            (vec![node(&["10.0.0.4"]), node(&[])], vec![IpFamily::V6]),
+            (vec![node(&["fd00::4"])], vec![IpFamily::V4]),
+            (vec![node(&["10.0.0.4"]), node(&["10.0.0.5", "fd00::5"])], vec![]),
+        ] {
+            assert_eq!(unserved_families(&both, &nodes), expected, "{nodes:?}");
+        }
+        assert_eq!(unserved_families(&[IpFamily::V4], &[node(&["10.0.0.4"])]), []);
     }
 }

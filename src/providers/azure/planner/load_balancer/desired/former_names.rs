@@ -83,12 +83,17 @@ fn migration_blocker(
         is_former && (has_parts(draft, |_| true, &known.owners) || has_members(context, draft))
     });
     let (draft, part) = former.into_iter().find_map(|draft| Some((draft, foreign_part(context, draft, known)?)))?;
+    let is_named_by_flag = context.settings.load_balancer_name.is_empty();
+    let (field, source) = match is_named_by_flag {
+        true => ("--cluster-name", "the flag --cluster-name"),
+        false => ("loadBalancerName", "loadBalancerName"),
+    };
     let (name, external) = (draft.id.name(), &draft.external_name);
     let message = format!(
         "load balancer `{name}` cannot go, since {part} is there, and its machines cannot be behind load balancers called `{today}`, too; \
-         remove it, or set loadBalancerName back to `{external}`"
+         remove it, or set {source} back to `{external}`"
     );
-    Some(ServiceRefusal { field: "loadBalancerName".to_owned(), message })
+    Some(ServiceRefusal { field: field.to_owned(), message })
 }
 
 fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {

@@ -36,15 +36,16 @@ pub struct OwnerlessPart {
     pub services: Vec<String>,
 }
 
-/// What it is.
+/// What it is, in the order in which it can be removed: what uses another part comes before that part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnerlessKind {
+    PrivateLinkService,
     LoadBalancingRule,
+    Probe,
     FrontEnd,
     BackendPool,
     LoadBalancer,
     SecurityRule,
-    PrivateLinkService,
     PublicIp,
 }
 
@@ -68,7 +69,7 @@ pub fn ownerless(input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
         .iter()
         .flat_map(|document| of_load_balancer(document, &owners, services, settings))
         .chain(security_rules_of_nobody(observed, services, addresses, settings))
-        .chain(private_links(observed, services, settings))
+        .chain(private_links(observed, services, &owners, settings))
         .chain(public_ips_of_nobody(observed, services, settings))
         .collect();
     parts.sort_by(|one, other| (one.kind, &one.id).cmp(&(other.kind, &other.id)));
@@ -100,6 +101,9 @@ fn of_load_balancer(
     let names = draft::rules(document).iter().filter_map(|rule| rule.name.as_deref());
     let rules =
         names.filter(|name| is_nobodys(name)).map(|name| part(OwnerlessKind::LoadBalancingRule, "loadBalancingRules", name));
+    let probes = draft::probes(document).iter().filter_map(|probe| probe.name.as_deref());
+    let probes = probes.filter(|name| is_nobodys(name) && !is_probed(document, owners, name));
+    let probes = probes.map(|name| part(OwnerlessKind::Probe, "probes", name));
     let names = draft::frontends(document).iter().filter_map(|frontend| frontend.name.as_deref());
     let unused = names.filter(|name| is_nobodys(name) && !has_other_users(document, owners, name));
     let frontends = unused.map(|name| part(OwnerlessKind::FrontEnd, "frontendIPConfigurations", name));
@@ -110,7 +114,7 @@ fn of_load_balancer(
         id: id.as_str().to_owned(),
         services: Vec::new(),
     });
-    rules.chain(frontends).chain(pools).chain(balancer).collect()
+    rules.chain(probes).chain(frontends).chain(pools).chain(balancer).collect()
 }
 
 /// Whether it is one of the cluster's by its name and has no front end, so that nothing can be reached through it. Basic load balancers are
@@ -119,6 +123,17 @@ fn is_empty(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool
     let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
     let is_own = [settings.cluster.as_str(), settings.primary_name()].iter().any(|own| spelling::same_name(own, external));
     (is_own || settings.has_entry(external)) && draft::frontends(document).is_empty() && draft::rules(document).is_empty()
+}
+
+/// Whether a rule that remains uses the probe.
+fn is_probed(document: &ArmLoadBalancer, owners: &NameOwners<()>, probe: &str) -> bool {
+    let end = format!("/probes/{}", probe.to_ascii_lowercase());
+    let remains = |name: &str| !is_generated_name(name) || owners.of_rule(name).is_some();
+    let mut rules = draft::rules(document).iter().filter(|rule| remains(rule.name.as_deref().unwrap_or_default()));
+    rules.any(|rule| {
+        let properties = rule.properties.as_ref();
+        properties.is_some_and(|properties| reference_key(properties.probe.as_ref()).ends_with(&end))
+    })
 }
 
 /// Whether something uses the front end that is not of a Service that is gone: rules of Services that exist, and of others.
@@ -177,12 +192,18 @@ fn security_rules_of_nobody(
     stale.map(part).collect()
 }
 
+/// Private link services whose owner does not exist. One in front of a frontend of a Service that exists carries its traffic, whatever its tag says.
 fn private_links(
     observed: &ObservedNetwork,
     services: &[ServiceIdentity],
+    owners: &NameOwners<()>,
     settings: &LoadBalancerSettings,
 ) -> Vec<OwnerlessPart> {
-    let clusters = observed.private_links.services.iter().filter(|link| is_clusters(link, settings));
+    let is_used = |link: &PrivateLinkService| {
+        let mut names = link.frontends().filter_map(|id| id.rsplit('/').next());
+        names.any(|name| !is_generated_name(name) || owners.of_rule(name).is_some())
+    };
+    let clusters = observed.private_links.services.iter().filter(|link| is_clusters(link, settings) && !is_used(link));
     let part = |link: &PrivateLinkService| {
         let owner = tag(link.tags.as_ref(), OWNER_TAG).filter(|owner| !owner.is_empty() && !exists(services, owner))?;
         let (kind, services) = (OwnerlessKind::PrivateLinkService, vec![owner.to_owned()]);

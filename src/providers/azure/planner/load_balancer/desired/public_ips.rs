@@ -62,6 +62,11 @@ pub fn services_of_clusters<'a>(pip: &'a PublicIpAddress, cluster: &str) -> Vec<
     if ownership::owner(pip, cluster) == PublicIpOwner::Cluster { ownership::services(pip) } else { Vec::new() }
 }
 
+/// The cluster that a public IP which lists Services says that it is of.
+pub fn cluster_of(pip: &PublicIpAddress) -> Option<&str> {
+    ownership::tag(pip.tags.as_ref(), ownership::CLUSTER_TAG_KEYS).filter(|_| !ownership::services(pip).is_empty())
+}
+
 /// The address of a public IP, when it has one.
 pub fn address_of(pip: &PublicIpAddress) -> Option<IpAddr> {
     ownership::address(pip)

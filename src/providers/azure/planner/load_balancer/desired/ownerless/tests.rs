@@ -112,6 +112,44 @@ fn public_ips_and_private_links_are_judged_by_their_tags() {
 }
 
 #[test]
+fn a_private_link_of_a_service_that_exists_is_never_offered() {
+    let (web, gone) = (service("web").identity, service("gone").identity);
+    let frontend_of = |name: &str| network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{name}"));
+    for (frontend, is_offered) in [(web.name_prefix.as_str(), false), ("theirs", false), (gone.name_prefix.as_str(), true)] {
+        let tags = json!({"k8s-azure-cluster-name": "kubernetes", "k8s-azure-owner-service": "default/guest-that-is-gone"});
+        let document = json!({"id": network("privateLinkServices/pls"), "name": "pls", "tags": tags,
+            "properties": {"loadBalancerFrontendIpConfigurations": [{"id": frontend_of(frontend)}]}});
+        let mut there = observed(Vec::new());
+        there.private_links.services = vec![serde_json::from_value(document).unwrap()];
+        assert_eq!(!found(&there, std::slice::from_ref(&web), &[]).is_empty(), is_offered, "{frontend}");
+    }
+}
+
+#[test]
+fn parts_come_in_an_order_in_which_they_can_be_removed() {
+    let (web, gone) = (service("web").identity, service("gone").identity);
+    let (frontend_name, name) = (gone.name_prefix.clone(), format!("{}-TCP-80", gone.name_prefix));
+    let mut document =
+        balancer("kubernetes", &[frontend(&frontend_name)], &[rule(&name, &frontend_name, "kubernetes")], &[]);
+    let probe = |name: &str| serde_json::from_value(json!({"name": name})).unwrap();
+    let kept = format!("{}-TCP-80", web.name_prefix);
+    document.properties.as_mut().unwrap().probes = Some(vec![probe(&name), probe(&kept), probe("theirs")]);
+    let mut there = observed(vec![document]);
+    let tags = json!({"k8s-azure-cluster-name": "kubernetes", "k8s-azure-owner-service": "default/gone"});
+    let id = network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{frontend_name}"));
+    let link = json!({"id": network("privateLinkServices/pls"), "name": "pls", "tags": tags,
+        "properties": {"loadBalancerFrontendIpConfigurations": [{"id": id}]}});
+    there.private_links.services = vec![serde_json::from_value(link).unwrap()];
+    let expected = [
+        (OwnerlessKind::PrivateLinkService, "pls".to_owned()),
+        (OwnerlessKind::LoadBalancingRule, name.clone()),
+        (OwnerlessKind::Probe, name),
+        (OwnerlessKind::FrontEnd, frontend_name),
+    ];
+    assert_eq!(found(&there, &[web], &[]), expected);
+}
+
+#[test]
 fn security_rules_are_judged_by_where_they_lead() {
     let rule = |name: &str, priority: i32, to: &[&str]| {
         json!({"name": name, "properties": {"priority": priority, "access": "Allow", "direction": "Inbound", "protocol": "Tcp",
