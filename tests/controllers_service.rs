@@ -34,6 +34,8 @@ use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 mod classes;
 #[path = "controllers_service/convergence.rs"]
 mod convergence;
+#[path = "controllers_service/edits.rs"]
+mod edits;
 #[path = "controllers_service/restore.rs"]
 mod restore;
 

@@ -24,6 +24,7 @@ mod hosts;
 mod keys;
 pub mod labels;
 pub mod needs_update;
+mod pace;
 pub mod plan;
 pub mod predicates;
 mod prune;

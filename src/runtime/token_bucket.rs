@@ -32,6 +32,22 @@ impl TokenBucket {
         Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
     }
 
+    /// How long it takes until a token is there, without taking one.
+    pub fn wait(&mut self, now: Instant) -> Duration {
+        self.refill(now);
+        if self.per_second <= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second)
+        }
+    }
+
+    /// Whether no token has been taken for so long that all are there.
+    pub fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.tokens >= self.burst
+    }
+
     /// Takes a token if there is one.
     pub fn try_take(&mut self, now: Instant) -> bool {
         self.refill(now);

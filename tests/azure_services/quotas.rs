@@ -4,21 +4,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cloud_controller_manager::sandbox::azure::{
-    Azure, RequestRecord,
-    entra::Principal,
-    topology::{PoolKind, Topology},
+use cloud_controller_manager::sandbox::{
+    azure::{
+        Azure, RequestRecord,
+        entra::Principal,
+        topology::{PoolKind, Topology},
+    },
+    objects::load_balancer_service,
 };
 use http::{Method, Request};
 use tokio::{
     task::JoinHandle,
-    time::{Instant, interval},
+    time::{Instant, interval, sleep},
 };
 
 use crate::{
-    cluster::{Cluster, Life, alone, ten_nodes},
+    cluster::{Cluster, Life, alone, is_ready, ten_nodes},
     scale::as_slow_as_azure,
-    services::external,
+    services::{annotate, external},
+    wire::Objection,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -153,4 +157,54 @@ fn more_than_the_share_is_borrowed_once_and_little() {
 fn a_share_of_all_is_felt_by_a_neighbour() {
     let (first, ..) = alone(six_hundred_beside_a_neighbour(100));
     assert!(first > BORROWED, "{first} of the neighbour's requests: the simulator's quota is not shared");
+}
+
+/// Edits the DNS label of `count` Services of one namespace every half second, to labels that ARM rejects, and creates a Service of another
+/// namespace every 40 s. Returns how long each of these took to be ready.
+async fn victims_of_constant_edits(count: usize) -> Vec<Duration> {
+    let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+    cluster.objections.add(Objection {
+        kind: "publicIPAddresses",
+        text: "\"domainNameLabel\":\"taken".to_owned(),
+        code: "DnsRecordInUse",
+        message: "DNS record taken.eastus.cloudapp.azure.com is already used by another public IP.".to_owned(),
+    });
+    let life = cluster.start();
+    create(&cluster, count, 0);
+    cluster.until_ready(HOUR).await;
+    let (start, mut created, mut took) = (Instant::now(), Vec::new(), Vec::new());
+    for edit in 0..840 {
+        for index in 0..count {
+            let label = format!("taken-{}", edit % 2);
+            cluster.change(&format!("s{index}"), |service| annotate(service, "azure-dns-label-name", Some(&label)));
+        }
+        if edit % 80 == 0 {
+            let name = format!("victim{edit}");
+            cluster.create(&load_balancer_service("quiet", &name));
+            created.push((name, Instant::now()));
+        }
+        sleep(Duration::from_millis(500)).await;
+        let services = cluster.services();
+        let ready = |name: &str| services.iter().any(|one| one.metadata.name.as_deref() == Some(name) && is_ready(one));
+        created.retain(|(name, at)| {
+            if ready(name) {
+                took.push(at.elapsed());
+            }
+            !ready(name)
+        });
+    }
+    assert!(start.elapsed() >= Duration::from_secs(420));
+    assert_eq!(created, [], "still not ready");
+    println!("{count} edited Services: {took:?}, waits: {:?}", waits(&life));
+    life.stop().await;
+    took
+}
+
+#[test]
+fn constant_edits_in_one_namespace_do_not_delay_others() {
+    let calm = alone(victims_of_constant_edits(0)).into_iter().max().unwrap();
+    for count in [3, 60] {
+        let slowest = alone(victims_of_constant_edits(count)).into_iter().max().unwrap();
+        assert!(slowest <= calm + Duration::from_secs(10), "{slowest:?} beside {count} edited Services, {calm:?} without");
+    }
 }

@@ -15,8 +15,9 @@ use super::{
     conditions::LoadBalancerPhase,
     gauges::{self, STAGES, UnsettledServices},
     labels::SelectedLabels,
-    needs_update::{is_being_deleted, needs_cleanup},
-    plan::{AppliedService, ServiceStatusUpdate},
+    needs_update::{is_being_deleted, needs_cleanup, needs_update},
+    pace::EditPace,
+    plan::{self, AppliedService, EnsureReason, ServiceStatusUpdate, ServiceSyncError},
     predicates::{LoadBalancerHosts, NodeSet},
     restoration::StatusRestoration,
 };
@@ -40,6 +41,7 @@ pub(super) struct ServiceCache {
     /// Every Service that has, or may have, a load balancer of ours.
     applied: HashMap<ObjectKey, AppliedService>,
     unsettled: UnsettledServices,
+    edits: EditPace,
     /// The hosts, until a Node changes.
     hosts: Option<Arc<LoadBalancerHosts>>,
     /// The last set of hosts, shared by all load balancers that have it.
@@ -75,7 +77,9 @@ impl ServiceCache {
             ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(&self.classes, new) => {
                 let fresh = || AppliedService::unknown(Arc::clone(new));
                 if leading {
-                    self.applied.entry(key).or_insert_with(fresh);
+                    let is_edit =
+                        matches!(change, ObjectChange::Updated { old, .. } if needs_update(&self.classes, old, new));
+                    self.applied.entry(key).or_insert_with(fresh).edited |= is_edit;
                 } else {
                     self.applied.insert(key, fresh());
                 }
@@ -150,6 +154,18 @@ impl ServiceCache {
             applied.phase = Some(stage);
             self.unsettled.begin(key, Instant::now());
         }
+    }
+
+    /// Counts an edit of the Service at `key`. Fails if it is edited too often.
+    pub(super) fn admit(&mut self, key: &ObjectKey, reason: EnsureReason, now: Instant) -> Result<(), ServiceSyncError> {
+        if !plan::is_user_edit(reason, self.get(key)) {
+            return Ok(());
+        }
+        if let Some(wait) = self.edits.admit(key, now) {
+            return Err(ServiceSyncError::Paced(wait));
+        }
+        self.applied.entry(key.clone()).and_modify(|applied| applied.edited = false);
+        Ok(())
     }
 
     /// Nothing is left of the load balancer.

@@ -46,6 +46,8 @@ pub struct AppliedService {
     pub restored: Option<StatusRestoration>,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
+    /// Whether its user has edited it since the last attempt that was counted as an edit.
+    pub edited: bool,
     /// How far it is, for status pages.
     pub phase: Option<LoadBalancerPhase>,
 }
@@ -63,6 +65,7 @@ impl AppliedService {
             replaced: Vec::new(),
             restored: None,
             verify: false,
+            edited: false,
             phase: None,
         }
     }
@@ -109,6 +112,13 @@ pub enum ServiceAction {
     Publish(ServiceStatusUpdate),
     /// Another writer removed the finalizer or the answer: write them again.
     Restore(ServiceStatusUpdate),
+}
+
+/// Whether a load balancer is ensured because its user edited the Service, even if the Service is now what it was at the last attempt.
+/// The first attempt and retries are not.
+pub fn is_user_edit(reason: EnsureReason, applied: Option<&AppliedService>) -> bool {
+    let edited = applied.is_some_and(|applied| applied.edited);
+    reason == EnsureReason::Changed || (reason == EnsureReason::NotSynced && edited)
 }
 
 /// The next step. `classes`: which Services are this manager's; `labels`: those of the Service and its Namespace that count now.
@@ -266,6 +276,9 @@ pub enum ServiceSyncError {
         /// What the API server said.
         error: ApiError,
     },
+    /// Its user edits the Service more often than edits are carried out.
+    #[error("edited too often: the latest edit is carried out in {} s", .0.as_secs() + 1)]
+    Paced(Duration),
 }
 
 /// What a failure means for the queue and for the Service.
@@ -282,12 +295,15 @@ impl ServiceSyncError {
         match self {
             ServiceSyncError::Cloud { error, .. } => error,
             ServiceSyncError::Api { error, .. } => error,
+            ServiceSyncError::Paced(_) => self,
         }
     }
 
-    /// Whether users should hear of it. A conflict is settled by reading again.
+    /// Whether an event reports it. A conflict is resolved by reading again; an event for each edit would be as many as the edits.
     pub fn is_reportable(&self) -> bool {
-        !matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) && self.response().phase.is_some()
+        let is_expected =
+            matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. } | ServiceSyncError::Paced(_));
+        !is_expected && self.response().phase.is_some()
     }
 
     /// What to do about it.
@@ -296,6 +312,10 @@ impl ServiceSyncError {
         match self {
             ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => FailureResponse {
                 outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
+                phase: Some(LoadBalancerPhase::Waiting(message)),
+            },
+            ServiceSyncError::Paced(wait) => FailureResponse {
+                outcome: ReconcileResult::RequeueAfter(*wait, message.clone()),
                 phase: Some(LoadBalancerPhase::Waiting(message)),
             },
             ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => FailureResponse {

@@ -201,6 +201,7 @@ impl ServiceReconciler {
         (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
         cause: EnsureReason,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
+        self.cache().admit(key, cause, self.context.clock.now())?;
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         before.and_then(|old| change_event(&self.classes, &old, service)).into_iter().for_each(|change| {
             self.record(events::changed(service, change));

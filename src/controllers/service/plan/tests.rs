@@ -262,3 +262,18 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
     assert_eq!(on_updated(&upstream, &held, &free), None);
     assert_eq!(on_updated(&own, &free, &with("LoadBalancer", class, &[OURS])), None);
 }
+
+#[test]
+fn retries_are_no_edits() {
+    let failed = AppliedService::unknown(Arc::new(service("LoadBalancer", true)));
+    let edited = AppliedService { edited: true, ..failed.clone() };
+    for (reason, applied, is_edit) in [
+        (EnsureReason::Changed, Some(&failed), true),
+        (EnsureReason::NotSynced, Some(&edited), true),
+        (EnsureReason::NotSynced, Some(&failed), false),
+        (EnsureReason::NotSynced, None, false),
+        (EnsureReason::Resync, Some(&edited), false),
+    ] {
+        assert_eq!(is_user_edit(reason, applied), is_edit, "{reason:?} {applied:?}");
+    }
+}
