@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use ipnet::IpNet;
+
 use super::load_balancer_class::LoadBalancerClasses;
 use crate::flags::FlagTexts;
 
@@ -18,10 +20,21 @@ pub struct ProviderConfig {
     pub cluster_name: String,
     /// `--load-balancer-class`, `--serve-services-without-class`: which Services get their load balancers from this manager.
     pub load_balancer_classes: LoadBalancerClasses,
+    /// Networks of the cluster, as far as flags name them.
+    pub networks: ClusterNetworks,
     /// `--dry-run`, `plan`: the provider must refuse, where its requests leave the process, each one that would change something.
     pub read_only: bool,
     /// The flags that providers have registered; each has its default for `check-config`.
     pub flags: FlagTexts,
+}
+
+/// Networks of a cluster that flags name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterNetworks {
+    /// `--cluster-cidr`: addresses of Pods.
+    pub pods: Vec<IpNet>,
+    /// `--service-cluster-ip-range`: addresses of Services.
+    pub services: Vec<IpNet>,
 }
 
 /// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::{controllers::service::conditions, sandbox::azure::AzureOptions};
+use cloud_controller_manager::{
+    controllers::service::conditions,
+    sandbox::{
+        azure::{AzureOptions, Fault},
+        objects::ServiceExt,
+    },
+};
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::{
@@ -45,30 +51,75 @@ fn nobody_claims_the_address_of_a_node_or_of_another_service() {
             with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
         };
         let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
-        for (name, claimed) in [("of-a-node", format!("{node},8.8.8.8")), ("of-metadata", "169.254.169.254".to_owned())] {
-            cluster.create(&with(closed(name), "azure-additional-public-ips", &claimed));
-            cluster.until("it is refused", MINUTE, |cluster| is_invalid(cluster, name)).await;
-            let message = message(&cluster, name);
-            assert!(message.contains("azure-additional-public-ips") && message.contains("public addresses"), "{message}");
-            assert!(addresses(&cluster.service(name).unwrap()).is_empty());
-            assert!(cluster.warnings(name).iter().any(|(_, text)| text.contains("azure-additional-public-ips")));
+        let cluster_ip = cluster.service("victim").unwrap().spec.unwrap().cluster_ip.unwrap_or_default();
+        let subnet = format!("{}.250", node.rsplit_once('.').unwrap().0);
+        // Addresses that something has are left out, and the rest is served: private ones too.
+        for (name, claimed, holder) in [
+            ("of-a-node", node.as_str(), "of Node "),
+            ("of-metadata", "169.254.169.254", "link-local"),
+            ("of-azure", "168.63.129.16", "Azure's platform"),
+            ("of-a-subnet", &subnet, "of subnet "),
+            ("of-a-service", &victim, "of Service default/victim"),
+            ("in-the-cluster", &cluster_ip, "of Service default/victim"),
+        ] {
+            let named = format!("{claimed},20.77.0.1,10.20.0.1,192.168.0.1");
+            cluster.create(&with(closed(name), "azure-additional-public-ips", &named));
+            cluster.until("it is served", MINUTE, |cluster| cluster.service(name).as_ref().is_some_and(is_ready)).await;
+            let served = addresses(&cluster.service(name).unwrap());
+            assert_eq!(served[1..], ["20.77.0.1", "10.20.0.1", "192.168.0.1"], "{name}: {:?}", cluster.warnings(name));
+            let warnings = cluster.warnings(name);
+            let is_told = |(reason, text): &(String, String)| reason == "IgnoredConfiguration" && text.contains(holder);
+            assert!(warnings.iter().any(is_told), "{name}: {warnings:?}");
+            let of_cluster = format!("\"{claimed}\"");
+            assert_eq!(rules(&cluster).matches(&of_cluster).count(), before.matches(&of_cluster).count());
         }
-        assert_eq!(rules(&cluster), before);
+        assert!(rules(&cluster).contains("\"10.20.0.1\""));
+        life.stop().await;
+    });
+}
 
-        // What another Service has is left out, and the rest is served.
-        let name = "of-a-service";
-        cluster.create(&with(closed(name), "azure-additional-public-ips", &format!("{victim},20.77.0.1")));
-        cluster.until("it is served", MINUTE, |cluster| cluster.service(name).as_ref().is_some_and(is_ready)).await;
-        let served = addresses(&cluster.service(name).unwrap());
-        assert!(!served.contains(&victim) && served.contains(&"20.77.0.1".to_owned()), "{served:?}");
-        assert!(cluster.warnings(name).iter().any(|(_, text)| text.contains("Service default/victim")));
-        assert_eq!(rules(&cluster).matches(&victim).count(), before.matches(&victim).count());
+#[test]
+fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        cluster.create(&internal("owner"));
+        cluster.until_ready(MINUTE).await;
+        let address = addresses(&cluster.service("owner").unwrap()).remove(0);
+        let guest =
+            |name: &str, port: i32| with(internal(name).ports(&[("http", port)]), "azure-load-balancer-ipv4", &address);
+        let denying = with(guest("denying", 81), "azure-allowed-ip-ranges", "203.0.113.1/32");
+        cluster.create(&with(denying, "azure-deny-all-except-load-balancer-source-ranges", "true"));
+        cluster.until_ready(MINUTE).await;
+        let rules = rules(&cluster);
+        assert!(rules.contains("k8s-azure-lb_deny_IPv4_") && !rules.contains("deny-all"), "{rules}");
+        cluster.create(&with(guest("linking", 82), "azure-pls-create", "true"));
+        let words = "belongs to Service default/owner, which has no private link service";
+        cluster.until("it is refused", MINUTE, |cluster| message(cluster, "linking").contains(words)).await;
+        assert!(cluster.azure().documents_of("Microsoft.Network/privateLinkServices").is_empty());
+        life.stop().await;
+    });
+}
 
-        // It can be deleted, and mended.
-        cluster.delete("of-a-node");
-        cluster.change("of-metadata", |service| annotate(service, "azure-additional-public-ips", None));
-        cluster.until("it is served", MINUTE, |cluster| cluster.service("of-metadata").as_ref().is_some_and(is_ready)).await;
-        cluster.until("it is gone", MINUTE, |cluster| cluster.service("of-a-node").is_none()).await;
+/// Without the subnets nothing tells which private addresses are free.
+#[test]
+fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("GET").path("*/subnets").times(1));
+        let life = cluster.start();
+        cluster.create(&with(external("web"), "azure-additional-public-ips", "20.77.0.1,10.20.0.1"));
+        cluster.until_ready(MINUTE).await;
+        assert_eq!(addresses(&cluster.service("web").unwrap())[1..], ["20.77.0.1"]);
+        let warnings = cluster.warnings("web");
+        assert!(
+            warnings.iter().any(|(_, text)| text.contains("the subnets of virtual network vnet-test cannot be read")),
+            "{warnings:?}"
+        );
+        tokio::time::sleep(MINUTE).await;
+        cluster.change("web", |service| annotate(service, "azure-additional-public-ips", Some("20.77.0.1,10.20.0.2")));
+        let is_served = |cluster: &Cluster| addresses(&cluster.service("web").unwrap()).contains(&"10.20.0.2".to_owned());
+        cluster.until("the private address is served", MINUTE, is_served).await;
         life.stop().await;
     });
 }

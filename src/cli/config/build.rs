@@ -213,6 +213,7 @@ impl OptionsBuilder {
                 reload: self.read(&provider_config::ENABLE_DYNAMIC_RELOADING),
                 cluster_name: self.read(&cloud::CLUSTER_NAME),
                 load_balancer_classes: self.load_balancer_classes(),
+                networks: self.networks(),
                 read_only: self.read(&generic::DRY_RUN),
                 flags: provider_flags,
             },

@@ -13,4 +13,5 @@ pub mod lease;
 pub mod observe;
 mod reconcile_metrics;
 pub mod service_index;
+mod subnet_ranges;
 pub mod zones;

@@ -235,6 +235,7 @@ impl AzureCloud {
             config: &session.config,
             cluster: &self.inner.settings.cluster_name,
             classes: &self.inner.settings.load_balancer_classes,
+            networks: &self.inner.settings.networks,
             azure_stack: session.cloud.azure_stack,
             compute: session.compute.clone(),
             network: session.network.clone(),

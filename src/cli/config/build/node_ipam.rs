@@ -8,6 +8,7 @@ use crate::cli::{
     flags::{TypedFlag, cloud, controllers as pace, provider_config},
     value::FlagValue,
 };
+use crate::cloud_provider::config::ClusterNetworks;
 use crate::controllers::node_ipam::config::{CidrAllocatorType, DEFAULT_MASK_IPV4, DEFAULT_MASK_IPV6, NodeIpamConfig};
 
 impl OptionsBuilder {
@@ -29,6 +30,13 @@ impl OptionsBuilder {
             self.check_cluster_cidrs(&config.cluster_cidrs);
         }
         config
+    }
+
+    /// What is wrong with the flags is reported with the configuration of node-ipam.
+    pub(super) fn networks(&self) -> ClusterNetworks {
+        let services = self.read(&cloud::SERVICE_CLUSTER_IP_RANGE);
+        let services = services.split(',').filter_map(|item| item.trim().parse().ok());
+        ClusterNetworks { pods: self.read(&cloud::CLUSTER_CIDR), services: services.collect() }
     }
 
     fn check_cluster_cidrs(&mut self, cidrs: &[IpNet]) {

@@ -3,6 +3,7 @@
 //! In: a call for each Service. Out: its addresses, when everything is as asked. `pipeline` has the stages; what they decide is in the
 //! pure modules beside this one. Upstream: `pkg/provider/azure_loadbalancer.go`.
 
+mod additional_ips;
 mod admission;
 mod backend_pools;
 mod batch_commit;
@@ -56,19 +57,19 @@ use super::{
     observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
     reconcile_metrics::LoadBalancerMethod,
     service_index::ServiceIndex,
+    subnet_ranges::SubnetRanges,
     zones::RegionZones,
 };
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, expected, status::status, traces},
     plan::network::plan_network,
-    rule_memory::ParsedService,
     settings::LoadBalancerSettings,
-    spec::{ServiceRefusal, ServiceSpec, identity_of, parse_leniently, status_addresses},
+    spec::{ServiceSpec, identity_of, parse_leniently, status_addresses},
 };
 use crate::{
     cloud_provider::{
         CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, ServiceDemand,
-        load_balancer_class::LoadBalancerClasses,
+        config::ClusterNetworks, load_balancer_class::LoadBalancerClasses,
     },
     metrics::Metrics,
     providers::azure::{
@@ -88,6 +89,8 @@ pub struct LoadBalancerDeps<'a> {
     pub cluster: &'a str,
     /// Which Services are this manager's.
     pub classes: &'a LoadBalancerClasses,
+    /// Networks of the cluster.
+    pub networks: &'a ClusterNetworks,
     /// Whether the cloud is an Azure Stack.
     pub azure_stack: bool,
     /// For the subscription of the machines.
@@ -133,6 +136,7 @@ impl AzureLoadBalancers {
             config,
             cluster,
             classes,
+            networks,
             azure_stack,
             compute,
             network,
@@ -147,7 +151,7 @@ impl AzureLoadBalancers {
             clock,
         } = parts;
         let events = events.for_component(COMPONENT);
-        let settings = Arc::new(LoadBalancerSettings::new(config, cluster).serving(classes));
+        let settings = Arc::new(LoadBalancerSettings::new(config, cluster).serving(classes).within(networks));
         watches.demand(&settings, namespaces, endpoint_slices);
         let observer = NetworkObserver::new(
             (network.clone(), compute.clone()),
@@ -175,6 +179,7 @@ impl AzureLoadBalancers {
             occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
             compute,
             private_links: PrivateLinkState::default(),
+            subnets: SubnetRanges::new(network.clone(), &settings, clock),
             zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),
@@ -278,23 +283,6 @@ impl AzureLoadBalancers {
         result.inspect(|result| self.record_retained(service, result))
     }
 
-    /// What is asked for this Service, if that is possible at all.
-    fn checked_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
-        let checked = self.require_supported().and_then(|()| self.accepted_spec(service));
-        checked.inspect_err(|error| self.report_refusals(service, error))
-    }
-
-    /// What it asks for, and what of that it does not get.
-    fn accepted_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
-        match self.pipeline.context.service_index.parsed(service) {
-            ParsedService::Valid(spec) => Ok(self.pipeline.context.service_index.without_conflicting_ips(spec)),
-            ParsedService::Refused(_, refusals) => {
-                let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-                Err(CloudError::refused(all.join("; ")))
-            }
-        }
-    }
-
     async fn ensure(
         &self,
         request: &str,
@@ -303,13 +291,13 @@ impl AzureLoadBalancers {
         origin: EnsureOrigin,
     ) -> CloudResult<LoadBalancerStatus> {
         self.pipeline.context.set_hosts(nodes);
-        let checked = self.checked_spec(service);
+        let urgency = if origin == EnsureOrigin::Hosts { Urgency::Node } else { Urgency::Change };
+        let checked = self.checked_spec(service, urgency).await;
         self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
         self.record_unserved_families(service, &spec.families, nodes);
         self.pipeline.context.watches.synced().await?;
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
-        let urgency = if origin == EnsureOrigin::Hosts { Urgency::Node } else { Urgency::Change };
         let drift = &self.pipeline.context.drift;
         let namespace = self.pipeline.context.namespace_labels(&spec);
         let compared = drift.begin(&spec, &namespace, origin);
@@ -427,7 +415,7 @@ impl LoadBalancer for AzureLoadBalancers {
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
-        let (spec, _) = self.accepted_spec(service)?;
+        let (spec, _) = self.accepted_spec(service, Urgency::Change).await?;
         self.pipeline.context.watches.synced().await?;
         let requests = [ServiceRequest::Ensure(spec)];
         Ok(dry_run::plan_requests(&self.pipeline.context, &requests, nodes).await?.to_string())

@@ -12,6 +12,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use ipnet::IpNet;
+
 use crate::providers::azure::arm::ResourceId;
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, security_rules::ServiceRules},
@@ -19,8 +21,8 @@ use crate::providers::azure::planner::load_balancer::{
     rule_memory::{ParsedService, RuleHistory, RuleMemory},
     settings::LoadBalancerSettings,
     spec::{
-        ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips, identity_of,
-        status_addresses,
+        ClusterAddresses, ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips,
+        has_private_additional_ips, identity_of, status_addresses,
     },
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
@@ -48,6 +50,8 @@ struct ServiceIndexState {
     /// By key, the version that is or will be read.
     versions: HashMap<ObjectKey, ServiceVersion>,
     memory: RuleMemory,
+    /// Ranges of the virtual network's subnets, or why they are not known; `None`: not read yet.
+    subnets: Option<Result<Vec<(IpNet, String)>, String>>,
 }
 
 /// See the module.
@@ -118,21 +122,50 @@ impl ServiceIndex {
         if spec.additional_ips.is_empty() {
             return (spec, None);
         }
-        let owners = self.address_owners(&spec.identity);
-        let Some(refusal) = additional_ip_conflict(&spec, |address| owners.get(&address).cloned()) else {
-            return (spec, None);
-        };
+        let cluster = self.cluster_addresses(&spec.identity);
+        let Some(refusal) = additional_ip_conflict(&spec, &cluster) else { return (spec, None) };
         let mut spec = ServiceSpec::clone(&spec);
-        spec.additional_ips.retain(|address| !owners.contains_key(address));
+        spec.additional_ips.retain(|address| cluster.holder(*address).is_none());
         (Arc::new(spec), Some(refusal))
     }
 
-    /// Who has which addresses, but for the Service `but`. The status of a Service of ours also lists what it only claims, now or once;
-    /// `spec.externalIPs` are not looked at, since whoever writes a Service may name any.
+    /// Takes note of the ranges of the virtual network's subnets, or of why they are not known.
+    pub fn note_subnets(&self, ranges: Result<Vec<(IpNet, String)>, String>) {
+        self.lock().subnets = Some(ranges);
+    }
+
+    /// Whether the additional addresses of a Service can be compared with the subnets: they are public, or the subnets have been read.
+    pub fn knows_subnets_for(&self, spec: &ServiceSpec) -> bool {
+        !has_private_additional_ips(spec) || matches!(self.lock().subnets, Some(Ok(_)))
+    }
+
+    /// Addresses that the cluster and its network have, but for those in the status of the Service `but`.
+    fn cluster_addresses(&self, but: &ServiceIdentity) -> ClusterAddresses {
+        let networks = &self.settings.networks;
+        let named = |ranges: &[IpNet], name: &str| ranges.iter().map(|range| (*range, name.to_owned())).collect::<Vec<_>>();
+        let mut ranges = named(&networks.pods, "--cluster-cidr");
+        ranges.extend(named(&networks.services, "--service-cluster-ip-range"));
+        ranges.extend(self.nodes.list().iter().flat_map(|node| pod_ranges(node)));
+        let unknown = match &self.lock().subnets {
+            Some(Ok(subnets)) => {
+                ranges.extend(subnets.iter().cloned());
+                None
+            }
+            Some(Err(reason)) => Some(reason.clone()),
+            None => {
+                Some(format!("the subnets of virtual network {} are not read yet", self.settings.virtual_network.name()))
+            }
+        };
+        ClusterAddresses { owners: self.address_owners(but), ranges, unknown }
+    }
+
+    /// Who has which addresses, but for those in the status of the Service `but`. The status of a Service of ours also lists what it only
+    /// claims, now or once; `spec.externalIPs` are not looked at, since whoever writes a Service may name any.
     fn address_owners(&self, but: &ServiceIdentity) -> HashMap<IpAddr, String> {
         let mut owners = HashMap::new();
         for service in self.services.list() {
             let identity = identity_of(&service);
+            owners.extend(cluster_ips(&service).map(|address| (address, format!("Service {}", identity.key))));
             if identity == *but {
                 continue;
             }
@@ -247,6 +280,19 @@ impl fmt::Debug for ServiceIndex {
 fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     listed.filter_map(|address| address.address.parse().ok())
+}
+
+/// Addresses of a Service inside the cluster.
+fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let listed = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
+    listed.filter_map(|address| address.parse().ok())
+}
+
+/// Ranges of the Pods of a Node, with their name.
+fn pod_ranges(node: &Node) -> Vec<(IpNet, String)> {
+    let name = format!("the Pods of Node {}", node.metadata.name.as_deref().unwrap_or_default());
+    let listed = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
+    listed.filter_map(|range| Some((range.parse().ok()?, name.clone()))).collect()
 }
 
 #[cfg(test)]
@@ -427,12 +473,14 @@ mod tests {
     #[test]
     fn addresses_of_nodes_and_of_other_services_are_left_out() {
         let additional = "service.beta.kubernetes.io/azure-additional-public-ips";
-        let node =
-            json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
+        let node = json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": ["10.244.1.0/24"]},
+                "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
         let other = object("other", &json!({additional: "20.0.0.5"}), "20.0.0.5");
         // It is refused, and keeps its status: that proves no front end.
         let refused = object("refused", &json!({additional: "20.0.0.4,10.0.0.1"}), "20.0.0.4");
-        let victim = object("victim", &json!({}), "20.0.0.6");
+        let mut victim = Service::clone(&object("victim", &json!({}), "20.0.0.6"));
+        victim.spec.as_mut().unwrap().cluster_ips = Some(vec!["10.0.12.34".into()]);
+        let victim = Arc::new(victim);
         let mut foreign = Service::clone(&object("foreign", &json!({}), "20.0.0.9"));
         foreign.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
         let index = ServiceIndex {
@@ -457,7 +505,12 @@ mod tests {
         index.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
         assert!(!index.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
         index.services.insert(key(), victim);
+        index.note_subnets(Ok(vec![("10.224.0.0/16".parse().unwrap(), "subnet nodes".to_owned())]));
         for (address, owner) in [
+            ("10.20.0.1", None),
+            ("10.224.0.9", Some("subnet nodes")),
+            ("10.244.1.7", Some("the Pods of Node n")),
+            ("10.0.12.34", Some("Service default/victim")),
             ("20.0.0.4", None),
             ("20.0.0.5", None),
             ("20.0.0.6", Some("Service default/victim")),

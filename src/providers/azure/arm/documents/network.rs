@@ -3,6 +3,7 @@
 //! Upstream: the structures of `armnetwork` that `pkg/provider` reads and writes; see [`super::document`] for what becomes of the
 //! rest.
 
+use ipnet::IpNet;
 use serde_json::Value;
 
 use super::{
@@ -369,6 +370,17 @@ impl PublicIpAddress {
     /// Whether its SKU says basic.
     pub fn is_basic(&self) -> bool {
         is_basic(self.sku.as_ref())
+    }
+}
+
+impl Subnet {
+    /// Its address ranges.
+    pub fn ranges(&self) -> Vec<IpNet> {
+        let texts = |properties: &'_ SubnetProperties| {
+            let prefixes = properties.address_prefixes.iter().flatten();
+            properties.address_prefix.iter().chain(prefixes).cloned().collect::<Vec<_>>()
+        };
+        self.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect()
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn forecast(context: &StageContext, demand: &ServiceDemand) -> 
     if !context.service_index.has_any_service() {
         return Ok(answer);
     }
-    let mut requests = wanted_requests(context, &demand.wanted, &mut answer);
+    let mut requests = wanted_requests(context, &demand.wanted, &mut answer).await;
     requests.extend(demand.unwanted.iter().map(|service| context.service_index.deletion_request(service)));
     let mut input = context.peek_twice(&requests, Urgency::Resync).await?;
     let network = plan_network(&input.observed, &requests, &input.specs(), &context.settings);
@@ -76,7 +76,7 @@ pub(super) fn refuse_all(demand: &ServiceDemand, problem: &str) -> LoadBalancerF
 }
 
 /// Who asks for something that may be; the others are refused.
-fn wanted_requests(
+async fn wanted_requests(
     context: &StageContext,
     wanted: &[Arc<Service>],
     answer: &mut LoadBalancerForecast,
@@ -84,9 +84,14 @@ fn wanted_requests(
     let mut requests = Vec::new();
     for service in wanted {
         match context.service_index.parsed(service) {
-            ParsedService::Valid(spec) => {
-                requests.push(ServiceRequest::Ensure(context.service_index.without_conflicting_ips(spec).0));
-            }
+            ParsedService::Valid(spec) => match context.without_conflicting_ips(spec, Urgency::Resync).await {
+                Ok((spec, _)) => requests.push(ServiceRequest::Ensure(spec)),
+                Err(error) => {
+                    let key = identity_of(service).key;
+                    answer.plan.unread.insert(format!("Service {key}: {error}"));
+                    answer.unknown.insert(key);
+                }
+            },
             ParsedService::Refused(_, refusals) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
                 let (key, why) = (identity_of(service).key, all.join("; "));

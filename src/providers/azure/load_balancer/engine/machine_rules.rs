@@ -4,12 +4,13 @@
 //! of them are written. So a Node that comes behind another load balancer is opened to the Services there with the next write of the group,
 //! whoever asks for that, and after a write that failed within a minute.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use super::{backend_pools, pool_sync_state::MachineRuleRecord, stage_context::StageContext};
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, status::frontend_addresses},
     rule_memory::ParsedService,
+    spec::ServiceSpec,
 };
 
 /// Rules that are due.
@@ -36,8 +37,9 @@ pub(super) fn due(context: &StageContext) -> Option<DueMachineRules> {
         ParsedService::Valid(spec) if !spec.floating_ip => Some(spec),
         ParsedService::Valid(_) | ParsedService::Refused(..) => None,
     });
-    // Who has no front end yet comes with rules when it has.
-    let served = services.filter(|spec| !frontend_addresses(&observed, spec, &context.settings).is_empty());
+    // Who has no front end yet comes with rules when it has, and so does a Service with private addresses that nothing was compared with.
+    let is_served = |spec: &Arc<ServiceSpec>| !frontend_addresses(&observed, spec, &context.settings).is_empty();
+    let served = services.filter(|spec| context.service_index.knows_subnets_for(spec) && is_served(spec));
     let requests = served.map(|spec| ServiceRequest::Ensure(context.service_index.without_conflicting_ips(spec).0));
     let due = DueMachineRules { record, requests: requests.collect() };
     if due.requests.is_empty() {

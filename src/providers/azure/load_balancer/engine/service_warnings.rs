@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{AzureLoadBalancers, pipeline::PipelineResult};
 use crate::{
-    cloud_provider::CloudError,
+    cloud_provider::{CloudError, CloudResult},
     providers::azure::{
+        arm::Urgency,
         load_balancer::events,
         planner::load_balancer::{
             plan::print::PlannedChange,
             rule_memory::ParsedService,
-            spec::{IpFamily, ServiceRefusal, ServiceWarning, identity_of, reason, warnings},
+            spec::{IpFamily, ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, reason, warnings},
         },
     },
 };
@@ -42,6 +43,34 @@ impl AzureLoadBalancers {
     pub(super) fn record_unserved_families(&self, service: &Service, families: &[IpFamily], nodes: &[Arc<Node>]) {
         for family in unserved_families(families, nodes) {
             self.events.record(events::no_nodes_of_family(service, family));
+        }
+    }
+
+    /// What is asked for this Service, if that is possible at all.
+    pub(super) async fn checked_spec(
+        &self,
+        service: &Service,
+        urgency: Urgency,
+    ) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
+        let checked = match self.require_supported() {
+            Ok(()) => self.accepted_spec(service, urgency).await,
+            Err(error) => Err(error),
+        };
+        checked.inspect_err(|error| self.report_refusals(service, error))
+    }
+
+    /// What it asks for, and what of that it does not get.
+    pub(super) async fn accepted_spec(
+        &self,
+        service: &Service,
+        urgency: Urgency,
+    ) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
+        match self.pipeline.context.service_index.parsed(service) {
+            ParsedService::Valid(spec) => self.pipeline.context.without_conflicting_ips(spec, urgency).await,
+            ParsedService::Refused(_, refusals) => {
+                let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+                Err(CloudError::refused(all.join("; ")))
+            }
         }
     }
 

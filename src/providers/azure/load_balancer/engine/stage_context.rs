@@ -30,6 +30,7 @@ use crate::{
             explain::cloud_error,
             observe::{ExpectedDocument, NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
             service_index::ServiceIndex,
+            subnet_ranges::SubnetRanges,
             zones::RegionZones,
         },
         planner::load_balancer::{
@@ -66,6 +67,7 @@ pub(super) struct StageContext {
     pub(super) compute: ArmClient,
     pub(super) private_links: PrivateLinkState,
     pub(super) zones: RegionZones,
+    pub(super) subnets: SubnetRanges,
     pub(super) inventory: Arc<Inventory>,
     pub(super) watches: ClusterWatches,
     /// The Nodes that were to be behind load balancers when somebody last said so.
@@ -409,7 +411,7 @@ fn link_group(spec: &ServiceSpec) -> Option<&ResourceId> {
 }
 
 /// Whether ARM will say the same for a while.
-fn is_lasting(error: &ArmError) -> bool {
+pub(super) fn is_lasting(error: &ArmError) -> bool {
     matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
 }
 

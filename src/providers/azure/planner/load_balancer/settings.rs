@@ -7,7 +7,7 @@ use super::{
     spec::AdditionalIpPolicy,
     tag_list::{parse_tags, tag_value},
 };
-use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
+use crate::cloud_provider::{config::ClusterNetworks, load_balancer_class::LoadBalancerClasses};
 use crate::providers::azure::{
     arm::{ResourceId, spelling},
     config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
@@ -20,6 +20,8 @@ pub struct LoadBalancerSettings {
     pub cluster: String,
     /// Which Services are this manager's.
     pub classes: LoadBalancerClasses,
+    /// Addresses of Pods and Services, as far as flags name them.
+    pub networks: ClusterNetworks,
     /// Resource group of the cluster, in the network subscription.
     pub group: ResourceId,
     /// Resource group of load balancers.
@@ -96,6 +98,7 @@ impl LoadBalancerSettings {
         Self {
             cluster: cluster.to_owned(),
             classes: LoadBalancerClasses::default(),
+            networks: ClusterNetworks::default(),
             group: in_group(""),
             load_balancer_group: in_group(&config.load_balancer_resource_group),
             private_link_group: ResourceId::group_of(
@@ -149,6 +152,11 @@ impl LoadBalancerSettings {
     /// The same for a manager that serves these classes.
     pub fn serving(self, classes: &LoadBalancerClasses) -> Self {
         Self { classes: classes.clone(), ..self }
+    }
+
+    /// The same in a cluster with these networks.
+    pub fn within(self, networks: &ClusterNetworks) -> Self {
+        Self { networks: networks.clone(), ..self }
     }
 
     /// Whether Services are placed on load balancers of several entries; a list of one counts.

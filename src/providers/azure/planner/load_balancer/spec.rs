@@ -5,6 +5,7 @@
 //! deleted; [`warnings`] has what does not refuse it.
 
 mod access;
+mod additional_ips;
 mod addresses;
 mod parser;
 mod ports;
@@ -15,7 +16,9 @@ pub mod ranges;
 mod reader;
 mod types;
 
-pub use addresses::{AdditionalIpPolicy, additional_ip_conflict, annotated_additional_ips};
+pub use additional_ips::{
+    AdditionalIpPolicy, ClusterAddresses, additional_ip_conflict, annotated_additional_ips, has_private_additional_ips,
+};
 pub use parser::{identity_of, parse_leniently, parse_service, status_addresses, warnings};
 pub use types::{
     AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, PrivateLinkSpec, ProbeProtocol, ProbeSpec, Protocol,

@@ -6,14 +6,12 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
 use super::context::{PlanContext, parse_address};
 use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
-        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet, SubnetProperties},
+        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet},
         spelling,
     },
     planner::load_balancer::{
@@ -161,19 +159,12 @@ fn subnet_id(context: &PlanContext<'_>, subnet: &Subnet) -> ResourceId {
     own.unwrap_or_else(|| context.settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
 }
 
-fn ranges(subnet: &Subnet) -> impl Iterator<Item = IpNet> {
-    let texts = |properties: &'_ SubnetProperties| {
-        properties.address_prefix.iter().chain(properties.address_prefixes.iter().flatten()).cloned().collect::<Vec<_>>()
-    };
-    subnet.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect::<Vec<_>>().into_iter()
-}
-
 pub(super) fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
-    ranges(subnet).any(|range| range.contains(&address))
+    subnet.ranges().iter().any(|range| range.contains(&address))
 }
 
 pub(super) fn has_ranges(subnet: &Subnet) -> bool {
-    ranges(subnet).next().is_some()
+    !subnet.ranges().is_empty()
 }
 
 /// What a new front end takes over from the ones it replaces.

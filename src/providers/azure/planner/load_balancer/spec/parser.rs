@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
 
 use super::{
-    IpFamily, PerFamily, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses,
+    IpFamily, PerFamily, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, access, additional_ips, addresses,
     ports::{self, ParsedPorts, PortContext},
     private_link::{self, PrivateLinkContext},
     public_ip,
@@ -100,7 +100,7 @@ fn assemble(
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
         public_ip,
-        additional_ips: addresses::additional(reading, &settings.additional_public_ips),
+        additional_ips: additional_ips::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
         configurations: configurations(reading, settings),

@@ -1,0 +1,237 @@
+//! Which addresses of `azure-additional-public-ips` a Service gets. Pure.
+//!
+//! In: addresses, and those that the cluster has. Out: what stands in the way of an address. The addresses get into the status of the Service,
+//! where nodes believe them (the class of CVE-2020-8554), and into security rules. So addresses that something in the cluster or its network
+//! has are skipped one by one; the Service gets the others. Upstream copies all of them.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use ipnet::{IpNet, Ipv6Net};
+use k8s_openapi::api::core::v1::Service;
+
+use super::{
+    ServiceRefusal, ServiceSpec,
+    addresses::{self, GLOBAL, PLATFORM, RESERVED},
+    ranges,
+    reader::SpecReader,
+    reason,
+};
+use crate::providers::azure::planner::load_balancer::annotations::{ADDITIONAL_PUBLIC_IPS, excerpts};
+
+/// Private addresses of IPv6 (RFC 4193).
+const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
+
+/// Which additional addresses the operator allows: a field of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdditionalIpPolicy {
+    Any,
+    /// Those in these ranges; without ranges none.
+    Within(Vec<IpNet>),
+}
+
+impl AdditionalIpPolicy {
+    /// Reads `any`, `none`, or ranges between commas. The error is the part that is none of them.
+    pub fn parse(text: &str) -> Result<Self, &str> {
+        match text.trim() {
+            "" | "any" => Ok(AdditionalIpPolicy::Any),
+            "none" => Ok(AdditionalIpPolicy::Within(Vec::new())),
+            text => text.split(',').map(ranges::parse).collect::<Result<_, _>>().map(AdditionalIpPolicy::Within),
+        }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        match self {
+            AdditionalIpPolicy::Any => true,
+            AdditionalIpPolicy::Within(ranges) => ranges.iter().any(|range| range.contains(&address)),
+        }
+    }
+}
+
+/// What a private address may belong to as long as ranges are missing.
+const UNKNOWN: &str = "subnets that are not known";
+
+/// Addresses that the cluster and its network have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterAddresses {
+    /// Single addresses, each with the object that has it.
+    pub owners: HashMap<IpAddr, String>,
+    /// Ranges, each with its name.
+    pub ranges: Vec<(IpNet, String)>,
+    /// Why ranges are missing: no private address is safe then.
+    pub unknown: Option<String>,
+}
+
+impl ClusterAddresses {
+    /// Returns what has the address; `None`: a Service may have it.
+    pub fn holder(&self, address: IpAddr) -> Option<String> {
+        let in_range = || self.ranges.iter().find(|(range, _)| range.contains(&address));
+        let of_range = || in_range().map(|(range, name)| format!("{name} ({range})"));
+        let unknown = || (self.unknown.is_some() && !addresses::is_public(address)).then(|| UNKNOWN.to_owned());
+        self.owners.get(&address).cloned().or_else(of_range).or_else(unknown)
+    }
+}
+
+/// Returns whether some Service can have the address: it is neither a machine's, a link's, a group's, Azure's platform's, nor reserved.
+fn can_be_served(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let is_special = v4.is_loopback() || v4.is_link_local() || v4.is_multicast() || v4 == PLATFORM;
+            !is_special && !RESERVED.iter().any(|range| range.contains(&v4))
+        }
+        IpAddr::V6(v6) => GLOBAL.contains(&v6) || UNIQUE_LOCAL.contains(&v6),
+    }
+}
+
+/// Reads the annotation. Addresses that no Service can have, or that the operator does not allow, are left out with a warning.
+pub(super) fn additional(reading: &mut SpecReader<'_>, allowed: &AdditionalIpPolicy) -> Vec<IpAddr> {
+    let addresses = reading.get(&ADDITIONAL_PUBLIC_IPS).unwrap_or_default();
+    let (usable, special): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(|address| can_be_served(*address));
+    let (granted, forbidden): (Vec<_>, Vec<_>) = usable.into_iter().partition(|address| allowed.allows(*address));
+    for (addresses, expected) in [
+        (&special, "addresses that are not loopback, link-local, multicast, reserved, or Azure's platform's"),
+        (&forbidden, "addresses that allowedAdditionalPublicIPs of the provider's configuration allows"),
+    ] {
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if !texts.is_empty() {
+            let found = excerpts(texts.iter().map(String::as_str));
+            let message = format!("left out: expected {expected}, found {found}");
+            reading.warn(reason::IGNORED_CONFIGURATION, ADDITIONAL_PUBLIC_IPS.key, message);
+        }
+    }
+    granted
+}
+
+/// Returns whether a Service has an additional address that is a public one for sure only if the ranges of the cluster's network are known.
+pub fn has_private_additional_ips(spec: &ServiceSpec) -> bool {
+    spec.additional_ips.iter().any(|address| !addresses::is_public(*address))
+}
+
+/// What a Service names in `azure-additional-public-ips`, accepted or not: its status proves no front end at these addresses.
+pub fn annotated_additional_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
+    /// More than is accepted, so that nobody hides one address behind many.
+    const MOST: usize = 1_000;
+    let text = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADDITIONAL_PUBLIC_IPS.key));
+    text.into_iter().flat_map(|text| text.split(',').take(MOST)).filter_map(|item| addresses::parse(item.trim()))
+}
+
+/// Returns which additional addresses the Service does not get: something in the cluster or its network has them.
+pub fn additional_ip_conflict(spec: &ServiceSpec, cluster: &ClusterAddresses) -> Option<ServiceRefusal> {
+    let taken = spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", cluster.holder(*address)?)));
+    let taken: Vec<String> = taken.collect();
+    let found = excerpts(taken.iter().map(String::as_str));
+    let is_unknown = taken.iter().any(|address| address.ends_with(UNKNOWN));
+    let reason = cluster.unknown.as_ref().filter(|_| is_unknown).map(|reason| format!("; {reason}")).unwrap_or_default();
+    let message = format!("expected addresses that nothing else in the cluster uses, found {found}{reason}");
+    (!taken.is_empty()).then(|| ServiceRefusal { field: ADDITIONAL_PUBLIC_IPS.key.to_owned(), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::planner::load_balancer::{
+        settings::LoadBalancerSettings,
+        spec::{
+            parse_service,
+            tests::{accepted, service, settings},
+            warnings,
+        },
+    };
+
+    const ADDITIONAL: &str = "azure-additional-public-ips";
+
+    /// What a Service gets, and the warnings.
+    fn read(text: &str, allowed: &str) -> (Vec<String>, String) {
+        let settings =
+            LoadBalancerSettings { additional_public_ips: AdditionalIpPolicy::parse(allowed).unwrap(), ..settings() };
+        let service = service(&[(ADDITIONAL, text)], serde_json::json!({}));
+        let spec = parse_service(&service, &settings).unwrap();
+        let all = warnings(&service, &settings).into_iter();
+        let all: Vec<String> = all.map(|warning| format!("{} {}", warning.reason, warning.message)).collect();
+        (spec.additional_ips.iter().map(ToString::to_string).collect(), all.join("; "))
+    }
+
+    #[test]
+    fn addresses_that_no_service_can_have_are_left_out_one_by_one() {
+        for served in ["20.0.0.9", "2603:1030:c02::1", "10.20.0.1", "192.168.0.1", "100.64.0.1", "fd00::9", "203.0.113.1"] {
+            assert_eq!(read(served, "any"), (vec![served.to_owned()], String::new()));
+        }
+        for special in [
+            "127.0.0.1",
+            "169.254.169.254",
+            "168.63.129.16",
+            "224.0.0.1",
+            "0.0.0.0",
+            "255.255.255.255",
+            "240.0.0.1",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+        ] {
+            let (served, warnings) = read(&format!("{special},10.20.0.1"), "any");
+            assert_eq!(served, ["10.20.0.1"], "{special}");
+            assert!(
+                warnings.starts_with("IgnoredConfiguration left out: expected addresses that are not loopback"),
+                "{warnings}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_configuration_says_which_additional_addresses_are_allowed() {
+        for (text, allowed, served) in [
+            ("20.0.0.9", "20.0.0.0/24, 2603::/16", &["20.0.0.9"][..]),
+            ("8.8.8.8,20.0.0.9", "20.0.0.0/24", &["20.0.0.9"]),
+            ("20.0.0.9", "none", &[]),
+            ("10.0.0.4", "10.0.0.0/8", &["10.0.0.4"]),
+        ] {
+            let (found, warnings) = read(text, allowed);
+            assert_eq!(found, served, "{text}, {allowed}");
+            assert_eq!(
+                warnings.contains("allowedAdditionalPublicIPs"),
+                served.len() < text.split(',').count(),
+                "{warnings}"
+            );
+        }
+        assert_eq!(AdditionalIpPolicy::parse("20.0.0.0/24,x"), Err("x"));
+    }
+
+    #[test]
+    fn addresses_of_the_cluster_belong_to_it() {
+        let range = |text: &str, name: &str| (text.parse().unwrap(), name.to_owned());
+        let cluster = ClusterAddresses {
+            owners: [("20.0.0.9".parse().unwrap(), "Node n1".to_owned())].into(),
+            ranges: vec![
+                range("10.244.0.0/16", "--cluster-cidr"),
+                range("10.0.0.0/16", "--service-cluster-ip-range"),
+                range("10.224.0.0/16", "subnet nodes"),
+                range("fd00::/64", "subnet nodes"),
+            ],
+            unknown: None,
+        };
+        let blind = ClusterAddresses { unknown: Some("why".to_owned()), ..cluster.clone() };
+        for (address, holder, holder_if_unknown) in [
+            ("20.0.0.9", Some("Node n1"), Some("Node n1")),
+            ("20.0.0.10", None, None),
+            ("10.244.3.4", Some("--cluster-cidr (10.244.0.0/16)"), Some("--cluster-cidr (10.244.0.0/16)")),
+            ("10.0.0.1", Some("--service-cluster-ip-range (10.0.0.0/16)"), Some("--service-cluster-ip-range (10.0.0.0/16)")),
+            ("10.224.0.7", Some("subnet nodes (10.224.0.0/16)"), Some("subnet nodes (10.224.0.0/16)")),
+            ("fd00::7", Some("subnet nodes (fd00::/64)"), Some("subnet nodes (fd00::/64)")),
+            ("10.20.0.1", None, Some(UNKNOWN)),
+            ("192.168.0.1", None, Some(UNKNOWN)),
+            ("2603::1", None, None),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(cluster.holder(address).as_deref(), holder, "{address}");
+            assert_eq!(blind.holder(address).as_deref(), holder_if_unknown, "{address}");
+        }
+        let spec = accepted(&[(ADDITIONAL, "20.0.0.9,20.0.0.10")], serde_json::json!({}));
+        assert_eq!(additional_ip_conflict(&spec, &ClusterAddresses::default()), None);
+        let refusal = additional_ip_conflict(&spec, &cluster).unwrap();
+        assert!(refusal.field.ends_with(ADDITIONAL) && refusal.message.contains("20.0.0.9 of Node n1"), "{refusal}");
+    }
+}
