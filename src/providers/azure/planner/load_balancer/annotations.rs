@@ -191,7 +191,8 @@ service {
     "Addresses" {
         IPV4: AddressFormat = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
         IPV6: AddressFormat = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
-        ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further public addresses that route to the nodes: added to the status and to the security rules, not to the load balancer.";
+        SHARING_NAMESPACES: CommaListFormat = "azure-load-balancer-sharing-namespaces" "the Service's own" "With `enforcePublicIPNamespaces`: other namespaces whose Services may pin the private address of this Service, or `*`. Only in this program.";
+        ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further addresses that route to the nodes: added to the status and to the security rules, not to the load balancer.";
     }
     "Public IPs" {
         RESOURCE_GROUP: ResourceGroupFormat = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";

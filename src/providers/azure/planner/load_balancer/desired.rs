@@ -34,6 +34,7 @@ mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod security_rules;
+mod sharing;
 pub mod status;
 mod targets;
 pub mod traces;

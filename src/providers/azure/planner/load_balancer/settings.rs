@@ -62,6 +62,10 @@ pub struct LoadBalancerSettings {
     pub maximum_rules: i32,
     /// Most rules at one network interface, over all load balancers; `None`: not looked at.
     pub interface_rules: Option<usize>,
+    /// `maximumServiceRuleCount`: most load balancing rules of one Service; `None`: any number.
+    pub rules_per_service: Option<usize>,
+    /// `maximumServiceSourceRangeCount`: most source ranges of one Service; `None`: any number.
+    pub source_ranges_per_service: Option<usize>,
     /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
     pub tags: BTreeMap<String, String>,
     /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
@@ -74,7 +78,8 @@ pub struct LoadBalancerSettings {
     pub additional_public_ips: AdditionalIpPolicy,
     /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
     pub allowed_groups: Vec<String>,
-    /// Whether a public IP that a Service did not get made for it has to name the Service's namespace in a tag.
+    /// Whether a public IP that a Service did not get made for it has to name the Service's namespace in a tag, and a private address needs
+    /// the consent of the Service that has it.
     pub namespaces_are_enforced: bool,
     /// Fields of the configuration that ask for what is not built: no load balancer is touched while there are any.
     pub unsupported: Vec<&'static str>,
@@ -131,6 +136,8 @@ impl LoadBalancerSettings {
                 && !config.enable_vmss_flex_nodes,
             maximum_rules: config.maximum_load_balancer_rule_count,
             interface_rules: interface_rules(config),
+            rules_per_service: cap(config.maximum_service_rule_count),
+            source_ranges_per_service: cap(config.maximum_service_source_range_count),
             tags: tags(config),
             system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
@@ -231,10 +238,15 @@ fn split_list(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
+/// 0 and less: no cap.
+fn cap(count: i32) -> Option<usize> {
+    usize::try_from(count).ok().filter(|most| *most > 0)
+}
+
 /// Azure's limit is one of standard load balancers.
 fn interface_rules(config: &AzureConfig) -> Option<usize> {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
-    usize::try_from(config.maximum_network_interface_rule_count).ok().filter(|most| is_standard && *most > 0)
+    cap(config.maximum_network_interface_rule_count).filter(|_| is_standard)
 }
 
 /// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.

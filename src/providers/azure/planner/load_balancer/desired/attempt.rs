@@ -20,7 +20,7 @@ use super::{
     private_link_tags::foreign_uses,
     probes, rules,
     rules::RulesAndProbes,
-    targets,
+    sharing, targets,
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
     unruled_ports::UnruledPorts,
 };
@@ -74,6 +74,10 @@ pub(super) fn attempt<'a>(
     let mut seating = frontend_assignment::assign_frontends(context, requests, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));
+    }
+    let without_consent = sharing::refusals(context, requests, &seating, known);
+    if !without_consent.is_empty() {
+        return failed(without_consent);
     }
     for (place, draft) in drafts.iter_mut().enumerate() {
         handover::hand_over(context, (DraftIdx(place), draft), &seating, &owners, known);

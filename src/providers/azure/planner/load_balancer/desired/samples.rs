@@ -109,6 +109,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         floating_ip: true,
         subnet: None,
         pinned: PerFamily::default(),
+        sharing_namespaces: Vec::new(),
         public_ip: PublicIpSpec {
             group,
             name: PerFamily::default(),

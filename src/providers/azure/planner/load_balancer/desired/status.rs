@@ -3,7 +3,10 @@
 //! In: documents and a Service. Out: what `status.loadBalancer.ingress` lists, as addresses alone.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancerStatus`.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
     context::{NameOwners, PlanContext, parse_address},
@@ -44,6 +47,23 @@ fn addresses_if_served(
     let shared = public_ips_by_pin(observed, spec);
     let context = PlanContext::of_one_service(observed, settings, &shared);
     of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
+}
+
+/// Returns the addresses of frontends that names show to be the Services' own, each with the Service.
+pub fn frontend_owners<'a>(
+    observed: &ObservedNetwork,
+    settings: &LoadBalancerSettings,
+    services: impl Iterator<Item = &'a ServiceIdentity>,
+) -> BTreeMap<IpAddr, &'a ServiceIdentity> {
+    let none = PublicIpAssignment::new();
+    let context = PlanContext::new(observed, settings, &none);
+    let owners = NameOwners::new(services.map(|service| (service, service)));
+    let owned = observed
+        .load_balancers
+        .iter()
+        .flat_map(draft::frontends)
+        .filter_map(|frontend| Some((address_of(&context, frontend)?, owners.of_frontend(frontend.name.as_deref()?)?)));
+    owned.collect()
 }
 
 /// A front end that serves a Service and has no address yet.

@@ -9,7 +9,7 @@ use super::super::{
     desired::{
         ServiceRequest,
         security_rules::{self, SecurityRulePlan, ServiceRules},
-        status::frontend_addresses,
+        status::{frontend_addresses, frontend_owners},
     },
     observed::ObservedNetwork,
     pools::member_addresses::PoolMemberAddresses,
@@ -82,6 +82,17 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
                 refused.push((place, refusal));
             }
         }
+    }
+    if services.iter().chain(&other_rules).any(ServiceRules::denies_rest) {
+        let identities = requests.iter().map(ServiceRequest::identity);
+        let identities = identities.chain(others.iter().map(|other| &other.spec().identity));
+        let owners = frontend_owners(observed, settings, identities);
+        let as_guest = |rules: ServiceRules| {
+            let identity = rules.identity.clone();
+            rules.as_guest(|address| owners.get(address).is_some_and(|owner| **owner != identity))
+        };
+        services = services.into_iter().map(as_guest).collect();
+        other_rules = other_rules.into_iter().map(as_guest).collect();
     }
     let plan = security_rules::plan_security_rules(group, &services, &other_rules, memory.nodes(), settings);
     PlannedSecurityRules { plan, services, refused }

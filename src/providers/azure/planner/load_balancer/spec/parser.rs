@@ -16,8 +16,9 @@ use crate::providers::azure::{
     config::LoadBalancerSku,
     planner::load_balancer::{
         annotations::{
-            ALLOWED_SERVICE_TAGS, AnnotatedPorts, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT,
-            INTERNAL, INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
+            ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotatedPorts, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET,
+            IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, SHARING_NAMESPACES, ServiceAnnotations,
+            excerpt, unknown_annotations,
         },
         entries::service_label_keys,
         labels::LabelMap,
@@ -51,6 +52,7 @@ fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let spec = assemble(&mut reading, service, fields, settings);
     check_pinned_configurations(&mut reading, &spec);
     check_tagged_ports(&mut reading, &spec);
+    check_caps(&mut reading, &spec, settings);
     warn_ignored_keys(&mut reading);
     ParsedSpec { spec, refusals: reading.refusals, warnings: reading.warnings }
 }
@@ -99,6 +101,7 @@ fn assemble(
         subnet,
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
+        sharing_namespaces: sharing_namespaces(reading),
         public_ip,
         additional_ips: additional_ips::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
@@ -137,6 +140,30 @@ fn families(reading: &mut SpecReader<'_>, fields: &Fields) -> Vec<IpFamily> {
     }
     families.sort();
     if families.is_empty() { vec![IpFamily::V4] } else { families }
+}
+
+fn sharing_namespaces(reading: &mut SpecReader<'_>) -> Vec<String> {
+    reading.get(&SHARING_NAMESPACES).unwrap_or_default().into_iter().map(str::to_owned).collect()
+}
+
+/// One Service must not use up what all share: rules of network interfaces, and sources of the security group.
+fn check_caps(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadBalancerSettings) {
+    let (rules, ranges) = (spec.rule_count(), spec.access.ranges.len());
+    if let Some(most) = settings.rules_per_service.filter(|most| rules > *most) {
+        let message = format!(
+            "expected at most {most} load balancing rules, one for each port and IP family, found {rules}; maximumServiceRuleCount of the \
+             provider's configuration sets the limit"
+        );
+        reading.refuse(refusal("spec.ports", message));
+    }
+    if let Some(most) = settings.source_ranges_per_service.filter(|most| ranges > *most) {
+        let message = format!(
+            "expected at most {most} ranges after ranges that contain others are merged, found {ranges}; maximumServiceSourceRangeCount of \
+             the provider's configuration sets the limit"
+        );
+        let is_annotated = ALLOWED_IP_RANGES.is_given(reading.annotations);
+        reading.refuse(refusal(if is_annotated { ALLOWED_IP_RANGES.key } else { "spec.loadBalancerSourceRanges" }, message));
+    }
 }
 
 /// The text as written, since it is part of names.

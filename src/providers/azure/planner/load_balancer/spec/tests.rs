@@ -324,6 +324,29 @@ fn what_decides_nothing_is_no_reason_to_refuse() {
 }
 
 #[test]
+fn one_service_has_only_so_many_rules_and_ranges() {
+    let ports: Vec<Value> =
+        (1..=130).map(|port| json!({"name": format!("p{port}"), "port": port, "nodePort": 30_000 + port})).collect();
+    let ranges: Vec<String> = (0..130).map(|index| format!("10.{index}.{index}.0/24")).collect();
+    let many = |families: &[&str]| json!({"ports": ports, "loadBalancerSourceRanges": ranges, "ipFamilies": families});
+    for (families, rules, source_ranges, refused) in [
+        (&["IPv4"][..], 130, 130, &[][..]),
+        (&["IPv4"], 129, 130, &["spec.ports"]),
+        (&["IPv4", "IPv6"], 259, 129, &["spec.ports", "spec.loadBalancerSourceRanges"]),
+        (&["IPv4", "IPv6"], 0, 0, &[]),
+    ] {
+        let config = AzureConfig {
+            maximum_service_rule_count: rules,
+            maximum_service_source_range_count: source_ranges,
+            ..AzureConfig::default()
+        };
+        let found = parse_service(&service(&[], many(families)), &LoadBalancerSettings::new(&config, "kubernetes"));
+        let found = found.err().unwrap_or_default();
+        assert_eq!(found.iter().map(|refusal| refusal.field.as_str()).collect::<Vec<_>>(), refused, "{found:?}");
+    }
+}
+
+#[test]
 fn prefixes_are_taken_from_groups_that_services_may_name() {
     let prefix = |subscription: &str, group: &str| {
         format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/publicIPPrefixes/p")
@@ -394,7 +417,8 @@ fn of_many_problems_some_are_told() {
     let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
     let tags = ["AzureCloud"; 11].join(",");
     let found = refused(&[("azure-allowed-service-tags", &tags)], json!({"ports": ports}));
-    assert!(found.len() == 1 && found[0].contains("found 11 tags and 1500 ports"), "{found:?}");
+    let words = ["found 11 tags and 1500 ports", "at most 250 load balancing rules"];
+    assert!(found.len() == 2 && found.iter().zip(words).all(|(refusal, words)| refusal.contains(words)), "{found:?}");
 }
 
 #[test]

@@ -223,6 +223,8 @@ pub struct ServiceSpec {
     pub subnet: Option<String>,
     /// Addresses that the user pins: annotations, else `spec.loadBalancerIP`.
     pub pinned: PerFamily<Option<IpAddr>>,
+    /// `azure-load-balancer-sharing-namespaces`: other namespaces whose Services may pin its private address, or `*`.
+    pub sharing_namespaces: Vec<String>,
     /// Public IPs.
     pub public_ip: PublicIpSpec,
     /// `azure-additional-public-ips`.
@@ -256,6 +258,12 @@ impl ServiceSpec {
     /// The namespace that it is in.
     pub fn namespace(&self) -> &str {
         self.identity.key.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default()
+    }
+
+    /// Whether Services of a namespace may pin its private address where namespaces are enforced.
+    pub fn shares_with(&self, namespace: &str) -> bool {
+        let is_allowed = |allowed: &String| allowed == "*" || allowed == namespace;
+        self.namespace() == namespace || self.sharing_namespaces.iter().any(is_allowed)
     }
 
     /// Exactly two families.

@@ -21,6 +21,7 @@ use crate::providers::azure::{
             load_balancers::{LoadBalancerPlan, LoadBalancerWrite},
             private_link_tags::{CLUSTER_TAG, OWNER_TAG, is_clusters, tag},
         },
+        naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{IpFamily, PrivateLinkSpec, ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -81,6 +82,14 @@ impl<'a> PrivateLinkInput<'a> {
             Some(cluster) => format!("cluster {cluster}"),
             None => "no cluster".to_owned(),
         }
+    }
+
+    /// The Service after which a frontend is named, if it exists.
+    pub(super) fn owner_of(&self, frontend: &str) -> Option<&'a ServiceIdentity> {
+        let name = frontend.rsplit('/').next().unwrap_or_default();
+        let remaining = self.requests.iter().filter_map(ensured_spec).map(|spec| &spec.identity);
+        let mut services = remaining.chain(self.others.iter().map(|spec| &spec.identity));
+        services.find(|identity| naming::owns_frontend(identity, name))
     }
 
     /// A load balancer as it will be.

@@ -302,14 +302,32 @@ fn services_that_share_a_front_end_share_it() {
     );
     let of_owner = scene_like(&both).asking(&[picky(&a), b.clone()]);
     assert_eq!(of_owner.granted().writes[0].reasons, ["other DNS names"]);
-    let told = Scene::new(&[a.clone(), picky(&b)]).granted();
+    let told = Scene::new(&[picky(&a), b.clone()]).granted();
     assert_eq!(
         told.writes[0].document.properties.clone().unwrap().fqdns,
         Some(vec!["x".to_owned()]),
         "who says how it shall be"
     );
     assert_eq!(told.writes[0].services.len(), 2, "both wait for it");
+    assert!(Scene::new(&[a.clone(), picky(&b)]).refused()[0].starts_with("default/b: azure-pls-fqdns"), "a guest");
     assert_eq!(Scene::new(&[picky(&a), picky(&b)]).refused().len(), 1, "only one may");
+}
+
+/// It would publish all ports of the owner.
+#[test]
+fn a_guest_adds_no_private_link_service_to_the_frontend_of_another() {
+    let owner = ServiceSpec { private_link: None, ..at("10.0.0.9", plain("a")) };
+    let guest = at("10.0.0.9", plain("b"));
+    let scene = Scene::settled(std::slice::from_ref(&owner));
+    for scene in [
+        scene_like(&scene).asking(std::slice::from_ref(&guest)).beside(std::slice::from_ref(&owner)),
+        scene_like(&scene).asking(&[owner.clone(), guest.clone()]),
+    ] {
+        let refused = scene.refused();
+        assert!(refused.len() == 1 && refused[0].contains("belongs to Service default/a"), "{refused:?}");
+    }
+    let shared = scene_like(&scene).asking(&[at("10.0.0.9", plain("a")), guest]);
+    assert_eq!(shared.granted().writes.len(), 1, "the owner adds it for both");
 }
 
 #[test]

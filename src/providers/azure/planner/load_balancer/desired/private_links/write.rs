@@ -48,8 +48,12 @@ impl<'a> FrontendLink<'_, 'a> {
             refused.extend(self.requests.iter().map(|request| (request.spec.identity.clone(), refusal.clone())));
             return None;
         }
+        if let Some(refusal) = self.guest_refusal(known) {
+            refused.extend(self.requests.iter().map(|request| (request.spec.identity.clone(), refusal.clone())));
+            return None;
+        }
         let tagged = known.and_then(owner).filter(|key| self.sharers.iter().any(|sharer| spelling::same_name(sharer, key)));
-        let owner = self.owner(tagged);
+        let owner = self.owner(tagged, known.is_none());
         refused.extend(self.refused_guests(tagged, owner));
         let owner = owner?;
         let written = match known {
@@ -63,12 +67,27 @@ impl<'a> FrontendLink<'_, 'a> {
         })
     }
 
-    /// Returns the Service whose annotations count: the tagged owner, if it requests one. Without an owner, the first that has options.
-    fn owner(&self, tagged: Option<&str>) -> Option<LinkRequest<'a>> {
+    /// A private link service publishes all ports of a frontend, so that only the Service that owns the frontend adds one.
+    fn guest_refusal(&self, known: Option<&PrivateLinkService>) -> Option<ServiceRefusal> {
+        let owner = self.input.owner_of(self.frontend).filter(|_| known.is_none())?;
+        let frontend = self.frontend.rsplit('/').next().unwrap_or_default();
+        let message = format!(
+            "frontend {frontend} belongs to Service {}, which has no private link service: set the annotation there, or use another address",
+            owner.key
+        );
+        let is_requested = self.requests.iter().any(|request| request.spec.identity == *owner);
+        (!is_requested).then(|| ServiceRefusal { field: PLS_CREATE.key.to_owned(), message })
+    }
+
+    /// Returns the Service whose annotations count: the tagged owner, if it requests one. Without an owner, the first that has options; of a
+    /// new one, the Service that owns the frontend precedes the others.
+    fn owner(&self, tagged: Option<&str>, is_new: bool) -> Option<LinkRequest<'a>> {
         let mut requests = self.requests.iter();
+        let frontend_owner = self.input.owner_of(self.frontend).filter(|_| is_new);
+        let is_guest = |request: &LinkRequest<'_>| frontend_owner.is_some_and(|owner| request.spec.identity != *owner);
         let found = match tagged {
             Some(key) => requests.find(|request| spelling::same_name(&request.spec.identity.key, key)),
-            None => requests.min_by_key(|request| request.link.owners_only.is_empty()),
+            None => requests.min_by_key(|request| (is_guest(request), request.link.owners_only.is_empty())),
         };
         found.copied()
     }

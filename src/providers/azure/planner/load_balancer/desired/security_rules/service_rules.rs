@@ -26,6 +26,8 @@ pub struct ServiceRules {
     pub destinations: BTreeSet<IpAddr>,
     /// Those of them that are machines', which no rule may cut off.
     pub machines: BTreeSet<IpAddr>,
+    /// Those of the destinations whose frontend another Service owns: at ports of that one, nothing is denied.
+    pub guest_at: BTreeSet<IpAddr>,
     /// Addresses of front ends that it had, and machines'. Nothing of it stays there. Whoever remembers more adds it here: only what is
     /// named is ever cleaned.
     pub former: BTreeSet<IpAddr>,
@@ -100,6 +102,7 @@ impl ServiceRules {
             former: frontends.iter().filter(|address| !destinations.contains(address)).copied().collect(),
             claimed: told.filter(|address| !is_shown(address)).copied().collect(),
             ownership: RuleOwnership::default(),
+            guest_at: BTreeSet::new(),
             machines: members.iter().filter(|address| destinations.contains(address)).copied().collect(),
             destinations,
             ports: ports(spec, !spec.floating_ip),
@@ -119,6 +122,20 @@ impl ServiceRules {
         self
     }
 
+    /// As a guest at those of its destinations whose frontend is another Service's.
+    pub fn as_guest(self, is_others: impl Fn(&IpAddr) -> bool) -> Self {
+        let guest_at: BTreeSet<IpAddr> = self.destinations.iter().filter(|address| is_others(address)).copied().collect();
+        if guest_at.is_empty() || self.is_unknown() || !self.wanted {
+            return self;
+        }
+        Self { guest_at, ..self }.with_ownership()
+    }
+
+    /// Whether it denies what it does not allow.
+    pub fn denies_rest(&self) -> bool {
+        self.wanted && self.access.as_ref().is_some_and(|access| !access.disabled && denies_rest(access))
+    }
+
     /// With the proof that its own rules are.
     fn with_ownership(self) -> Self {
         let everywhere = Self { destinations: &self.destinations | &self.claimed, ..self.clone() };
@@ -134,6 +151,7 @@ impl ServiceRules {
             wanted: false,
             destinations: BTreeSet::new(),
             machines: BTreeSet::new(),
+            guest_at: BTreeSet::new(),
             former: frontends.iter().copied().collect(),
             claimed: told.filter(|address| !frontends.contains(address)).copied().collect(),
             ownership: RuleOwnership::default(),
@@ -157,6 +175,7 @@ impl ServiceRules {
             wanted: true,
             destinations: addresses,
             machines: BTreeSet::new(),
+            guest_at: BTreeSet::new(),
             former: BTreeSet::new(),
             claimed: BTreeSet::new(),
             ownership: RuleOwnership::default(),
@@ -188,19 +207,25 @@ impl ServiceRules {
     }
 
     /// Everything else is denied at addresses of load balancers. Machines have more to do than to serve this Service: there it is denied
-    /// at the ports that the Service opens, except to health probes, which ask there over TCP.
+    /// at the ports that the Service opens, except to health probes, which ask there over TCP. At the frontend of another Service it is
+    /// denied at these ports as well.
     fn deny_rules(&self, family: IpFamily) -> Vec<RuleDestinations> {
-        let (machines, others): (BTreeSet<_>, _) =
+        let (machines, others): (BTreeSet<_>, BTreeSet<_>) =
             self.of_family(family).into_iter().partition(|address| self.machines.contains(address));
+        let (shared, others): (BTreeSet<_>, BTreeSet<_>) =
+            others.into_iter().partition(|address| self.guest_at.contains(address));
+        let at_ports = &machines | &shared;
         let probed = self.ports.iter().filter(|(protocol, _)| **protocol != Protocol::Udp);
         let probed: BTreeSet<i32> = probed.flat_map(|(_, ports)| ports).copied().collect();
         let probes = Some(WantedSecurityRule::probes(family, probed.clone())).filter(|_| !probed.is_empty());
-        let denied =
-            self.ports.iter().map(|(protocol, ports)| WantedSecurityRule::deny_ports(family, *protocol, ports.clone()));
-        let at_machines =
-            probes.into_iter().chain(denied).map(|rule| RuleDestinations { rule, destinations: machines.clone() });
+        let probes = probes.map(|rule| RuleDestinations { rule, destinations: machines });
+        let denied = self.ports.iter().map(|(protocol, ports)| RuleDestinations {
+            rule: WantedSecurityRule::deny_ports(family, *protocol, ports.clone()),
+            destinations: at_ports.clone(),
+        });
         std::iter::once(RuleDestinations { rule: WantedSecurityRule::deny_all(family), destinations: others })
-            .chain(at_machines)
+            .chain(probes)
+            .chain(denied)
             .collect()
     }
 

@@ -157,6 +157,38 @@ fn high_availability_ports_conflict_with_every_port() {
 }
 
 #[test]
+fn where_namespaces_are_enforced_the_owner_of_a_private_address_has_to_agree() {
+    let owner = |namespaces: &[&str]| {
+        let sharing_namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        ServiceSpec { sharing_namespaces, ..with_ports(pinned("10.0.0.9", internal("web")), &[(80, true)]) }
+    };
+    let guest = |namespace: &str| ServiceSpec {
+        identity: naming::identity(namespace, "guest", "0a0b0c0d-8d7e-4b90-9a41-2c5d7e8f9a01"),
+        ..with_ports(pinned("10.0.0.9", internal("guest")), &[(81, true)])
+    };
+    let there = made(&[&owner(&[])]);
+    for (namespaces, namespace, is_enforced, is_granted) in [
+        (&[][..], "other", false, true),
+        (&[], "other", true, false),
+        (&["shop", "other"], "other", true, true),
+        (&["*"], "other", true, true),
+        (&["shop"], "other", true, false),
+        (&[], "default", true, true),
+    ] {
+        let (owner, guest) = (owner(namespaces), guest(namespace));
+        let settings = LoadBalancerSettings { namespaces_are_enforced: is_enforced, ..settings() };
+        for others in [vec![Arc::new(owner.clone())], Vec::new()] {
+            let requests: Vec<_> = others.is_empty().then(|| ensure(&owner)).into_iter().chain([ensure(&guest)]).collect();
+            let outcome = plan_load_balancers(&there, &requests, &others, &PublicIpAssignment::new(), &settings);
+            let result = &outcome.services[&guest.identity];
+            assert_eq!(result.is_ok(), is_granted, "{namespaces:?} {namespace} {is_enforced}: {result:?}");
+            let message = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            assert!(is_granted || message.contains("azure-load-balancer-sharing-namespaces"), "{message}");
+        }
+    }
+}
+
+#[test]
 fn inbound_nat_keeps_its_ports() {
     let mut there = made(&[&service("web")]);
     let base = service("web").identity.name_prefix;

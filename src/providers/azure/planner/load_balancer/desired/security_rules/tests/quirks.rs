@@ -13,6 +13,30 @@ fn web_rule(destinations: &[&str]) -> Value {
 }
 
 #[test]
+fn a_guest_denies_nothing_at_the_ports_of_the_owner() {
+    let denying = |key: &str, number: i32| {
+        let access = AccessControl { ranges: vec!["10.9.0.0/16".parse().unwrap()], deny_all: true, ..Default::default() };
+        let ports = vec![port(Protocol::Tcp, number)];
+        ServiceRules::wanted(&ServiceSpec { access, ports, ..spec(key) }, &[ip("20.0.0.1")], &[]).unwrap()
+    };
+    let names = |rules: &ServiceRules| -> Vec<String> {
+        rules.rule_destinations().into_iter().map(|destinations| destinations.rule.name).collect()
+    };
+    let (owner, guest) = (denying("web", 80), denying("guest", 81));
+    assert!(names(&owner).iter().any(|name| name.contains("deny-all")));
+    assert_eq!(owner.clone().as_guest(|_| false), owner);
+    let guest = guest.as_guest(|address| *address == ip("20.0.0.1"));
+    assert!(!names(&guest).iter().any(|name| name.contains("deny-all")), "{:?}", names(&guest));
+    let made = after(&group(json!([])), &[service("web", &[80], "20.0.0.1"), guest.clone()], &[]);
+    let denied: Vec<Value> = rules(&made).into_iter().filter(|rule| rule["properties"]["access"] == "Deny").collect();
+    assert_eq!(denied.len(), 1);
+    assert_eq!(denied[0]["properties"]["destinationPortRanges"], json!(["81"]), "{denied:?}");
+    // The rules leave with the guest.
+    let left = after(&made, &[gone(&guest)], &[service("web", &[80], "20.0.0.1")]);
+    assert_eq!(rules(&left).len(), 1);
+}
+
+#[test]
 fn what_means_the_same_is_not_written() {
     let web = service("web", &[80], "20.0.0.1");
     for destinations in [&["20.0.0.1"][..], &["20.0.0.1/32"]] {
