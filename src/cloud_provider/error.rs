@@ -27,6 +27,15 @@ pub enum CloudError {
         /// Why.
         message: String,
     },
+    /// Something that is named, by a user or the configuration, does not exist. It may be created at any moment: retried after this long,
+    /// and reported like [`CloudError::Invalid`] until then.
+    #[error("{message}")]
+    MissingReference {
+        /// How long to wait.
+        after: Duration,
+        /// What is missing.
+        message: String,
+    },
     /// The cloud says that the request can never succeed as it stands: somebody has to change something. Retried only with long back-off.
     #[error("{0}")]
     Invalid(String),
@@ -58,6 +67,7 @@ impl CloudError {
             CloudError::InstanceNotFound => "instance_not_found",
             CloudError::ImplementedElsewhere => "implemented_elsewhere",
             CloudError::RetryAfter { .. } => "retry_after",
+            CloudError::MissingReference { .. } => "missing_reference",
             CloudError::Invalid(_) => "invalid",
             CloudError::Refused(_) => "refused",
             CloudError::NotLeader(_) => "not_leader",

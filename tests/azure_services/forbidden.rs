@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::{AzureOptions, Fault};
+use cloud_controller_manager::{
+    controllers::service::conditions,
+    sandbox::azure::{AzureOptions, Fault},
+};
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, alone, is_ready, two_nodes},
@@ -100,10 +104,10 @@ fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
     });
 }
 
-/// The first minute, and an hour: what nobody has made is asked for less and less often, whoever looks.
+/// The first minute, and 20 minutes: each missing subnet is read every 30 s, however many Services name it.
 #[test]
 fn subnets_that_do_not_exist_are_not_read_again_and_again() {
-    const MANY: usize = 200;
+    const MANY: usize = 60;
     alone(async {
         let cluster = Cluster::new(two_nodes(), AzureOptions::default());
         for index in 0..MANY {
@@ -115,20 +119,71 @@ fn subnets_that_do_not_exist_are_not_read_again_and_again() {
         };
         let life = cluster.start();
         tokio::time::sleep(MINUTE).await;
-        // Each once, and once more after 15 s: somebody may just be making it.
-        assert!(reads(&cluster) <= 2 * MANY, "{} reads in the first minute", reads(&cluster));
-        tokio::time::sleep(30 * MINUTE).await;
+        // Each once, once more after 5 s, and then every 30 s: it may be created at any moment.
+        assert!(reads(&cluster) <= 4 * MANY, "{} reads in the first minute", reads(&cluster));
+        tokio::time::sleep(10 * MINUTE).await;
         cluster.azure().clear_requests();
         cluster.create(&internal("good"));
         let good = |cluster: &Cluster| is_ready(&cluster.service("good").unwrap());
         let took = cluster.until("others are served", MINUTE, good).await;
         assert!(took <= Duration::from_secs(20), "{took:?}");
         cluster.azure().clear_requests();
-        tokio::time::sleep(60 * MINUTE).await;
-        let hourly = reads(&cluster);
-        assert!(hourly > 0 && hourly <= MANY * 10, "{hourly} reads in an hour");
+        tokio::time::sleep(20 * MINUTE).await;
+        let later = reads(&cluster);
+        assert!(later > 0 && later <= MANY * 41, "{later} reads in 20 minutes");
         life.stop().await;
     });
+}
+
+#[test]
+fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        for name in ["inside", "inside-too"] {
+            cluster.create(&with(internal(name), "azure-load-balancer-internal-subnet", "apps"));
+        }
+        cluster.create(&with(external("outside"), "azure-load-balancer-resource-group", "elsewhere"));
+        let life = cluster.start();
+        tokio::time::sleep(10 * MINUTE).await;
+        let reads = |part: &str| cluster.azure().requests().iter().filter(|request| request.path.contains(part)).count();
+        let before = (reads("/subnets/apps"), reads("/resourceGroups/elsewhere/providers"));
+        tokio::time::sleep(10 * MINUTE).await;
+        let after = (reads("/subnets/apps"), reads("/resourceGroups/elsewhere/providers"));
+        assert!(after.0 - before.0 <= 21 && after.1 - before.1 <= 21, "{before:?} {after:?}");
+        for name in ["inside", "outside"] {
+            let service = cluster.service(name).unwrap();
+            assert_eq!(conditions::current(&service).unwrap().reason, "Invalid", "{name}: {:?}", cluster.warnings(name));
+        }
+        let topology = cluster.world.topology();
+        let network = cluster.azure().documents_of("Microsoft.Network/virtualNetworks").remove(0);
+        let id = network["id"].as_str().unwrap();
+        let subnet =
+            json!({"id": format!("{id}/subnets/apps"), "name": "apps", "properties": {"addressPrefix": "10.225.0.0/24"}});
+        let add = |document: &mut Value| document["properties"]["subnets"].as_array_mut().unwrap().push(subnet);
+        assert!(cluster.azure().change_document(id, add));
+        let group =
+            cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, "elsewhere");
+        cluster.azure().put_document(topology.group_document(&group)).unwrap();
+        let took = cluster.until_ready(5 * MINUTE).await;
+        assert!(took <= Duration::from_secs(40), "30 s, and the writes: {took:?}");
+        life.stop().await;
+    });
+}
+
+/// One wrong answer about the cluster's own group.
+#[test]
+fn a_stray_404_delays_a_service_by_seconds() {
+    for path in ["*/loadBalancers", "*/publicIPAddresses", "*/networkSecurityGroups/*"] {
+        alone(async {
+            let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+            cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path(path).times(1));
+            cluster.create(&external("web"));
+            let life = cluster.start();
+            let took = cluster.until_ready(5 * MINUTE).await;
+            assert!(took <= Duration::from_secs(20), "10 s, and the writes: {path}: {took:?}");
+            life.stop().await;
+        });
+    }
 }
 
 /// Its public IP is made and its load balancer is not, so that it has no address. Then nobody answers for the group, and it is deleted.

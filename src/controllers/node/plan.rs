@@ -74,7 +74,9 @@ pub(super) fn priority(
 pub(super) fn after_cloud_error(error: &CloudError, slowly: Duration) -> ReconcileResult {
     match error {
         CloudError::ImplementedElsewhere => ReconcileResult::Done,
-        CloudError::RetryAfter { after, .. } => ReconcileResult::RequeueAfter(*after, error.to_string()),
+        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
+            ReconcileResult::RequeueAfter(*after, error.to_string())
+        }
         CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(slowly, error.to_string()),
         CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING, error.to_string()),
         _ => ReconcileResult::Failed(error.to_string()),

@@ -201,7 +201,9 @@ impl PodCidrReconciler {
 
 fn after_cloud_error(error: &CloudError) -> ReconcileResult {
     match error {
-        CloudError::RetryAfter { after, .. } => ReconcileResult::RequeueAfter(*after, error.to_string()),
+        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
+            ReconcileResult::RequeueAfter(*after, error.to_string())
+        }
         CloudError::Invalid(_) | CloudError::Refused(_) | CloudError::InstanceNotFound => {
             ReconcileResult::RequeueAfter(SLOWLY, error.to_string())
         }

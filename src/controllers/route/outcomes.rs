@@ -60,7 +60,9 @@ impl RouteRetry {
         let reason = format!("{what}: {error}");
         match error {
             CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
-            CloudError::RetryAfter { after, .. } => Some(RouteRetry::After(*after, reason)),
+            CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
+                Some(RouteRetry::After(*after, reason))
+            }
             CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Later(reason)),
             CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
                 Some(RouteRetry::BackOff(reason))

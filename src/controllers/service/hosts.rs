@@ -51,7 +51,9 @@ impl ServiceReconciler {
         let hosts = self.hosts();
         match self.balancer.sync_hosts(&self.context.cluster_name, &hosts.nodes).await {
             Ok(()) | Err(CloudError::ImplementedElsewhere | CloudError::NotImplemented) => ReconcileResult::Done,
-            Err(CloudError::RetryAfter { after, message }) => ReconcileResult::RequeueAfter(after, message),
+            Err(CloudError::RetryAfter { after, message } | CloudError::MissingReference { after, message }) => {
+                ReconcileResult::RequeueAfter(after, message)
+            }
             Err(CloudError::NotLeader(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.base, message),
             Err(CloudError::Invalid(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.max, message),
             Err(error) => ReconcileResult::Failed(error.to_string()),

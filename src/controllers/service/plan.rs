@@ -318,6 +318,10 @@ impl ServiceSyncError {
                 outcome: ReconcileResult::RequeueAfter(*wait, message.clone()),
                 phase: Some(LoadBalancerPhase::Waiting(message)),
             },
+            ServiceSyncError::Cloud { error: CloudError::MissingReference { after, .. }, .. } => FailureResponse {
+                outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
+                phase: Some(LoadBalancerPhase::Invalid(message)),
+            },
             ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => FailureResponse {
                 outcome: ReconcileResult::RequeueAfter(BACKOFF.max, message.clone()),
                 phase: Some(LoadBalancerPhase::Invalid(message)),

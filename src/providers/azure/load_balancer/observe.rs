@@ -23,6 +23,7 @@ mod network_query;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use denials::{DenialCause, ReadDenials};
@@ -57,6 +58,8 @@ pub struct NetworkReadFailure {
     pub error: ArmError,
     /// Whether that is because ARM says of its resource group that it does not exist.
     pub group_missing: bool,
+    /// How long it is not read again because it does not exist; `None`: something else is wrong.
+    pub missing_for: Option<Duration>,
 }
 
 /// What is known of the network, and how to learn the rest.
@@ -96,7 +99,8 @@ impl ObserverState {
             Some(DenialCause::Absent) | None => None,
         };
         match cause {
-            _ if !is_service_specific(&what, settings) => {}
+            // A subnet that does not exist is refused to those who need it, also the configured one.
+            Some(DenialCause::Failed(_) | DenialCause::GroupMissing(_)) if !is_service_specific(&what, settings) => {}
             Some(cause) => self.denials.record_failure(&what, cause, at),
             None => self.denials.clear(&what),
         }
@@ -154,9 +158,10 @@ impl NetworkObserver {
             let Some(cause) = state.denials.of(&what, now) else { continue };
             query.remove(&what);
             match cause.clone() {
-                DenialCause::Failed(error) => unread.push(NetworkReadFailure { key: what, error, group_missing: false }),
+                DenialCause::Failed(error) => unread.push(read_failure(&state.denials, what, error, now)),
                 DenialCause::GroupMissing(error) => {
-                    unread.push(NetworkReadFailure { key: what, error, group_missing: true })
+                    let failure = read_failure(&state.denials, what, error, now);
+                    unread.push(NetworkReadFailure { group_missing: true, ..failure })
                 }
                 DenialCause::Absent => {}
             }
@@ -167,6 +172,11 @@ impl NetworkObserver {
     /// Whether the last read of this failed for a reason that lasts. It concerns only those who name it.
     pub fn is_denied(&self, what: &NetworkCacheKey) -> bool {
         self.lock().denials.is_denied(what)
+    }
+
+    /// How long this is not read again because it does not exist; `None`: nothing says so.
+    pub fn missing_for(&self, what: &NetworkCacheKey) -> Option<Duration> {
+        self.lock().denials.missing_for(what, self.clock.now())
     }
 
     /// The same; an error is what could not be read.
@@ -188,8 +198,9 @@ impl NetworkObserver {
             };
             let reads = flights.into_iter().map(|(what, flight)| async move {
                 let error = flight.await.err()?;
-                let gone = self.is_group_missing(&what);
-                Some(NetworkReadFailure { key: what, error, group_missing: gone })
+                let group_missing = self.is_group_missing(&what);
+                let failure = read_failure(&self.lock().denials, what, error, self.clock.now());
+                Some(NetworkReadFailure { group_missing, ..failure })
             });
             let failed: Vec<NetworkReadFailure> = join_all(reads).await.into_iter().flatten().collect();
             if !failed.is_empty() {
@@ -368,6 +379,10 @@ fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) 
         NetworkCacheKey::Subnet(name) => !spelling::same_name(name, &settings.subnet),
         _ => false,
     }
+}
+
+fn read_failure(denials: &ReadDenials, key: NetworkCacheKey, error: ArmError, now: Instant) -> NetworkReadFailure {
+    NetworkReadFailure { missing_for: denials.missing_for(&key, now), key, error, group_missing: false }
 }
 
 fn read_aborted() -> ArmError {

@@ -10,7 +10,7 @@ use super::{
     stage_context::{StageContext, StageInput, partition_blocked, refusal_error},
 };
 use crate::{
-    cloud_provider::CloudResult,
+    cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
         load_balancer::{backend_pools::fingerprint, observe::NetworkCacheKey},
@@ -22,7 +22,7 @@ use crate::{
                 print::PlannedChange,
             },
             settings::LoadBalancerSettings,
-            spec::{IpFamily, ServiceIdentity, ServiceSpec},
+            spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
         },
     },
 };
@@ -65,7 +65,7 @@ pub(super) async fn admit(
         (Some(error), _, _) => Err(error),
         (None, Some(refusal), _) => {
             context.announce(PlannedChange::Refused(request.identity(), &refusal), [request.identity()]);
-            Err(refusal_error(&refusal))
+            Err(missing_reference(context, request, &refusal).unwrap_or_else(|| refusal_error(&refusal)))
         }
         (None, None, Err(error)) if is_new(request, &input, &context.settings) => Err(error.clone()),
         (None, None, _) => Ok(Admission {
@@ -109,6 +109,13 @@ fn plan_unblocked(requests: &[ServiceRequest], input: &StageInput, context: &Sta
 /// Whether front ends have to be made: their zones cannot be changed later.
 fn is_new(request: &ServiceRequest, input: &StageInput, settings: &LoadBalancerSettings) -> bool {
     matches!(request, ServiceRequest::Ensure(spec) if status(&input.observed, spec, settings).is_empty())
+}
+
+/// Returns the error of a refusal because of something that does not exist yet, and is read again soon.
+fn missing_reference(context: &StageContext, request: &ServiceRequest, refusal: &ServiceRefusal) -> Option<CloudError> {
+    let keys = named_keys(request.spec()?, &context.settings);
+    let after = keys.iter().filter_map(|key| context.observer.missing_for(key)).min()?;
+    Some(CloudError::MissingReference { after, message: refusal.to_string() })
 }
 
 /// What the Service names that others make.

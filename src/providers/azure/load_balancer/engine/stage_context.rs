@@ -121,7 +121,11 @@ impl StageInput {
     /// Why nothing can be planned for this ask: what it names could not be read. Who goes waits only while something of it may be there.
     pub(super) fn blocked_by(&self, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Option<CloudError> {
         let unread = self.failures_of(request, settings).find(|unread| self.is_blocking(request, unread, settings))?;
-        Some(cloud_error("read what the Service names", unread.error.clone()))
+        let error = cloud_error("read what the Service names", unread.error.clone());
+        Some(match unread.missing_for {
+            Some(after) => CloudError::MissingReference { after, message: error.to_string() },
+            None => error,
+        })
     }
 
     /// What could not be read of what the Service of this ask named, and does not keep it from going. Something of it may be left there if

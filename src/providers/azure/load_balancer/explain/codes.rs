@@ -133,7 +133,7 @@ codes! {
          to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
     ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted", "ResourceGroupDeletionBlocked"]
         "The resource group is being deleted, and nothing can be made in it any more.";
-    ResourceGroupNotFound Mend ["ResourceGroupNotFound"]
+    ResourceGroupNotFound Retry ["ResourceGroupNotFound"]
         "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or in the provider's \
          configuration.";
     SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",

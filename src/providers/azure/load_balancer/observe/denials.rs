@@ -2,9 +2,10 @@
 //! resource groups, and subnets. Pure: time comes in.
 //!
 //! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
-//! arrive: the thing is asked for again after [`FIRST_DELAY`], a subnet that is not there after [`FIRST_DELAY_ABSENT`], since somebody may be about to
-//! make it; then after twice as long each time, up to [`MAX_DELAY`]. What nobody has asked for
-//! for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest when there are more than [`MAX_DENIALS`].
+//! arrive: the thing is asked for again after [`FIRST_DELAY`], then after twice as long each time, up to [`MAX_DELAY`]. A subnet or resource group
+//! that does not exist may be created at any moment, and a single answer may be wrong: it is read again as [`MISSING`] says. What nobody has
+//! asked for for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest when there are more than
+//! [`MAX_DENIALS`].
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,7 +18,11 @@ use crate::{
 };
 
 const FIRST_DELAY: Duration = Duration::from_secs(120);
-const FIRST_DELAY_ABSENT: Duration = Duration::from_secs(15);
+/// After 5 s, then every 30 s.
+const MISSING: ExponentialBackoff =
+    ExponentialBackoff { factor: 6.0, ..ExponentialBackoff::doubling(Duration::from_secs(5), Duration::from_secs(30)) };
+/// Share of each remembered thing in the pauses of all: hundreds of missing ones must not use up the request budget.
+const PAUSE_SHARE: Duration = Duration::from_millis(150);
 const MAX_DELAY: Duration = Duration::from_secs(480);
 /// So many are remembered.
 const MAX_DENIALS: usize = 1_000;
@@ -30,6 +35,16 @@ pub(super) enum DenialCause {
     GroupMissing(ArmError),
     /// ARM says that there is no such subnet.
     Absent,
+}
+
+impl DenialCause {
+    /// Whether it does not exist, so that somebody may create it.
+    fn is_missing(&self) -> bool {
+        match self {
+            DenialCause::Absent | DenialCause::GroupMissing(_) => true,
+            DenialCause::Failed(error) => matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -54,9 +69,11 @@ impl ReadDenials {
             let soonest = self.0.iter().min_by_key(|(_, denial)| denial.until).map(|(what, _)| what.clone());
             soonest.and_then(|what| self.0.remove(&what));
         }
-        let first = if cause == DenialCause::Absent { FIRST_DELAY_ABSENT } else { FIRST_DELAY };
-        let pause = ExponentialBackoff::doubling(first, MAX_DELAY).after(before);
-        self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay: pause });
+        let backoff = if cause.is_missing() { MISSING } else { ExponentialBackoff::doubling(FIRST_DELAY, MAX_DELAY) };
+        let crowd = PAUSE_SHARE * u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        let retry_delay = backoff.after(before);
+        let pause = retry_delay.max(crowd).min(MAX_DELAY);
+        self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay });
     }
 
     pub(super) fn clear(&mut self, what: &NetworkCacheKey) {
@@ -66,6 +83,12 @@ impl ReadDenials {
     /// Why it is not read at `now`; `None`: it may be read.
     pub(super) fn of(&self, what: &NetworkCacheKey, now: Instant) -> Option<&DenialCause> {
         self.0.get(what).filter(|denial| now < denial.until).map(|denial| &denial.cause)
+    }
+
+    /// How long it is not read after `now` because it does not exist; `None`: it exists, or something else keeps it from being read.
+    pub(super) fn missing_for(&self, what: &NetworkCacheKey, now: Instant) -> Option<Duration> {
+        let denial = self.0.get(what).filter(|denial| denial.cause.is_missing())?;
+        Some(denial.until.saturating_duration_since(now).max(Duration::from_secs(1)))
     }
 
     /// Whether the last read of it failed: it is read again for those who name it, and nobody else waits.
@@ -84,7 +107,11 @@ mod tests {
     use crate::providers::azure::arm::ResourceId;
 
     fn failed(class: ArmErrorClass) -> DenialCause {
-        DenialCause::Failed(ArmError {
+        DenialCause::Failed(error(class))
+    }
+
+    fn error(class: ArmErrorClass) -> ArmError {
+        ArmError {
             class,
             status: None,
             code: String::new(),
@@ -92,7 +119,7 @@ mod tests {
             request: String::new(),
             correlation_id: None,
             retry_after: None,
-        })
+        }
     }
 
     fn public_ips(group: &str) -> NetworkCacheKey {
@@ -102,8 +129,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_stays_forbidden_or_absent_is_asked_for_less_and_less_often() {
         let forbidden = (public_ips("g"), failed(ArmErrorClass::Forbidden), [120, 240, 480, 480]);
-        let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [15, 30, 60, 120]);
-        for (what, cause, pauses) in [forbidden, absent] {
+        let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [5, 30, 30, 30]);
+        let group = (public_ips("h"), DenialCause::GroupMissing(error(ArmErrorClass::ParentNotFound)), [5, 30, 30, 30]);
+        for (what, cause, pauses) in [forbidden, absent, group] {
             let (mut denials, mut now) = (ReadDenials::default(), Instant::now());
             for pause in pauses {
                 denials.record_failure(&what, cause.clone(), now);

@@ -43,6 +43,8 @@ use crate::providers::azure::{
 const MAX_SINGLE_READS: usize = 3;
 /// How long something is believed to be missing that may be created any moment.
 const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
+/// The same of subnets and groups, which are not read while `denials` says so: shorter than its shortest pause.
+const MISSING_LIFETIME: Duration = Duration::from_secs(4);
 /// How long it is remembered at all that something was missing.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
 
@@ -155,7 +157,13 @@ impl NetworkCache {
             NetworkCacheKey::SecurityGroup => self.lifetimes.security_group,
             NetworkCacheKey::Subnet(_) => self.lifetimes.subnets,
         };
-        if found { lifetime } else { lifetime.min(ABSENCE_LIFETIME) }
+        match what {
+            _ if found => lifetime,
+            NetworkCacheKey::Subnet(_) | NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PrivateLinks(_) => {
+                lifetime.min(MISSING_LIFETIME)
+            }
+            _ => lifetime.min(ABSENCE_LIFETIME),
+        }
     }
 
     /// Whether it is known well enough for a look that began at `asked`: read since, or young enough, and not doubted itself.
