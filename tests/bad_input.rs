@@ -162,7 +162,8 @@ fn checked(fields: &str, flags: &[&str]) -> (i32, Vec<String>) {
     std::fs::write(&file, format!("{{{least}{fields}}}")).unwrap();
     let path = format!("--cloud-config={}", file.display());
     let (code, report, _) = outcome(&[&["check-config", &path], flags].concat());
-    (code, report.lines().take_while(|line| !line.contains(" warning")).map(str::to_owned).collect())
+    let is_finding = |line: &&str| ["error: ", "warning: "].iter().any(|mark| line.starts_with(mark));
+    (code, report.lines().filter(is_finding).map(str::to_owned).collect())
 }
 
 #[test]

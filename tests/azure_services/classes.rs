@@ -282,7 +282,9 @@ fn an_address_that_both_use_stays_until_the_last_one_goes() {
             cluster.settle().await;
             let alone_there = cluster.service(second).unwrap();
             assert!(is_ready(&alone_there) && addresses(&alone_there) == [address.clone()], "{alone_there:?}");
-            assert_eq!(denied(&cluster), [address], "the rest of the world is kept out");
+            // The rule of the former guest may remain beside the one for all ports until its manager reconciles it.
+            let denied = denied(&cluster);
+            assert!(denied.contains(&address) && denied.iter().all(|one| *one == address), "{denied:?}");
             assert_eq!(rules(&cluster), 1);
             cluster.delete(second);
             cluster.until_gone(10 * MINUTE).await;

@@ -79,7 +79,7 @@ async fn orphans(plane: &ControlPlane, azure: &Azure, objects: &Objects) {
     let mut kinds: Vec<&str> =
         told["orphans"].as_array().expect("orphans").iter().filter_map(|one| one["kind"].as_str()).collect();
     kinds.dedup();
-    assert_eq!(kinds, ["load_balancing_rule", "front_end", "security_rule", "public_ip"], "{told:#}");
+    assert_eq!(kinds, ["load_balancing_rule", "probe", "front_end", "security_rule", "public_ip"], "{told:#}");
     assert!(code == 2 && told["complete"] == true, "{told:#}");
     let (code, text) = run(plane, azure, &["orphans"]);
     assert!(
