@@ -40,7 +40,12 @@ fn lines<'a>(report: &'a CheckReport, mark: &str) -> Vec<&'a str> {
 fn with_summary(report: &CheckReport) -> String {
     let [errors, warnings] = ["error", "warning"].map(|mark| lines(report, mark).len());
     let verdict = if report.passed { "the configuration can be used" } else { "the configuration cannot be used as it is" };
-    format!("{}\n{errors} errors, {warnings} warnings: {verdict}\n", report.text.trim_end())
+    let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
+    format!("{}\n{errors}, {warnings}: {verdict}\n", report.text.trim_end())
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn json(report: &CheckReport) -> String {
@@ -71,7 +76,7 @@ mod tests {
         let text = "warning: a\neffective configuration:\n{}\nok: b\nerror: c\nerror: d\n".to_owned();
         let report = CheckReport { text, passed: false };
         assert!(
-            with_summary(&report).ends_with("error: d\n2 errors, 1 warnings: the configuration cannot be used as it is\n")
+            with_summary(&report).ends_with("error: d\n2 errors, 1 warning: the configuration cannot be used as it is\n")
         );
         let value: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
         assert_eq!(value, json!({"passed": false, "errors": ["c", "d"], "warnings": ["a"]}));

@@ -90,12 +90,19 @@ impl RouteController {
             ReconcileQueue::new("RouteConditions", config.backoff(), context.clock, Arc::clone(&context.metrics));
         if config.watch_based {
             let (due, conditions) = (queue.clone(), condition_queue.clone());
-            informers.nodes.subscribe(move |change| match change {
-                _ if concerns_routes(change) => due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY),
-                ObjectChange::Updated { old, new } if outcomes::changes_condition(old, new) => {
-                    conditions.add(ObjectKey::of(new.as_ref()), ReconcilePriority::NodeChange);
+            informers.nodes.subscribe(move |change| {
+                if let ObjectChange::Deleted(old) = change {
+                    conditions.forget(&ObjectKey::of(old.as_ref()));
                 }
-                _ => {}
+                match change {
+                    _ if concerns_routes(change) => {
+                        due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY);
+                    }
+                    ObjectChange::Updated { old, new } if outcomes::changes_condition(old, new) => {
+                        conditions.add(ObjectKey::of(new.as_ref()), ReconcilePriority::NodeChange);
+                    }
+                    _ => {}
+                }
             });
         }
         let resync_period = config.resync_period();

@@ -77,7 +77,10 @@ pub fn initialize(
     if id == ProviderIdRequirement::Required && new_id.is_none() && provider_id(node).is_none() {
         return Err(NodeInitializeError::NoProviderId);
     }
-    addresses::check(node, &metadata.node_addresses)?;
+    // The cloud knows no address of a Node that it does not manage, whichever the kubelet was told to use.
+    if !metadata.is_unmanaged {
+        addresses::check(node, &metadata.node_addresses)?;
+    }
     let (labels, dropped) = new_labels(node, metadata, beta_labels);
     Ok(NodeInitialization {
         addresses: addresses::changed(node, &metadata.node_addresses)?,

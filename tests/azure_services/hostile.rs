@@ -51,7 +51,9 @@ fn nobody_claims_the_address_of_a_node_or_of_another_service() {
             with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
         };
         let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
-        let cluster_ip = cluster.service("victim").unwrap().spec.unwrap().cluster_ip.unwrap_or_default();
+        let mut plain = external("plain").service_type("ClusterIP");
+        plain.spec.as_mut().unwrap().cluster_ip = Some("10.0.99.9".to_owned());
+        cluster.create(&plain);
         let subnet = format!("{}.250", node.rsplit_once('.').unwrap().0);
         // Addresses that something has are left out, and the rest is served: private ones too.
         for (name, claimed, holder) in [
@@ -60,7 +62,7 @@ fn nobody_claims_the_address_of_a_node_or_of_another_service() {
             ("of-azure", "168.63.129.16", "Azure's platform"),
             ("of-a-subnet", &subnet, "of subnet "),
             ("of-a-service", &victim, "of Service default/victim"),
-            ("in-the-cluster", &cluster_ip, "of Service default/victim"),
+            ("in-the-cluster", "10.0.99.9", "of Service default/plain"),
         ] {
             let named = format!("{claimed},20.77.0.1,10.20.0.1,192.168.0.1");
             cluster.create(&with(closed(name), "azure-additional-public-ips", &named));
@@ -101,6 +103,32 @@ fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
     });
 }
 
+/// What the Go CCM leaves for two such Services is right: a start writes nothing.
+#[test]
+fn services_that_all_deny_the_rest_share_one_rule() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        let denying = |service: Service| {
+            let service = service.source_ranges(&["203.0.113.0/24"]);
+            with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
+        };
+        cluster.create(&denying(external("owner")));
+        cluster.until_ready(MINUTE).await;
+        let address = addresses(&cluster.service("owner").unwrap()).remove(0);
+        cluster.create(&denying(pinned("guest", &address, 81)));
+        cluster.until_ready(MINUTE).await;
+        let rules = rules(&cluster);
+        assert_eq!(rules.matches("\"access\":\"Deny\"").count(), 1, "{rules}");
+        life.stop().await;
+        cluster.azure().clear_requests();
+        let life = cluster.start();
+        cluster.settle().await;
+        assert_eq!(cluster.writes(), Vec::<String>::new());
+        life.stop().await;
+    });
+}
+
 /// Without the subnets nothing tells which private addresses are free.
 #[test]
 fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
@@ -136,7 +164,10 @@ fn no_service_takes_over_the_port_of_another_at_its_address() {
         cluster.until_ready(MINUTE).await;
         let address = |name: &str| addresses(&cluster.service(name).unwrap()).remove(0);
         let before = rules(&cluster);
+        let mut sctp = with(pinned("sctp", &address("outside"), 80), "port_80_no_lb_rule", "true");
+        sctp.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("SCTP".to_owned());
         let thieves = [
+            sctp,
             with(pinned("thief", &address("outside"), 80), "port_80_no_lb_rule", "true"),
             with(
                 with(internal("all-ports"), "azure-load-balancer-ipv4", &address("inside")),
@@ -145,7 +176,11 @@ fn no_service_takes_over_the_port_of_another_at_its_address() {
             ),
         ];
         thieves.iter().for_each(|thief| drop(cluster.create(thief)));
-        for (name, owner) in [("thief", "Service default/outside"), ("all-ports", "Service default/inside")] {
+        for (name, owner) in [
+            ("sctp", "Service default/outside"),
+            ("thief", "Service default/outside"),
+            ("all-ports", "Service default/inside"),
+        ] {
             cluster.until("it is refused", MINUTE, |cluster| message(cluster, name).contains(owner)).await;
             assert!(addresses(&cluster.service(name).unwrap()).is_empty());
         }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::{Service, ServiceSpec},
+    discovery::v1::EndpointSlice,
+};
 
 use crate::{
     cloud_provider::{
@@ -43,9 +46,14 @@ fn prune_service(
     service.metadata.labels = None;
     service.metadata.owner_references = None;
     if let Some(spec) = service.spec.as_mut() {
-        let (type_, class) = (spec.type_.take(), spec.load_balancer_class.take());
-        *spec = Default::default();
-        (spec.type_, spec.load_balancer_class) = (type_, class);
+        // Its addresses in the cluster are no other Service's to claim.
+        *spec = ServiceSpec {
+            type_: spec.type_.take(),
+            load_balancer_class: spec.load_balancer_class.take(),
+            cluster_ip: spec.cluster_ip.take(),
+            cluster_ips: spec.cluster_ips.take(),
+            ..ServiceSpec::default()
+        };
     }
 }
 

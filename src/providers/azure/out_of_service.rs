@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
 
-use super::node::name;
+use super::node::{is_foreign, name};
 use crate::{
     cloud_provider::{CloudError, CloudResult, InstancesV2, ProviderContext},
     runtime::{
@@ -102,7 +102,7 @@ async fn pass(taints: &TaintContext, which: TaintPass) -> Result<(), ApiError> {
         TaintPass::Ready => decide(node, MachinePower::Unknown) == TaintDecision::Remove,
         TaintPass::Power => depends_on_power(node),
     };
-    let due = taints.nodes.list().into_iter().filter(is_due);
+    let due = taints.nodes.list().into_iter().filter(|node| !is_foreign(node) && is_due(node));
     let writes = due.map(|node| {
         let taints = taints.clone();
         async move { apply(&taints, &node, which).await }

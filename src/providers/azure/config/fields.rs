@@ -213,8 +213,8 @@ fields! {
         disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
         maximum_network_interface_rule_count: i32 = "maximumNetworkInterfaceRuleCount" "300" "Load balancing rules at one network interface, over all standard load balancers that its Node is behind; Azure allows 300. Only in this program.";
-        maximum_service_rule_count: i32 = "maximumServiceRuleCount" "250" "Most load balancing rules of one Service, one for each port and IP family. 0: no limit. Only in this program." [zero_is_a_number];
-        maximum_service_source_range_count: i32 = "maximumServiceSourceRangeCount" "2000" "Most source ranges of one Service, after merging. 0: no limit. Only in this program." [zero_is_a_number];
+        maximum_service_rule_count: i32 = "maximumServiceRuleCount" "300" "Most load balancing rules of one Service, one for each port and IP family. 0: no limit. Only in this program." [zero_is_a_number];
+        maximum_service_source_range_count: i32 = "maximumServiceSourceRangeCount" "4000" "Most source ranges of one Service, after merging. 0: no limit. Only in this program." [zero_is_a_number];
         load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of back-end pools; podIP is not built yet.";
         put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
         enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's migration operation.";

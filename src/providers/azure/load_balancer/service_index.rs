@@ -124,9 +124,9 @@ impl ServiceIndex {
         }
         let cluster = self.cluster_addresses(&spec.identity);
         let Some(refusal) = additional_ip_conflict(&spec, &cluster) else { return (spec, None) };
-        let mut spec = ServiceSpec::clone(&spec);
-        spec.additional_ips.retain(|address| cluster.holder(*address).is_none());
-        (Arc::new(spec), Some(refusal))
+        let mut served = ServiceSpec::clone(&spec);
+        served.additional_ips.retain(|address| cluster.obstacle(&spec, *address).is_none());
+        (Arc::new(served), Some(refusal))
     }
 
     /// Takes note of the ranges of the virtual network's subnets, or of why they are not known.

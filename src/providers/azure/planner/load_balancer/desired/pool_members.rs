@@ -21,6 +21,8 @@ pub struct PoolNode {
     pub control_plane: bool,
     /// Whether `kubernetes.azure.com/managed` is `false` in any letter case, or its provider id is another cloud's.
     pub unmanaged: bool,
+    /// Whether its provider id is another cloud's. It joins no pool; where its address is a member, it stays.
+    pub is_foreign: bool,
     /// Whether `node.kubernetes.io/exclude-from-external-load-balancers` is set, to any value but a spelling of `false`.
     pub excluded: bool,
     /// Whether `kubernetes.azure.com/resource-group` names another group than the cluster's.

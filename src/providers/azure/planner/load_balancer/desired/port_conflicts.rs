@@ -21,7 +21,7 @@ use super::{
 };
 use crate::providers::azure::{
     arm::network::{LoadBalancingRule, LoadBalancingRuleProperties},
-    planner::load_balancer::spec::{Protocol, ServiceRefusal, ServiceSpec},
+    planner::load_balancer::spec::{PortSpec, Protocol, ServiceRefusal, ServiceSpec},
 };
 
 /// A port of a frontend: its id, the protocol and the number, in lower case.
@@ -48,12 +48,19 @@ fn claimed_ports(spec: &ServiceSpec, frontend: &str) -> Vec<(FrontendPort, bool)
     if spec.ha_ports.is_some() {
         return vec![claim(ALL_PORTS.0, ALL_PORTS.1, true)];
     }
-    let protocol = |protocol: Protocol| match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "all",
+    let protocols = |protocol: Protocol| -> &'static [&'static str] {
+        match protocol {
+            Protocol::Tcp => &["tcp"],
+            Protocol::Udp => &["udp"],
+            // Its security rules open the port for every protocol.
+            Protocol::Sctp => &["all", "tcp", "udp"],
+        }
     };
-    spec.ports.iter().map(|port| claim(protocol(port.protocol), port.port.into(), port.rule)).collect()
+    let claims = |port: &PortSpec| {
+        let of_protocol = |protocol: &&str| claim(protocol, port.port.into(), port.rule);
+        protocols(port.protocol).iter().map(of_protocol).collect::<Vec<_>>()
+    };
+    spec.ports.iter().flat_map(claims).collect()
 }
 
 /// A range of ports that inbound NAT holds.
@@ -91,6 +98,14 @@ struct PortHolder {
     request: Option<RequestIdx>,
     /// Name of the load balancing rule, or the Service.
     name: String,
+    /// Not a rule of another program or user: upstream compares such a rule with the same protocol and port only.
+    is_service: bool,
+}
+
+impl PortHolder {
+    fn service(request: Option<RequestIdx>, spec: &ServiceSpec) -> Self {
+        Self { request, name: format!("Service {}", spec.identity.key), is_service: true }
+    }
 }
 
 #[derive(Default)]
@@ -99,8 +114,8 @@ struct PortTable {
 }
 
 impl PortTable {
-    fn add(&mut self, claim: FrontendPort, request: Option<RequestIdx>, name: &str) {
-        self.holders.entry(claim).or_insert_with(|| PortHolder { request, name: name.to_owned() });
+    fn add(&mut self, claim: FrontendPort, holder: PortHolder) {
+        self.holders.entry(claim).or_insert(holder);
     }
 
     /// Returns what stands in the way of a claim that is not of another's rule.
@@ -111,7 +126,8 @@ impl PortTable {
             return self.holders.range(first..).take_while(|(key, _)| key.0 == claim.0).find(is_others);
         }
         let all = (claim.0.clone(), ALL_PORTS.0.to_owned(), ALL_PORTS.1);
-        [claim, &all].into_iter().find_map(|key| self.holders.get_key_value(key).filter(is_others))
+        let same = self.holders.get_key_value(claim).filter(is_others);
+        same.or_else(|| self.holders.get_key_value(&all).filter(|entry| is_others(entry) && entry.1.is_service))
     }
 }
 
@@ -169,17 +185,16 @@ impl PortConflicts<'_, '_> {
                     table.conflict(port, request).filter(|(key, _)| precedence != ClaimPrecedence::HasRule || *key == port);
                 let by_nat =
                     || nat.iter().find(|held| overlaps(held, port)).map(|held| (port.clone(), held.name.to_owned()));
-                match conflict.map(|(key, holder)| (key.clone(), self.holder_name(holder))).or_else(by_nat) {
+                match conflict.map(|(key, holder)| (key.clone(), holder.name.clone())).or_else(by_nat) {
                     Some((held, holder)) => refused.push((request, refusal(port, &held, &holder))),
-                    None => table.add(port.clone(), Some(request), &format!("Service {}", service.spec.identity.key)),
+                    None => table.add(port.clone(), PortHolder::service(Some(request), service.spec)),
                 }
             }
         };
         decide(&mut table, ClaimPrecedence::HasRule);
         for (spec, frontend) in self.unruled.on(self.context, self.draft) {
-            let name = format!("Service {}", spec.identity.key);
             let ports = claimed_ports(spec, &frontend).into_iter().filter(|(_, has_rule)| !has_rule);
-            ports.for_each(|(port, _)| table.add(port, None, &name));
+            ports.for_each(|(port, _)| table.add(port, PortHolder::service(None, spec)));
         }
         decide(&mut table, ClaimPrecedence::HasAddress);
         decide(&mut table, ClaimPrecedence::New);
@@ -193,15 +208,17 @@ impl PortConflicts<'_, '_> {
             let (Some(claim), name) = (rule_frontend_port(rule), rule.name.as_deref().unwrap_or_default()) else { continue };
             match self.owners.of_rule(name) {
                 Some(request) => _ = own.insert((claim, request)),
-                None => table.add(claim, None, name),
+                None => table.add(claim, self.rule_holder(name)),
             }
         }
         (table, own)
     }
 
-    fn holder_name(&self, holder: &PortHolder) -> String {
-        let service = self.known.of_rule(&holder.name).or_else(|| self.known.of_others.of_rule(&holder.name));
-        service.map_or_else(|| holder.name.clone(), |spec| format!("Service {}", spec.identity.key))
+    fn rule_holder(&self, rule: &str) -> PortHolder {
+        match self.known.of_rule(rule).or_else(|| self.known.of_others.of_rule(rule)) {
+            Some(spec) => PortHolder::service(None, spec),
+            None => PortHolder { request: None, name: rule.to_owned(), is_service: false },
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: the group, documents with the front ends that the rules shall lead to, what is remembered. Out: the group as it has to be, what was
 //! asked of it, and who has no address yet that a rule could name.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::super::{
     desired::{
@@ -15,7 +15,7 @@ use super::super::{
     pools::member_addresses::PoolMemberAddresses,
     rule_memory::{BackendLookup, ParsedService, RuleMemory},
     settings::LoadBalancerSettings,
-    spec::{ServiceRefusal, ServiceSpec},
+    spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
 use crate::providers::azure::arm::network::NetworkSecurityGroup;
 
@@ -87,9 +87,14 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
         let identities = requests.iter().map(ServiceRequest::identity);
         let identities = identities.chain(others.iter().map(|other| &other.spec().identity));
         let owners = frontend_owners(observed, settings, identities);
+        // Where the owner denies the rest itself, as the Go CCM wrote it for both, a guest adds nothing.
+        let specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
+        let denying = specs.filter(|spec| security_rules::denies_rest(&spec.access)).map(|spec| &spec.identity);
+        let denying: BTreeSet<&ServiceIdentity> = denying.collect();
         let as_guest = |rules: ServiceRules| {
             let identity = rules.identity.clone();
-            rules.as_guest(|address| owners.get(address).is_some_and(|owner| **owner != identity))
+            let is_others = |owner: &&ServiceIdentity| **owner != identity && !denying.contains(*owner);
+            rules.as_guest(|address| owners.get(address).is_some_and(is_others))
         };
         services = services.into_iter().map(as_guest).collect();
         other_rules = other_rules.into_iter().map(as_guest).collect();

@@ -39,6 +39,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         control_plane: CONTROL_PLANE.iter().any(|key| has(key))
             || labels.and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "master"),
         unmanaged: !node::is_azures(node),
+        is_foreign: node::is_foreign(node),
         excluded: helpers::is_excluded(node),
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(of(EXCLUDE_LABEL, ""), PoolNode { excluded: true, ..plain.clone() });
         assert_eq!(of(EXCLUDE_LABEL, "False"), plain, "as upstream's library reads it");
         let foreign = node("n").provider_id("metal3://rack1/9").build();
-        assert_eq!(pool_node(&foreign, &settings), PoolNode { unmanaged: true, ..plain.clone() });
+        assert_eq!(pool_node(&foreign, &settings), PoolNode { unmanaged: true, is_foreign: true, ..plain.clone() });
         let odd = node("n").provider_id("azure:///Subscriptions/s/resourcegroups/rg/n").build();
         assert_eq!(pool_node(&odd, &settings), plain, "the scheme decides");
         assert_eq!(of(node::LABEL_MANAGED, "False"), PoolNode { unmanaged: true, ..plain.clone() });

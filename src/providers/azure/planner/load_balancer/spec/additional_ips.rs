@@ -72,6 +72,11 @@ impl ClusterAddresses {
         let unknown = || (self.unknown.is_some() && !addresses::is_public(address)).then(|| UNKNOWN.to_owned());
         self.owners.get(&address).cloned().or_else(of_range).or_else(unknown)
     }
+
+    /// Returns what keeps the Service from the address. It keeps one that it has already as long as ranges are missing.
+    pub fn obstacle(&self, spec: &ServiceSpec, address: IpAddr) -> Option<String> {
+        self.holder(address).filter(|holder| holder != UNKNOWN || !spec.status_addresses.contains(&address))
+    }
 }
 
 /// Returns whether some Service can have the address: it is neither a machine's, a link's, a group's, Azure's platform's, nor reserved.
@@ -119,7 +124,8 @@ pub fn annotated_additional_ips(service: &Service) -> impl Iterator<Item = IpAdd
 
 /// Returns which additional addresses the Service does not get: something in the cluster or its network has them.
 pub fn additional_ip_conflict(spec: &ServiceSpec, cluster: &ClusterAddresses) -> Option<ServiceRefusal> {
-    let taken = spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", cluster.holder(*address)?)));
+    let taken =
+        spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", cluster.obstacle(spec, *address)?)));
     let taken: Vec<String> = taken.collect();
     let found = excerpts(taken.iter().map(String::as_str));
     let is_unknown = taken.iter().any(|address| address.ends_with(UNKNOWN));

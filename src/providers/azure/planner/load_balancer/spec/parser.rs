@@ -148,7 +148,8 @@ fn sharing_namespaces(reading: &mut SpecReader<'_>) -> Vec<String> {
 
 /// One Service must not use up what all share: rules of network interfaces, and sources of the security group.
 fn check_caps(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadBalancerSettings) {
-    let (rules, ranges) = (spec.rule_count(), spec.access.ranges.len());
+    let ranges = if spec.access.disabled { 0 } else { spec.access.ranges.len() };
+    let rules = spec.rule_count();
     if let Some(most) = settings.rules_per_service.filter(|most| rules > *most) {
         let message = format!(
             "expected at most {most} load balancing rules, one for each port and IP family, found {rules}; maximumServiceRuleCount of the \

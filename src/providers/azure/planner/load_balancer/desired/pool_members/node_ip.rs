@@ -40,7 +40,9 @@ pub fn pool<'a>(
     settings: &LoadBalancerSettings,
 ) -> PoolUpdate {
     let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    let belongs = |node: &PoolNode| node.belongs(settings);
+    let joining = by_address(joining, family, belongs);
+    let staying = by_address(staying, family, |node| belongs(node) || node.is_foreign);
     update(pool, (&joining, &staying), false, settings)
 }
 
@@ -53,7 +55,9 @@ pub fn own_pool<'a>(
     staying: impl IntoIterator<Item = &'a PoolNode>,
     settings: &LoadBalancerSettings,
 ) -> PoolUpdate {
-    let (joining, staying) = (by_address(joining, family, settings), by_address(staying, family, settings));
+    let belongs = |node: &PoolNode| node.belongs(settings);
+    let joining = by_address(joining, family, belongs);
+    let staying = by_address(staying, family, |node| belongs(node) || node.is_foreign);
     update(pool, (&joining, &staying), true, settings)
 }
 
@@ -86,9 +90,9 @@ fn update(
 fn by_address<'a>(
     nodes: impl IntoIterator<Item = &'a PoolNode>,
     family: IpFamily,
-    settings: &LoadBalancerSettings,
+    belongs: impl Fn(&PoolNode) -> bool,
 ) -> BTreeMap<IpAddr, &'a str> {
-    let belonging = nodes.into_iter().filter(|node| node.belongs(settings));
+    let belonging = nodes.into_iter().filter(|node| belongs(node));
     belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
 }
 
@@ -275,5 +279,15 @@ mod tests {
         let nodes = [node("n1", &["10.0.0.4"]), PoolNode { unmanaged: true, ..node("n2", &["10.0.0.5"]) }];
         let left = after(&full, &nodes);
         assert_eq!(left["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]));
+    }
+
+    #[test]
+    fn a_node_of_another_cloud_stays_and_does_not_join() {
+        let member = |name: &str, address: &str| json!({"name": name, "properties": {"ipAddress": address}});
+        let before = json!([member("n1", "10.0.0.4"), member("n2", "10.0.0.5")]);
+        let full = of("kubernetes", &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": before}));
+        let foreign = |name: &str, address: &str| PoolNode { unmanaged: true, is_foreign: true, ..node(name, &[address]) };
+        let nodes = [node("n1", &["10.0.0.4"]), foreign("n2", "10.0.0.5"), foreign("n3", "10.0.0.6")];
+        assert_eq!(pool(&full, &nodes, &nodes, &settings()), PoolUpdate::Unchanged);
     }
 }

@@ -128,12 +128,15 @@ impl ServiceRules {
         if guest_at.is_empty() || self.is_unknown() || !self.wanted {
             return self;
         }
-        Self { guest_at, ..self }.with_ownership()
+        let remembered = self.ownership.clone();
+        let mut guest = Self { guest_at, ..self }.with_ownership();
+        guest.ownership.add(&remembered);
+        guest
     }
 
     /// Whether it denies what it does not allow.
     pub fn denies_rest(&self) -> bool {
-        self.wanted && self.access.as_ref().is_some_and(|access| !access.disabled && denies_rest(access))
+        self.wanted && self.access.as_ref().is_some_and(denies_rest)
     }
 
     /// With the proof that its own rules are.
@@ -275,6 +278,6 @@ fn sources(access: &AccessControl, family: IpFamily, internal: bool) -> Vec<Vec<
     rules
 }
 
-fn denies_rest(access: &AccessControl) -> bool {
-    access.has_invalid_ranges || (access.deny_all && !access.ranges.is_empty())
+pub fn denies_rest(access: &AccessControl) -> bool {
+    !access.disabled && (access.has_invalid_ranges || (access.deny_all && !access.ranges.is_empty()))
 }
