@@ -417,7 +417,7 @@ fn of_many_problems_some_are_told() {
     let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
     let tags = ["AzureCloud"; 11].join(",");
     let found = refused(&[("azure-allowed-service-tags", &tags)], json!({"ports": ports}));
-    let words = ["found 11 tags and 1500 ports", "at most 250 load balancing rules"];
+    let words = ["found 11 tags and 1500 ports", "at most 300 load balancing rules"];
     assert!(found.len() == 2 && found.iter().zip(words).all(|(refusal, words)| refusal.contains(words)), "{found:?}");
 }
 
