@@ -347,17 +347,23 @@ fn from_one_to_several_and_back_nobody_loses_an_address() {
     });
 }
 
-/// Azure with all of its limits refuses nothing, since the program refuses first.
+fn many(service: Service, count: i32) -> Service {
+    let names: Vec<String> = (0..count).map(|index| format!("p{index}")).collect();
+    let ports: Vec<(&str, i32)> = names.iter().map(String::as_str).zip(8_000..).collect();
+    service.ports(&ports)
+}
+
+fn refused_requests(cluster: &Cluster) -> usize {
+    cluster.azure().requests().iter().filter(|request| request.status == 400).count()
+}
+
+/// Azure with all of its limits refuses nothing, because the program refuses first.
 #[test]
 fn a_network_interface_that_is_full_is_told_before_azure_refuses() {
     alone(async {
         let options = AzureOptions { limits: LoadBalancerLimits::azure(), ..AzureOptions::default() };
         let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2), options);
-        let many = |service: Service, count: i32| {
-            let names: Vec<String> = (0..count).map(|index| format!("p{index}")).collect();
-            let ports: Vec<(&str, i32)> = names.iter().map(String::as_str).zip(8_000..).collect();
-            service.ports(&ports)
-        };
+        let cluster = cluster.configured("maximumNetworkInterfaceRuleCount", 300);
         for service in [many(external("a"), 150), many(internal("b"), 145)] {
             cluster.create(&service);
         }
@@ -369,8 +375,7 @@ fn a_network_interface_that_is_full_is_told_before_azure_refuses() {
         let told = cluster.warnings("late");
         let has = |words: &str| told.iter().any(|(_, message)| message.contains(words));
         assert!(has("has 295 of 300 rules") && has("multipleStandardLoadBalancerConfigurations"), "{told:?}");
-        let refused: Vec<_> = cluster.azure().requests().into_iter().filter(|one| one.status == 400).collect();
-        assert!(refused.is_empty(), "{refused:?}");
+        assert_eq!(refused_requests(&cluster), 0);
         // Fewer ports fit.
         cluster.change("late", |service| *service = many(service.clone(), 5));
         cluster.until_ready(PATIENCE).await;
@@ -380,6 +385,43 @@ fn a_network_interface_that_is_full_is_told_before_azure_refuses() {
             all.contains("cloud_controller_manager_azure_network_interface_rules{load_balancer=\"kubernetes\"} 300"),
             "{all}"
         );
+        life.stop().await;
+    });
+}
+
+/// Whether Azure allows more than it documents is Azure's to say.
+#[test]
+fn a_network_interface_has_more_rules_than_documented_until_azure_refuses() {
+    alone(async {
+        let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2), AzureOptions::default());
+        cluster.create(&many(external("web"), 300));
+        let life = cluster.start();
+        cluster.until_ready(PATIENCE).await;
+        cluster.create(&many(internal("late"), 6));
+        cluster.until_ready(PATIENCE).await;
+        cluster.create(&external("later"));
+        cluster.until_ready(PATIENCE).await;
+        let [(reason, message)] = &cluster.warnings("late")[..] else { panic!("{:?}", cluster.warnings("late")) };
+        assert!(reason == "TooManyInterfaceRules" && message.contains("has 306 rules now"), "{message}");
+        assert_eq!(cluster.warnings("later"), [], "it was crossed before");
+        life.stop().await;
+
+        let options = AzureOptions { limits: LoadBalancerLimits::azure(), ..AzureOptions::default() };
+        let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2), options);
+        cluster.create(&many(external("web"), 300));
+        let life = cluster.start();
+        cluster.until_ready(PATIENCE).await;
+        cluster.create(&external("late"));
+        cluster.until("late is refused", PATIENCE, |cluster| !cluster.warnings("late").is_empty()).await;
+        let told = cluster.warnings("late");
+        assert!(told.iter().any(|(_, message)| message.contains("NAT or load balancing rules combined")), "{told:?}");
+        let before = refused_requests(&cluster);
+        assert!(before > 0);
+        cluster.create(&external("later"));
+        cluster.until("later is refused", PATIENCE, |cluster| !cluster.warnings("later").is_empty()).await;
+        let told = cluster.warnings("later");
+        assert!(told.iter().any(|(_, message)| message.contains("has 300 of 300 rules")), "{told:?}");
+        assert_eq!(refused_requests(&cluster), before, "Azure is not asked again");
         life.stop().await;
     });
 }

@@ -59,7 +59,7 @@ declare_metrics! {
         interface_rules: gauge "cloud_controller_manager_azure_network_interface_rules" ["load_balancer"]
             "[ALPHA] Load balancing rules at the network interface of each Node behind a load balancer and its internal twin, but for pools of single Services. Only in this program.";
         interface_rules_limit: gauge "cloud_controller_manager_azure_network_interface_rules_limit" ["load_balancer"]
-            "[ALPHA] Most rules at one network interface: maximumNetworkInterfaceRuleCount. Only in this program.";
+            "[ALPHA] Most rules at one network interface: maximumNetworkInterfaceRuleCount, or 300. Only in this program.";
         drift: counter "cloud_controller_manager_azure_drift_total" ["resource", "outcome"]
             "[ALPHA] Documents of Services that somebody else changed, by kind, and what was done: repaired, reported (driftPolicy), delayed since they change again and again. Only in this program.";
         drifted_services: gauge "cloud_controller_manager_azure_drifted_services" ["reason"]

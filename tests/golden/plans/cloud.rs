@@ -62,6 +62,7 @@ impl<'a> Cloud<'a> {
             zones: zones.iter().map(ToString::to_string).collect(),
             vm_sets: self.vm_sets(),
             namespace_labels: turn.namespaces.clone(),
+            interface_limit_reached: false,
         }
     }
 

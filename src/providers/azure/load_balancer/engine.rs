@@ -12,6 +12,7 @@ mod drift;
 mod drift_search;
 mod dry_run;
 mod forecast;
+mod interface_limit;
 mod load_balancers;
 mod machine_rules;
 mod newcomers;

@@ -26,6 +26,9 @@ pub const COMPONENT: &str = "azure-cloud-provider";
 /// Reason of the event about a public IP that stays as it is. Only this program has it.
 const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
 
+/// Reason of the event about more rules at network interfaces than Azure documents. Only this program has it.
+const TOO_MANY_INTERFACE_RULES: &str = "TooManyInterfaceRules";
+
 /// Reasons of events about what somebody else changed. Only this program has them.
 const DRIFTED: &str = "LoadBalancerDrifted";
 const REPAIR_DELAYED: &str = "LoadBalancerRepairDelayed";
@@ -75,6 +78,7 @@ macro_rules! calls {
             warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),
             warning(DRIFTED, "A comparison found that somebody else changed something of the Service in Azure since it was last right: what, and whether it is put right."),
             warning(REPAIR_DELAYED, "Somebody else changes the same thing again and again: it is put right in growing intervals from now on."),
+            warning(TOO_MANY_INTERFACE_RULES, "With the rules of the Service, the network interfaces of Nodes have more rules than Azure documents."),
             warning(PROVIDER_ID_CONFLICT, "The provider id of a Node is that of another Node's machine: load balancers ignore the Node."),
             warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
@@ -145,6 +149,11 @@ pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEven
     let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
     let message = format!("front end {} is kept while these resources refer to it: {}", kept.id, uses.join(", "));
     event(service, DELETING_FRONTEND, message)
+}
+
+/// The Service brought the rules at network interfaces over Azure's documented limit.
+pub fn crowded_interfaces(service: &Service, message: &str) -> RecordedEvent {
+    event(service, TOO_MANY_INTERFACE_RULES, message.to_owned())
 }
 
 /// A public IP is not deleted, or not changed, and why.

@@ -13,7 +13,7 @@ use crate::{
     providers::azure::arm::{ArmError, ArmErrorClass},
 };
 
-pub use blame::{named_services, suspected_services, unprovisioned_public_ip};
+pub use blame::{is_interface_limit, named_services, suspected_services, unprovisioned_public_ip};
 pub use codes::{ArmErrorEntry, CODES, ErrorRecovery};
 pub use reference::reference_page;
 

@@ -254,6 +254,11 @@ impl NetworkObserver {
         self.lock().cache.set_namespace_labels(labels);
     }
 
+    /// Records that Azure enforces its limit of rules at a network interface, for [`ObservedNetwork::interface_limit_reached`].
+    pub fn record_interface_limit(&self) {
+        self.lock().cache.record_interface_limit();
+    }
+
     fn begin_query(&self, query: &NetworkQuery) -> CacheSequence {
         let mut state = self.lock();
         let asked = state.cache.next_sequence();

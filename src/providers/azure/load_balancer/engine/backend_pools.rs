@@ -87,6 +87,7 @@ pub(super) async fn join(
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
     }
     if let Err(error) = &synced {
+        world.record_interface_limit(arm_errors(error));
         record_failed_pools(world, error, &local, &observed);
     }
     finish_sync(world, synced).map_err(|error| PoolJoinFailure::of_pools(error, &local, &observed))?;
@@ -168,13 +169,16 @@ impl Drop for LoadBalancerDeletion<'_> {
     }
 }
 
-/// The first failure of a network interface.
-fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
-    let errors = error.failures.iter().filter_map(|failure| match &failure.error {
+fn arm_errors(error: &PoolSyncError) -> impl Iterator<Item = &ArmError> {
+    error.failures.iter().filter_map(|failure| match &failure.error {
         LookupError::Arm(error) => Some(error),
         LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
-    });
-    errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+    })
+}
+
+/// The first failure of a network interface.
+fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
+    arm_errors(error).find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
 }
 
 /// Tells each Service whose own pool could not be written.

@@ -115,6 +115,9 @@ impl BatchStage for LoadBalancerStage<'_> {
                 // What the others need comes in steps that must not come first: Azure would give them addresses that are on their way.
                 Err(unwritten) if plan.load_balancers.is_interim => return Err(unwritten.error),
                 written => {
+                    if written.is_ok() {
+                        self.context.report_crowded_interfaces(&plan);
+                    }
                     let failed =
                         written.err().map(|unwritten| unwritten.affected_services(&ready, &plan, &input)).transpose()?;
                     let mut answers = results(&ready, &unready, plan);
@@ -308,6 +311,7 @@ impl LoadBalancerStage<'_> {
         let LoadBalancerWrite::Put(document) = &change.write else { return Ok(()) };
         let new = new_pools(&input.observed, change);
         if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
+            self.context.record_interface_limit([&error]);
             return Err(self.finish_public_ip(error).await.into());
         }
         if !new.is_empty() {

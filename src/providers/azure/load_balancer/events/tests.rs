@@ -52,6 +52,7 @@ fn events_are_documented_once_and_as_they_are() {
         all.push(event);
     }
     all.extend([provider_id_conflict(&Node::default(), "n1"), no_nodes_of_family(&service, IpFamily::V6)]);
+    all.push(crowded_interfaces(&service, "more than 300"));
     all.extend([drifted(&service, "somebody else changed it"), repair_delayed(&service, "again and again")]);
     assert_eq!(all.len(), EVENTS.len());
     for event in all {

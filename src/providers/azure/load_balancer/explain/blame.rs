@@ -70,6 +70,12 @@ fn words(message: &str) -> impl Iterator<Item = &str> {
     words.map(|word| word.trim_end_matches(['.', ':']))
 }
 
+/// Returns `true` if Azure refused because a network interface would have had too many rules. Its code is not documented, but its sentence is
+/// known (MicrosoftDocs/azure-docs#47423).
+pub fn is_interface_limit(error: &ArmError) -> bool {
+    error.message.to_ascii_lowercase().contains("nat or load balancing rules combined")
+}
+
 /// The public IP that keeps a load balancer from being written because it is not provisioned, if ARM names one: to be written again as
 /// it is, before the load balancer is. Upstream: `pkg/provider/azure_loadbalancer_repo.go`, `CreateOrUpdateLB`.
 pub fn unprovisioned_public_ip(error: &ArmError) -> Option<ResourceId> {

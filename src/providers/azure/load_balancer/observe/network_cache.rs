@@ -129,6 +129,13 @@ impl NetworkCache {
         }
     }
 
+    /// Azure enforces its limit of rules at a network interface.
+    pub(super) fn record_interface_limit(&mut self) {
+        if !self.observed.interface_limit_reached {
+            self.observed_mut().interface_limit_reached = true;
+        }
+    }
+
     /// What is known of this may be wrong.
     pub(super) fn invalidate(&mut self, what: NetworkCacheKey) {
         let now = self.next_sequence();

@@ -65,7 +65,11 @@ impl fmt::Display for InterfaceOccupancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { load_balancer, rules, limit } = self;
         write!(f, "the network interface of each Node behind {load_balancer} has {rules} of {limit} rules")?;
-        f.write_str(if is_nearly_full(*rules, *limit) { "; it is nearly full" } else { "" })
+        f.write_str(match rules > limit {
+            true => "; Azure may refuse more",
+            false if is_nearly_full(*rules, *limit) => "; it is nearly full",
+            false => "",
+        })
     }
 }
 
@@ -97,7 +101,7 @@ pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> 
         let counts = interface_rules(managed(), settings).into_iter();
         counts.map(move |(load_balancer, rules)| InterfaceOccupancy { load_balancer, rules, limit })
     };
-    let interfaces = settings.interface_rules.into_iter().flat_map(of_interfaces).collect();
+    let interfaces = settings.interface_rules.into_iter().flat_map(|limit| of_interfaces(limit.count)).collect();
     NetworkOccupancy { load_balancers, interfaces, is_spread: settings.has_entries() }
 }
 

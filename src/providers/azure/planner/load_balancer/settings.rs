@@ -60,8 +60,8 @@ pub struct LoadBalancerSettings {
     pub only_uniform: bool,
     /// Most rules of a basic load balancer.
     pub maximum_rules: i32,
-    /// Most rules at one network interface, over all load balancers; `None`: not looked at.
-    pub interface_rules: Option<usize>,
+    /// Rules at one network interface, over all load balancers; `None`: they are not limited.
+    pub interface_rules: Option<InterfaceRuleLimit>,
     /// `maximumServiceRuleCount`: most load balancing rules of one Service; `None`: any number.
     pub rules_per_service: Option<usize>,
     /// `maximumServiceSourceRangeCount`: most source ranges of one Service; `None`: any number.
@@ -87,6 +87,17 @@ pub struct LoadBalancerSettings {
     pub vm_type: VmType,
     /// Primary scale set or availability set.
     pub primary_vm_set: String,
+}
+
+/// Azure's documented limit, "Rules per NIC (across all IPs on a NIC)", which it may count otherwise than this program.
+const INTERFACE_RULES: usize = 300;
+
+/// Limit of the load balancing rules at one network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceRuleLimit {
+    pub count: usize,
+    /// Whether `maximumNetworkInterfaceRuleCount` sets it. Otherwise, it counts once Azure has refused a request because of it.
+    pub is_configured: bool,
 }
 
 impl LoadBalancerSettings {
@@ -243,10 +254,14 @@ fn cap(count: i32) -> Option<usize> {
     usize::try_from(count).ok().filter(|most| *most > 0)
 }
 
-/// Azure's limit is one of standard load balancers.
-fn interface_rules(config: &AzureConfig) -> Option<usize> {
+/// Returns the limit of standard load balancers. A negative number means that there is none.
+fn interface_rules(config: &AzureConfig) -> Option<InterfaceRuleLimit> {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
-    cap(config.maximum_network_interface_rule_count).filter(|_| is_standard)
+    let limit = match usize::try_from(config.maximum_network_interface_rule_count).ok()? {
+        0 => InterfaceRuleLimit { count: INTERFACE_RULES, is_configured: false },
+        count => InterfaceRuleLimit { count, is_configured: true },
+    };
+    Some(limit).filter(|_| is_standard)
 }
 
 /// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.

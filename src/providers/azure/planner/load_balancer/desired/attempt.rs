@@ -111,7 +111,8 @@ pub(super) fn attempt<'a>(
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
         work.refuse_violations(draft, &wanted[place], &owners);
     }
-    work.refused.extend(interface_rules::refusals(context, &owners, &drafts, &wanted));
+    let crowded = interface_rules::crowded(context, &owners, &drafts, &wanted);
+    interface_rules::report(crowded, &mut work.refused, &mut work.placements);
     let DraftEditor { refused, placements: placed, .. } = work;
     PlanAttempt { drafts, placements: placed, refused }
 }

@@ -63,6 +63,7 @@ pub(super) fn placements(
             load_balancer: target.map(|target| drafts[target.0].id.clone()),
             frontends: frontends.collect(),
             retained_frontends: Vec::new(),
+            crowded_interfaces: None,
         }
     };
     targets.iter().map(of).collect()

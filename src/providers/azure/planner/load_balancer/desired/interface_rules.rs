@@ -1,6 +1,7 @@
 //! How many rules the network interfaces of Nodes carry, over all load balancers that they are behind. Pure.
 //!
-//! In: load balancers, and for each request what it adds. Out: counts by the external name of load balancers, and who has no room.
+//! In: load balancers, and for each request what it adds. Out: counts by the external name of load balancers, and the requests without room:
+//! they are refused if the limit is configured or Azure has enforced it in this process, else the one that crosses it gets an event.
 //! Each Node behind a load balancer is behind its internal twin, too, so that its interface carries the rules of both. Rules of pools that
 //! Services have for themselves reach those Nodes alone that have endpoints, and are not counted; nor are those that a Node carries only
 //! while it stands in for an entry without Nodes.
@@ -11,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     super::{
         naming,
-        settings::LoadBalancerSettings,
+        settings::{InterfaceRuleLimit, LoadBalancerSettings},
         spec::{IpFamily, ServiceRefusal},
     },
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
     rules::{self, RulesAndProbes},
-    types::RequestIdx,
+    types::{RequestIdx, ServicePlacement},
 };
 use crate::providers::azure::arm::{
     network::{ArmLoadBalancer, LoadBalancingRule},
@@ -51,25 +52,37 @@ pub fn interface_rules<'a>(
     found.into_values().collect()
 }
 
-/// Who would add rules to interfaces that have no room for them, in order of precedence. `wanted`: by the draft's position. What was there
-/// before is nobody's fault.
-pub(super) fn refusals(
+/// A request whose rules have no room at network interfaces.
+pub(super) struct CrowdedInterfaces {
+    pub(super) request: RequestIdx,
+    pub(super) message: String,
+    /// Whether the limit applies; otherwise, the request crosses it.
+    pub(super) is_refused: bool,
+}
+
+/// Returns the requests that add rules to interfaces without room for them, in order of precedence. `wanted`: by the draft's position. Rules that
+/// were there before are no request's fault.
+pub(super) fn crowded(
     context: &PlanContext<'_>,
     owners: &NameOwners,
     drafts: &[LoadBalancerDraft<'_>],
     wanted: &[Vec<(RequestIdx, RulesAndProbes)>],
-) -> Vec<(RequestIdx, ServiceRefusal)> {
-    let Some(most) = context.settings.interface_rules else { return Vec::new() };
+) -> Vec<CrowdedInterfaces> {
+    let Some(InterfaceRuleLimit { count: most, is_configured }) = context.settings.interface_rules else {
+        return Vec::new();
+    };
+    let is_refused = is_configured || context.observed.interface_limit_reached;
     let mut twins: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.is_ours && !draft.after.is_basic()) {
         twins.entry(draft.external_name.to_lowercase()).or_default().push(place);
     }
-    let mut refused = Vec::new();
+    let mut crowded = Vec::new();
     for places in twins.into_values() {
         let of = |document: &ArmLoadBalancer| carried(document, context.settings);
         let count: usize = places.iter().map(|place| of(&drafts[*place].after)).sum();
         let before: usize = places.iter().filter_map(|place| drafts[*place].before).map(of).sum();
-        if count <= most || count <= before {
+        let is_reported = is_refused || before <= most;
+        if count <= most || count <= before || !is_reported {
             continue;
         }
         let added = added(context, owners, &places, drafts, wanted);
@@ -78,15 +91,32 @@ pub(super) fn refusals(
         let had = count.saturating_sub(left.iter().map(|request| added[request]).sum());
         for request in left {
             let name = &drafts[places[0]].external_name;
-            let message = message(name, (had, added[&request], most), context.settings);
-            refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
+            let message = match is_refused {
+                true => refusal(name, (had, added[&request], most), context.settings),
+                false => warning(name, (count, most), context.settings),
+            };
+            crowded.push(CrowdedInterfaces { request, message, is_refused });
         }
     }
-    refused
+    crowded
 }
 
-fn message(load_balancer: &str, (had, added, most): (usize, usize, usize), settings: &LoadBalancerSettings) -> String {
-    let advice = match settings.has_entries() {
+/// Refuses the requests to which the limit applies, and gives the others an event.
+pub(super) fn report(
+    crowded: Vec<CrowdedInterfaces>,
+    refused: &mut Vec<(RequestIdx, ServiceRefusal)>,
+    placements: &mut [ServicePlacement],
+) {
+    for CrowdedInterfaces { request, message, is_refused } in crowded {
+        match is_refused {
+            true => refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message })),
+            false => placements[request.0].crowded_interfaces = Some(message),
+        }
+    }
+}
+
+fn advice(settings: &LoadBalancerSettings) -> &'static str {
+    match settings.has_entries() {
         true => {
             "name an entry with other Nodes in azure-load-balancer-configurations, add one with Nodes of its own to \
              multipleStandardLoadBalancerConfigurations, or give Services fewer ports"
@@ -95,10 +125,23 @@ fn message(load_balancer: &str, (had, added, most): (usize, usize, usize), setti
             "give Services fewer ports, or spread them over several load balancers, each with Nodes of its own, with \
              multipleStandardLoadBalancerConfigurations"
         }
-    };
+    }
+}
+
+fn refusal(load_balancer: &str, (had, added, most): (usize, usize, usize), settings: &LoadBalancerSettings) -> String {
     format!(
         "the network interface of each Node behind load balancer {load_balancer} has {had} of {most} rules, those of external and internal \
-         Services together, and no room for {added} more, since Azure allows {most}; {advice}"
+         Services together, and no room for {added} more; if Azure allows more, set maximumNetworkInterfaceRuleCount; else {}",
+        advice(settings)
+    )
+}
+
+fn warning(load_balancer: &str, (count, most): (usize, usize), settings: &LoadBalancerSettings) -> String {
+    format!(
+        "the network interface of each Node behind load balancer {load_balancer} has {count} rules now, those of external and internal \
+         Services together; Azure documents a limit of {most} and may refuse further changes: {}, or set maximumNetworkInterfaceRuleCount to \
+         what Azure allows, so that Services beyond it are refused",
+        advice(settings)
     )
 }
 
@@ -139,12 +182,15 @@ fn without_room(added: &BTreeMap<RequestIdx, usize>, count: usize, most: usize) 
 mod tests {
     use super::{
         super::{
-            load_balancers::plan_load_balancers,
+            load_balancers::{LoadBalancerWrite, plan_load_balancers},
             samples::{self, ensure, internal, observed, pinned, public_ips, service, settings},
         },
         *,
     };
-    use crate::providers::azure::planner::load_balancer::spec::{Protocol, ServiceSpec};
+    use crate::providers::azure::planner::load_balancer::{
+        observed::ObservedNetwork,
+        spec::{Protocol, ServiceSpec},
+    };
 
     fn with_ports(spec: ServiceSpec, count: i32) -> ServiceSpec {
         ServiceSpec { ports: (1..=count).map(|port| samples::port(Protocol::Udp, port, 30_000 + port)).collect(), ..spec }
@@ -160,17 +206,68 @@ mod tests {
         (answers.map(Result::is_ok).collect(), told)
     }
 
+    fn limited(is_configured: bool) -> LoadBalancerSettings {
+        LoadBalancerSettings { interface_rules: Some(InterfaceRuleLimit { count: 300, is_configured }), ..settings() }
+    }
+
+    fn inside(count: i32) -> ServiceSpec {
+        with_ports(pinned("10.0.0.9", internal("c")), count)
+    }
+
     #[test]
     fn an_interface_carries_the_rules_of_both_load_balancers() {
-        let inside = |address: &str, count| with_ports(pinned(address, internal("c")), count);
         let all = |last| [with_ports(service("a"), 150), with_ports(service("b"), 140), last];
-        assert_eq!(granted(&all(inside("10.0.0.9", 10)), &settings()).0, [true; 3]);
-        let (granted_too_many, told) = granted(&all(inside("10.0.0.9", 11)), &settings());
+        assert_eq!(granted(&all(inside(10)), &limited(true)).0, [true; 3]);
+        let (granted_too_many, told) = granted(&all(inside(11)), &limited(true));
         assert_eq!(granted_too_many.iter().filter(|is_granted| **is_granted).count(), 2, "{told}");
-        for words in ["of 300 rules", "multipleStandardLoadBalancerConfigurations", "fewer ports"] {
+        for words in
+            ["of 300 rules", "maximumNetworkInterfaceRuleCount", "multipleStandardLoadBalancerConfigurations", "fewer ports"]
+        {
             assert!(told.contains(words), "{told}");
         }
         let unlimited = LoadBalancerSettings { interface_rules: None, ..settings() };
-        assert_eq!(granted(&all(inside("10.0.0.9", 11)), &unlimited).0, [true; 3]);
+        assert_eq!(granted(&all(inside(11)), &unlimited).0, [true; 3]);
+    }
+
+    /// Plans `count` rules more where `before` are, and returns the refusals and the messages of events.
+    fn reported(before: usize, count: i32, is_enforced: bool) -> (Vec<String>, Vec<String>) {
+        let old = [with_ports(service("a"), i32::try_from(before).unwrap())];
+        let specs = [old[0].clone(), inside(count)];
+        let ips = public_ips(&specs.iter().collect::<Vec<_>>());
+        let plan_on = |there: &ObservedNetwork, specs: &[ServiceSpec]| {
+            let requests: Vec<_> = specs.iter().map(ensure).collect();
+            plan_load_balancers(there, &requests, &[], &ips, &limited(false))
+        };
+        let changes = plan_on(&observed(Vec::new()), &old).changes;
+        let written = changes.into_iter().filter_map(|change| match change.write {
+            LoadBalancerWrite::Put(document) => Some(*document),
+            LoadBalancerWrite::Delete => None,
+        });
+        let mut there = observed(written.collect());
+        there.interface_limit_reached = is_enforced;
+        let services = plan_on(&there, &specs).services;
+        let messages = services.values().flatten().filter_map(|placed| placed.crowded_interfaces.clone());
+        let messages = messages.collect();
+        (services.into_values().filter_map(|result| Some(result.err()?.to_string())).collect(), messages)
+    }
+
+    #[test]
+    fn a_limit_that_azure_does_not_enforce_is_crossed_with_one_event() {
+        assert_eq!(reported(290, 10, false), (Vec::new(), Vec::new()));
+        let (refused, messages) = reported(290, 11, false);
+        assert!(refused.is_empty(), "{refused:?}");
+        let [message] = messages.as_slice() else { panic!("{messages:?}") };
+        assert!(message.contains("has 301 rules now") && message.contains("maximumNetworkInterfaceRuleCount"), "{message}");
+        assert_eq!(reported(301, 5, false), (Vec::new(), Vec::new()), "it is crossed already");
+    }
+
+    #[test]
+    fn a_limit_that_azure_has_enforced_is_kept() {
+        assert_eq!(reported(290, 10, true), (Vec::new(), Vec::new()));
+        for before in [290, 301] {
+            let (refused, messages) = reported(before, 11, true);
+            assert!(messages.is_empty() && refused.len() == 1, "{messages:?}");
+            assert!(refused[0].contains(&format!("has {before} of 300 rules")), "{refused:?}");
+        }
     }
 }

@@ -73,4 +73,6 @@ pub struct ServicePlacement {
     pub frontends: Vec<(IpFamily, String)>,
     /// Front ends that it left and that stay.
     pub retained_frontends: Vec<RetainedFrontend>,
+    /// Message of an event, if its rules bring those at network interfaces over Azure's documented limit.
+    pub crowded_interfaces: Option<String>,
 }
