@@ -100,6 +100,13 @@ pub trait CloudProvider: Send + Sync {
         false
     }
 
+    /// Returns `true` if `node` is to have a provider id of this cloud. A Node that needs one and has neither one nor the uninitialized taint is
+    /// reported, because no controller initializes it. Called like [`CloudProvider::is_foreign`].
+    fn needs_provider_id(&self, node: &Node) -> bool {
+        let _ = node;
+        true
+    }
+
     /// How old what [`LoadBalancer::forecast`] and other plans are made from may be: a difference that another manager has just removed shows
     /// for so long.
     fn cache_age(&self) -> Duration {

@@ -264,6 +264,8 @@ declare_metrics! {
             "[ALPHA] Seconds for which the longest waiting Service has not been settled, on the leader; 0 if all are. Services with the reason Invalid wait for their user and do not count.";
         uninitialized_nodes: gauge "cloud_controller_manager_uninitialized_nodes" []
             "[ALPHA] Nodes that wait for initialisation.";
+        nodes_without_provider_id: gauge "cloud_controller_manager_nodes_without_provider_id" []
+            "[ALPHA] Nodes that have neither a provider id nor the uninitialized taint, so that no controller initializes them.";
         healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
             "[STABLE] 1 when the named check passes.";
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]

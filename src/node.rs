@@ -25,6 +25,11 @@ pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
+/// Returns `true` if no controller initializes `node`: it has no provider id, and lacks the taint that requests initialization.
+pub fn is_never_initialized(node: &Node) -> bool {
+    provider_id(node).is_none() && !taints::is_uninitialized(node)
+}
+
 /// Pod CIDRs of `node`.
 pub fn pod_cidrs(node: &Node) -> &[String] {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
@@ -90,5 +95,13 @@ mod tests {
     fn an_empty_provider_id_counts_as_none() {
         assert_eq!(provider_id(&node("n").with(|n| spec(n).provider_id = Some(String::new()))), None);
         assert_eq!(provider_id(&node("n").with(|n| spec(n).provider_id = Some("fake://1".into()))), Some("fake://1"));
+    }
+
+    #[test]
+    fn node_without_id_and_taint_is_never_initialized() {
+        let tainted = node("n").with(|n| spec(n).taints = Some(vec![taint(well_known::TAINT_UNINITIALIZED, "NoSchedule")]));
+        assert!(!is_never_initialized(&tainted));
+        assert!(is_never_initialized(&node("n")));
+        assert!(!is_never_initialized(&node("n").with(|n| spec(n).provider_id = Some("fake://1".into()))));
     }
 }

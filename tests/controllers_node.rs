@@ -24,7 +24,7 @@ use cloud_controller_manager::{
         http::Verb,
     },
 };
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -131,7 +131,7 @@ async fn pass(seconds: u64) {
 fn plain(name: &str, ready: &str) -> Node {
     serde_json::from_value(json!({
         "metadata": {"name": name},
-        "spec": {},
+        "spec": {"providerID": format!("fake://{name}")},
         "status": {"conditions": [{"type": "Ready", "status": ready}], "addresses": [{"type": "Hostname", "address": name}]},
     }))
     .unwrap()
@@ -140,7 +140,7 @@ fn plain(name: &str, ready: &str) -> Node {
 fn tainted(name: &str) -> Node {
     let mut node = plain(name, "True");
     let taint = json!([{"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
-    node.spec.get_or_insert_default().taints = serde_json::from_value(taint).unwrap();
+    node.spec = Some(NodeSpec { taints: serde_json::from_value(taint).unwrap(), ..NodeSpec::default() });
     node
 }
 

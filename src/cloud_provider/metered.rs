@@ -59,7 +59,6 @@ pub struct WriteLeadership {
 }
 
 impl From<Leadership> for WriteLeadership {
-    /// One for all.
     fn from(leadership: Leadership) -> Self {
         Self { load_balancers: leadership.clone(), routes: leadership }
     }
@@ -147,6 +146,10 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
 
     fn is_foreign(&self, node: &Node) -> bool {
         self.inner.is_foreign(node)
+    }
+
+    fn needs_provider_id(&self, node: &Node) -> bool {
+        self.inner.needs_provider_id(node)
     }
 
     fn cache_age(&self) -> Duration {

@@ -30,11 +30,12 @@ pub use events::EVENTS;
 use self::{
     metadata::{MetadataScope, MetadataSource},
     metadata_batcher::MetadataBatcher,
+    plan::NodeKind,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
-    node::taints,
+    node::{is_never_initialized, taints},
     runtime::{
         informer::ObjectChange,
         shutdown::Shutdown,
@@ -114,10 +115,10 @@ impl NodeController {
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
         let feed = queue.clone();
-        let ownership = Arc::clone(&provider);
+        let kinds = Arc::clone(&provider);
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());
-            match (plan::priority(change, config.beta_labels, |node| ownership.is_foreign(node)), change) {
+            match (plan::priority(change, config.beta_labels, |node| kind_of(kinds.as_ref(), node)), change) {
                 (Some(priority), _) => feed.add(key, priority),
                 (None, ObjectChange::Deleted(_)) => feed.forget(&key),
                 (None, _) => {}
@@ -146,8 +147,16 @@ impl NodeController {
         nodes
     }
 
+    fn kind_of(&self, node: &Node) -> NodeKind {
+        kind_of(self.provider.as_ref(), node)
+    }
+
     fn uninitialized_count(&self) -> usize {
         self.own_nodes().iter().filter(|node| taints::is_uninitialized(node)).count()
+    }
+
+    fn never_initialized_count(&self) -> usize {
+        self.nodes.list().iter().filter(|node| self.kind_of(node) == NodeKind::NeverInitialized).count()
     }
 
     /// Every period: all initialised Nodes are due. Starts at once.
@@ -161,6 +170,14 @@ impl NodeController {
                 () = tokio::time::sleep(self.config.status_update_frequency.max(Duration::from_millis(10))) => {}
             }
         }
+    }
+}
+
+fn kind_of(provider: &dyn CloudProvider, node: &Node) -> NodeKind {
+    match node {
+        foreign if provider.is_foreign(foreign) => NodeKind::Foreign,
+        lacking if is_never_initialized(lacking) && provider.needs_provider_id(lacking) => NodeKind::NeverInitialized,
+        _ => NodeKind::Ordinary,
     }
 }
 
@@ -208,9 +225,14 @@ impl Controller for NodeController {
     }
 
     fn observe(&self) {
-        let waiting = self.uninitialized_count();
-        #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
-        self.context.metrics.uninitialized_nodes.with_label_values::<&str>(&[]).set(waiting as f64);
+        let metrics = &self.context.metrics;
+        for (gauge, count) in [
+            (&metrics.uninitialized_nodes, self.uninitialized_count()),
+            (&metrics.nodes_without_provider_id, self.never_initialized_count()),
+        ] {
+            #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
+            gauge.with_label_values::<&str>(&[]).set(count as f64);
+        }
         self.queue.observe();
         self.address_queue.observe();
     }

@@ -13,6 +13,11 @@ pub fn is_uninitialized(node: &Node) -> bool {
     of(node).iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
 }
 
+/// Returns the command that requests the initialization of the Node with this name.
+pub fn initialization_command(name: &str) -> String {
+    format!("kubectl taint node {name} {TAINT_UNINITIALIZED}=true:{EFFECT_NO_SCHEDULE}")
+}
+
 /// Whether `node` is marked as shut down.
 pub fn has_shutdown(node: &Node) -> bool {
     of(node).iter().any(is_shutdown)

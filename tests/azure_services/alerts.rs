@@ -149,6 +149,38 @@ fn nodes_that_wait_for_their_machine_are_told() {
     });
 }
 
+#[test]
+fn nodes_that_registered_without_the_taint_fire() {
+    alone(async {
+        let (cluster, life, mut scraped) = served(ten_nodes(), 1).await;
+        let pool = cluster.world.machines()[0].pool.name.clone();
+        let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
+        let mut node = cluster.world.uninitialized_node(&name).unwrap();
+        node.spec.get_or_insert_default().taints = None;
+        cluster.server.create::<Node>(&node);
+        let mut unmanaged = node.clone();
+        unmanaged.metadata.name = Some("on-premises".to_owned());
+        unmanaged.metadata.labels.get_or_insert_default().insert("kubernetes.azure.com/managed".into(), "false".into());
+        cluster.server.create::<Node>(&unmanaged);
+        read(&mut scraped, &life, 20).await;
+        assert_eq!(firing(&scraped), set(&["NodesWithoutProviderID"]));
+        let events = cluster.server.list::<Event>();
+        let reported = events.iter().filter(|event| event.reason.as_deref() == Some("NodeWithoutProviderID"));
+        let reported: Vec<_> = reported.map(|event| (event.involved_object.name.as_deref(), event.count)).collect();
+        assert_eq!(reported, [(Some(name.as_str()), Some(1))], "one event, and none for the unmanaged Node");
+
+        let taint =
+            json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
+        cluster.server.update_with::<Node>("", &name, |node| {
+            node.spec.get_or_insert_default().taints = serde_json::from_value(taint.clone()).unwrap();
+        });
+        read(&mut scraped, &life, 1).await;
+        let spec = cluster.server.get::<Node>("", &name).unwrap().spec.unwrap_or_default();
+        assert!(spec.provider_id.is_some() && spec.taints.unwrap_or_default().is_empty(), "the remedy works");
+        life.stop().await;
+    });
+}
+
 /// The same cluster with a file of its own, which is followed.
 async fn reloading() -> (Cluster, Life, tempfile::TempDir) {
     let cluster = Cluster::new(ten_nodes(), AzureOptions::default());

@@ -30,6 +30,7 @@ const SCENARIOS: &[(&str, &str, &[&str])] = &[
     ("tests/azure_services/alerts.rs", "throttling_is_told", &["ArmThrottled", "BudgetWait"]),
     ("tests/azure_services/alerts.rs", "machines_that_azure_denies_are_told", &["MassDeletionHeld"]),
     ("tests/azure_services/alerts.rs", "nodes_that_wait_for_their_machine_are_told", &["NodesUninitialized", "NodesSlow"]),
+    ("tests/azure_services/alerts.rs", "nodes_that_registered_without_the_taint_fire", &["NodesWithoutProviderID"]),
     ("tests/azure_services/alerts.rs", "a_changed_file_that_does_not_work_is_told", &["ConfigurationRefused"]),
     ("tests/azure_services/alerts.rs", "a_load_balancer_with_little_room_is_told", &["LoadBalancerNearlyFull"]),
     ("tests/azure_services/alerts.rs", "what_somebody_changes_again_and_again_is_told", &["DriftLeft"]),

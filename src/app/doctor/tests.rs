@@ -131,13 +131,18 @@ async fn nodes_and_versions_that_do_not_fit_are_told() {
     node(&client, "new", json!({"taints": taint})).await;
     let findings = examined(&client, &options("")).await;
     for expected in [
-        (checks::PROVIDER_IDS, Problem, "1 of 1 Nodes have no provider id: new", "--cloud-provider=external"),
+        (checks::PROVIDER_IDS, Problem, "1 of 1 Nodes have no provider id: new", "run `status node/NAME`"),
         (checks::INITIALIZED, Problem, "1 Nodes wait for their initialisation: new; nobody leads", "start a manager"),
         (checks::VERSIONS, Warning, "managers run different images", "finish the rollout"),
     ] {
         assert_found(&findings, expected);
     }
     assert_eq!(print::code(&findings), 2);
+    node(&client, "bare", json!({})).await;
+    let command =
+        "run `kubectl taint node NAME node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule` for bare, and";
+    let lacking = (checks::PROVIDER_IDS, Problem, "2 of 2 Nodes have no provider id: bare, new", command);
+    assert_found(&examined(&client, &options("")).await, lacking);
     node(&client, "other", json!({"providerID": "aws:///b"})).await;
     let findings = examined(&client, &options("")).await;
     assert_found(&findings, (checks::PROVIDER_IDS, Problem, "1 Nodes are another cloud's: other", "delete the Node object"));

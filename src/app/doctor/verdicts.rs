@@ -18,6 +18,7 @@ use super::{
 use crate::{
     cli::config::ManagerConfig,
     cloud_provider::diagnostics::{DiagnosticFinding, ProviderDiagnostics},
+    node::{is_never_initialized, taints},
 };
 
 /// Seconds by which clocks may differ.
@@ -34,7 +35,6 @@ const KUBELET_SKEW: u32 = 3;
 const CONTAINER: &str = "cloud-controller-manager";
 /// How the image of the Go CCM ends, without its version.
 const GO_IMAGE: &str = "azure-cloud-controller-manager";
-const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 const GRANT_READ: &str = "grant the rights of manifests/viewer, or use another kubeconfig";
 
@@ -217,16 +217,23 @@ fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
     }
     if !lacking.is_empty() {
         let text = format!("{} of {} Nodes have no provider id: {}", lacking.len(), nodes.len(), shown(&lacking));
-        let remedy = "start their kubelets with --cloud-provider=external, and look at `status node/NAME`";
-        return DiagnosticFinding::problem(PROVIDER_IDS, text, remedy);
+        return DiagnosticFinding::problem(PROVIDER_IDS, text, id_remedy(nodes));
     }
     DiagnosticFinding::ok(PROVIDER_IDS, format!("all {} Nodes have a provider id of {provider}", nodes.len()))
 }
 
+/// A Node with the taint waits for its initialization; one without it is never initialized.
+fn id_remedy(nodes: &[&Node]) -> String {
+    let never: Vec<_> = nodes.iter().filter(|node| is_never_initialized(node)).map(|node| node.name_any()).collect();
+    if never.is_empty() {
+        return "they wait for their initialization: run `status node/NAME`".to_owned();
+    }
+    let command = taints::initialization_command("NAME");
+    format!("run `{command}` for {}, and start their kubelets with --cloud-provider=external", shown(&never))
+}
+
 fn initialized(nodes: &[&Node], leader: &Leader, now: Timestamp) -> DiagnosticFinding {
-    let is_tainted =
-        |node: &Node| node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == UNINITIALIZED);
-    let waiting: Vec<&&Node> = nodes.iter().filter(|node| is_tainted(node)).collect();
+    let waiting: Vec<&&Node> = nodes.iter().filter(|node| taints::is_uninitialized(node)).collect();
     if waiting.is_empty() {
         return DiagnosticFinding::ok(INITIALIZED, "no Node waits for its initialisation");
     }

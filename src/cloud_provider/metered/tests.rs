@@ -65,6 +65,9 @@ impl CloudProvider for Probe {
     fn is_foreign(&self, _: &Node) -> bool {
         self.note("is_foreign", true)
     }
+    fn needs_provider_id(&self, _: &Node) -> bool {
+        self.note("needs_provider_id", false)
+    }
     fn reads_node_label(&self, key: &str) -> bool {
         self.note("reads_node_label", key == "tier")
     }
@@ -287,7 +290,7 @@ const WRITES: [&str; 9] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 24] = [
+const ACCESSORS: [&str; 25] = [
     "clusters",
     "disregards_limit",
     "get_load_balancer_name",
@@ -300,6 +303,7 @@ const ACCESSORS: [&str; 24] = [
     "labels_read",
     "load_balancer",
     "max_in_flight",
+    "needs_provider_id",
     "observe",
     "pod_cidr_masks",
     "problem",
@@ -424,7 +428,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     cloud.observe();
-    assert!(cloud.is_foreign(&Node::default()));
+    assert!(cloud.is_foreign(&Node::default()) && !cloud.needs_provider_id(&Node::default()));
     assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build"));
     assert_eq!((cloud.cache_age(), cloud.service_annotation("a", None)), (Duration::from_secs(7), AnnotationUse::Unread));
     assert_eq!(cloud.refuses_cluster(&[]).as_deref(), Some("empty"));

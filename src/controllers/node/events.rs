@@ -5,7 +5,7 @@ use std::fmt::Display;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
-    node::provider_id,
+    node::{name, provider_id, taints, well_known::TAINT_UNINITIALIZED},
     runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
@@ -49,6 +49,11 @@ pub const EVENTS: &[EventDescription] = &[
         type_: EventType::Normal,
         when: "The provider id of a Node belongs to another cloud: this program does not change the Node. Once per Node and start.",
     },
+    EventDescription {
+        reason: NO_PROVIDER_ID,
+        type_: EventType::Warning,
+        when: "A Node has neither a provider id nor the uninitialized taint, so that no controller initializes it. Once per Node and start.",
+    },
 ];
 
 const SYNCED: &str = "Synced";
@@ -58,6 +63,7 @@ const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
 const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
 const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
 const FOREIGN: &str = "NodeOfAnotherCloud";
+const NO_PROVIDER_ID: &str = "NodeWithoutProviderID";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
     RecordedEvent { about: object_reference(node), type_, reason, message }
@@ -106,6 +112,16 @@ pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
     event(node, EventType::Normal, FOREIGN, message)
 }
 
+/// The Node registered without the taint.
+pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
+    let message = format!(
+        "The node has no provider ID and lacks the taint {TAINT_UNINITIALIZED}, so that no controller initializes it; run `{}`, and start its \
+         kubelet with --cloud-provider=external",
+        taints::initialization_command(name(node))
+    );
+    event(node, EventType::Warning, NO_PROVIDER_ID, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,9 +138,12 @@ mod tests {
             addresses_failed(&node, &error),
             waiting_for_routes(&node),
             foreign(&node, "azure"),
+            without_provider_id(&node),
         ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);
         assert_eq!(synced(&node).message, "Node synced successfully");
+        let remedy = "`kubectl taint node n node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule`";
+        assert!(without_provider_id(&node).message.contains(remedy));
     }
 }

@@ -30,6 +30,16 @@ pub(super) enum NodeAction {
     Nothing,
 }
 
+/// What a Node is to this controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    /// The Node of another cloud: an event reports it, and nothing is written.
+    Foreign,
+    /// A Node that needs a provider id and is never initialized: an event reports it.
+    NeverInitialized,
+    Ordinary,
+}
+
 /// Looks at `node` alone.
 pub(super) fn next_action(node: &Node, beta_labels: bool) -> NodeAction {
     if taints::is_uninitialized(node) {
@@ -50,16 +60,17 @@ pub(super) fn awaits_route(node: &Node, waits_for_routes: bool) -> bool {
 pub(super) fn priority(
     change: &ObjectChange<Node>,
     beta_labels: bool,
-    is_foreign: impl Fn(&Node) -> bool,
+    kind: impl Fn(&Node) -> NodeKind,
 ) -> Option<ReconcilePriority> {
-    let needs = |node: &Node| next_action(node, beta_labels) != NodeAction::Nothing;
+    let needs = |node: &Node| kind(node) != NodeKind::Foreign && next_action(node, beta_labels) != NodeAction::Nothing;
+    let is_reported = |node: &Node| kind(node) != NodeKind::Ordinary;
     match change {
         ObjectChange::Deleted(_) => None,
-        // Reported once.
-        ObjectChange::Added(new) if is_foreign(new) => Some(ReconcilePriority::UserChange),
-        ObjectChange::Updated { old, new } if is_foreign(new) => (!is_foreign(old)).then_some(ReconcilePriority::UserChange),
-        ObjectChange::Added(new) => needs(new).then_some(ReconcilePriority::UserChange),
-        ObjectChange::Updated { old, new } if !needs(old) && !needs(new) => None,
+        ObjectChange::Added(new) => (needs(new) || is_reported(new)).then_some(ReconcilePriority::UserChange),
+        ObjectChange::Updated { old, new } if kind(new) == NodeKind::Foreign || !(needs(old) || needs(new)) => {
+            // Reported once.
+            (is_reported(new) && kind(old) != kind(new)).then_some(ReconcilePriority::UserChange)
+        }
         ObjectChange::Updated { old, new } => {
             let routes = |node: &Node| routes::is_network_available(node);
             let inputs = |node: &Node| {
@@ -118,7 +129,7 @@ mod tests {
     #[test]
     fn heartbeats_do_not_hurry() {
         let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
-        let priority = |change: &ObjectChange<Node>| priority(change, false, |_| false);
+        let priority = |change: &ObjectChange<Node>| priority(change, false, |_| NodeKind::Ordinary);
         let beat = tainted().with(|n| status(n).conditions = Some(vec![condition("Ready", "True")]));
         let moved = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
         assert_eq!(priority(&update(tainted(), beat)), Some(ReconcilePriority::Resync));
@@ -136,14 +147,36 @@ mod tests {
     #[test]
     fn foreign_nodes_are_due_once() {
         let foreign = || tainted().with(|n| spec(n).provider_id = Some("metal3://1".into()));
-        let is_foreign = |node: &Node| crate::node::provider_id(node).is_some();
-        let priority = |change: ObjectChange<Node>| priority(&change, true, is_foreign);
+        let kind = |node: &Node| match crate::node::provider_id(node) {
+            Some(_) => NodeKind::Foreign,
+            None => NodeKind::Ordinary,
+        };
+        let priority = |change: ObjectChange<Node>| priority(&change, true, kind);
         let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
         let relabeled = foreign().with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE, "z")])));
         assert_eq!(priority(ObjectChange::Added(Arc::new(foreign()))), Some(ReconcilePriority::UserChange));
         assert_eq!(priority(update(tainted(), foreign())), Some(ReconcilePriority::UserChange), "it became foreign");
         assert_eq!(priority(update(foreign(), relabeled)), None);
         assert_eq!(priority(update(foreign(), tainted())), Some(ReconcilePriority::UserChange), "it is ours again");
+    }
+
+    #[test]
+    fn nodes_that_are_never_initialized_are_due_once() {
+        let kind = |node: &Node| match crate::node::is_never_initialized(node) {
+            true => NodeKind::NeverInitialized,
+            false => NodeKind::Ordinary,
+        };
+        let priority = |change: ObjectChange<Node>| priority(&change, false, kind);
+        let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
+        let with_id = || node("n").with(|n| spec(n).provider_id = Some("fake://1".into()));
+        let beat = node("n").with(|n| status(n).conditions = Some(vec![condition("Ready", "True")]));
+        let reported = Some(ReconcilePriority::UserChange);
+        assert_eq!(priority(ObjectChange::Added(Arc::new(node("n")))), reported);
+        assert_eq!(priority(ObjectChange::Added(Arc::new(with_id()))), None);
+        assert_eq!(priority(update(node("n"), beat)), None);
+        assert_eq!(priority(update(tainted(), node("n"))), reported, "the taint was removed by hand");
+        assert_eq!(priority(update(with_id(), node("n"))), reported, "the Node was replaced");
+        assert_eq!(priority(update(node("n"), tainted())), reported, "the remedy");
     }
 
     #[test]

@@ -75,10 +75,14 @@ impl NodeController {
 
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.current(key) else { return ReconcileResult::Done };
-        if self.provider.is_foreign(&node) {
-            self.give_pod_cidrs_apart(&node);
-            self.context.events.record(events::foreign(&node, self.provider.provider_name()));
-            return ReconcileResult::Done;
+        match self.kind_of(&node) {
+            plan::NodeKind::Foreign => {
+                self.give_pod_cidrs_apart(&node);
+                self.context.events.record(events::foreign(&node, self.provider.provider_name()));
+                return ReconcileResult::Done;
+            }
+            plan::NodeKind::NeverInitialized => self.context.events.record(events::without_provider_id(&node)),
+            plan::NodeKind::Ordinary => {}
         }
         let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
         if outcome != ReconcileResult::Done {

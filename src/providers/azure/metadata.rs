@@ -78,6 +78,10 @@ impl CloudProvider for LocalMachineCloud {
         node::is_foreign(node)
     }
 
+    fn needs_provider_id(&self, node: &Node) -> bool {
+        !node::is_unmanaged(node)
+    }
+
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
         Some(Arc::new(self.clone()))
     }

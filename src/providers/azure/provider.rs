@@ -8,7 +8,6 @@ mod node_labels;
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +21,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub(super) use self::first_config::source;
+pub(super) use self::first_config::{environment, source};
 use self::{
     first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
     node_labels::NodeLabelKeys,
@@ -336,12 +335,6 @@ impl AzureCloud {
     }
 }
 
-/// The process's environment. A variable that is not UTF-8 is nobody's who is asked here.
-pub(super) fn environment() -> BTreeMap<String, String> {
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    std::env::vars_os().filter_map(text).collect()
-}
-
 #[async_trait]
 impl CloudProvider for AzureCloud {
     fn provider_name(&self) -> &str {
@@ -350,6 +343,10 @@ impl CloudProvider for AzureCloud {
 
     fn is_foreign(&self, node: &Node) -> bool {
         node::is_foreign(node)
+    }
+
+    fn needs_provider_id(&self, node: &Node) -> bool {
+        !node::is_unmanaged(node)
     }
 
     fn observe(&self) {

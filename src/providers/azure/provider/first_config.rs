@@ -1,6 +1,6 @@
 //! The configuration that a provider starts with. In: the file of `--cloud-config`. Out: the configuration, or an error that names the file.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use crate::{
     cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
@@ -14,6 +14,12 @@ pub(in crate::providers::azure) fn source(settings: &ProviderConfig) -> ConfigSo
     let secret = settings.cloud_config_secret.clone();
     let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
     ConfigSource { file: settings.cloud_config.clone(), secret }
+}
+
+/// Environment of the process, without variables that are not UTF-8.
+pub(in crate::providers::azure) fn environment() -> BTreeMap<String, String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).collect()
 }
 
 /// A list of load balancers without one of the cluster's name fits no cluster of that name.
