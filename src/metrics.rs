@@ -266,6 +266,8 @@ declare_metrics! {
             "[ALPHA] Nodes that wait for initialisation.";
         nodes_without_provider_id: gauge "cloud_controller_manager_nodes_without_provider_id" []
             "[ALPHA] Nodes that have neither a provider id nor the uninitialized taint, so that no controller initializes them.";
+        outdated_node_labels: gauge "cloud_controller_manager_outdated_node_labels" ["label"]
+            "[ALPHA] Nodes of which the label for machine type, zone or region differs from the instance, as of the last comparison.";
         healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
             "[STABLE] 1 when the named check passes.";
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]

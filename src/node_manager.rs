@@ -167,5 +167,6 @@ fn node_controller_config(settings: NodeManagerSettings) -> node::NodeController
         backoff: KeyBackoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
         waits_for_routes: settings.wait_routes,
         beta_labels: settings.beta_labels,
+        reconcile_labels: settings.reconcile_labels,
     }
 }

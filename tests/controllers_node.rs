@@ -30,6 +30,8 @@ use tokio::sync::mpsc;
 
 #[path = "controllers_node/convergence.rs"]
 mod convergence;
+#[path = "controllers_node/labels.rs"]
+mod labels;
 
 /// A cluster, a cloud and both controllers.
 struct World {
@@ -37,6 +39,7 @@ struct World {
     cloud: FakeCloud,
     metrics: Arc<Metrics>,
     events: mpsc::Receiver<(&'static str, RecordedEvent)>,
+    node: Arc<node::NodeController>,
     lifecycle: Arc<node_lifecycle::NodeLifecycleController>,
     shutdown: Shutdown,
 }
@@ -65,6 +68,15 @@ impl World {
     }
 
     async fn start_as(server: ApiServer, cloud: FakeCloud, leadership: Leadership) -> Self {
+        Self::start_with(server, cloud, leadership, node::NodeControllerConfig::default()).await
+    }
+
+    async fn start_with(
+        server: ApiServer,
+        cloud: FakeCloud,
+        leadership: Leadership,
+        config: node::NodeControllerConfig,
+    ) -> Self {
         let clock = Clock::manual("2024-01-01T00:00:00Z".parse().unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
         let shutdown = Shutdown::new();
@@ -78,16 +90,14 @@ impl World {
             metrics: Arc::clone(&metrics),
         };
         let provider = Arc::new(cloud.clone());
-        let node =
-            node::NodeController::new(&context, &mut informers, provider.clone(), node::NodeControllerConfig::default())
-                .unwrap();
+        let node = node::NodeController::new(&context, &mut informers, provider.clone(), config).unwrap();
         let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits()).unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
         nodes.synced().await;
-        tokio::spawn(node.run(shutdown.clone()));
+        tokio::spawn(Arc::clone(&node).run(shutdown.clone()));
         tokio::spawn(Arc::clone(&lifecycle).run(shutdown.clone()));
-        Self { server, cloud, metrics, events, lifecycle, shutdown }
+        Self { server, cloud, metrics, events, node, lifecycle, shutdown }
     }
 
     fn node(&self, name: &str) -> Option<Node> {

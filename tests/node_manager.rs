@@ -41,7 +41,7 @@ mod ownership;
 
 const PERIOD: Duration = Duration::from_secs(300);
 const SETTINGS: NodeManagerSettings =
-    NodeManagerSettings { status_update_frequency: PERIOD, wait_routes: false, beta_labels: false };
+    NodeManagerSettings { status_update_frequency: PERIOD, wait_routes: false, beta_labels: false, reconcile_labels: false };
 const IMDS: &str = "http://169.254.169.254";
 
 fn clock() -> Clock {

@@ -7,6 +7,7 @@
 pub(crate) mod config;
 mod events;
 mod forecast;
+mod label_refresh;
 pub(super) mod metadata;
 mod metadata_batcher;
 mod plan;
@@ -35,7 +36,7 @@ use self::{
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
-    node::{is_never_initialized, taints},
+    node::{is_never_initialized, labels::Labels, taints},
     runtime::{
         informer::ObjectChange,
         shutdown::Shutdown,
@@ -80,6 +81,8 @@ pub struct NodeController {
     writes: Semaphore,
     /// What RBAC forbids, while it does.
     forbidden: Mutex<Option<String>>,
+    /// Labels of Nodes that differ from their instances, as of the last comparison.
+    outdated_labels: Mutex<HashMap<ObjectKey, Labels>>,
     /// Where pod CIDRs come from, when this process gives them out.
     pod_cidrs: Option<Arc<PodCidrPool>>,
 }
@@ -136,6 +139,7 @@ impl NodeController {
             replaced: Mutex::default(),
             writes: Semaphore::new(WRITES_AT_ONCE),
             forbidden: Mutex::default(),
+            outdated_labels: Mutex::default(),
             pod_cidrs,
         }))
     }
@@ -233,6 +237,7 @@ impl Controller for NodeController {
             #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
             gauge.with_label_values::<&str>(&[]).set(count as f64);
         }
+        self.observe_labels();
         self.queue.observe();
         self.address_queue.observe();
     }

@@ -46,6 +46,13 @@ pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
     reported.map(|(value, key)| (key.to_owned(), value.clone())).collect()
 }
 
+/// Labels for machine type, zone and region that `node` lacks or has with another value than the instance.
+pub fn outdated(node: &Node, metadata: &InstanceMetadata) -> Labels {
+    let mut facts = of_instance(metadata);
+    facts.retain(|key, value| of(node).get(key) != Some(value));
+    facts
+}
+
 /// Why an additional label of the cloud is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DroppedLabel {
@@ -132,6 +139,20 @@ mod tests {
         let no_zone = InstanceMetadata { zone: String::new(), ..whole };
         assert_eq!(of_instance(&no_zone), labels(&[(LABEL_INSTANCE_TYPE, "t"), (LABEL_REGION, "r")]));
         assert!(of_instance(&InstanceMetadata::default()).is_empty());
+    }
+
+    #[test]
+    fn labels_that_differ_from_the_instance_are_outdated() {
+        let resized = InstanceMetadata { instance_type: "large".into(), region: "r".into(), ..InstanceMetadata::default() };
+        let with = |present: &[(&str, &str)]| {
+            let node = crate::node::fixtures::node("n");
+            Node { metadata: kube::api::ObjectMeta { labels: Some(labels(present)), ..node.metadata.clone() }, ..node }
+        };
+        let large = labels(&[(LABEL_INSTANCE_TYPE, "large")]);
+        let zone_is_unknown = [(LABEL_INSTANCE_TYPE, "large"), (LABEL_REGION, "r"), (LABEL_ZONE, "kept")];
+        assert_eq!(outdated(&with(&[(LABEL_INSTANCE_TYPE, "small"), (LABEL_REGION, "r")]), &resized), large);
+        assert_eq!(outdated(&with(&[(LABEL_REGION, "r")]), &resized), large, "it is missing");
+        assert_eq!(outdated(&with(&zone_is_unknown), &resized), labels(&[]));
     }
 
     /// The API server would refuse the whole Node.

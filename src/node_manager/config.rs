@@ -10,6 +10,8 @@ pub struct NodeManagerSettings {
     pub wait_routes: bool,
     /// `--enable-deprecated-beta-topology-labels`.
     pub beta_labels: bool,
+    /// `--reconcile-node-labels`.
+    pub reconcile_labels: bool,
 }
 
 impl NodeManagerSettings {

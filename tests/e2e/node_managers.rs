@@ -31,8 +31,12 @@ use crate::{
     support::{SOON, binary, eventually, is_shipped},
 };
 
-const SETTINGS: NodeManagerSettings =
-    NodeManagerSettings { status_update_frequency: Duration::from_secs(300), wait_routes: false, beta_labels: false };
+const SETTINGS: NodeManagerSettings = NodeManagerSettings {
+    status_update_frequency: Duration::from_secs(300),
+    wait_routes: false,
+    beta_labels: false,
+    reconcile_labels: false,
+};
 /// How many of the fifty are processes of their own.
 const PROCESSES: usize = 3;
 /// What a process may hold of its own, in KiB. Pages of the program file come on top: they are shared, and dropped when memory is short.

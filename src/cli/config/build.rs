@@ -120,6 +120,7 @@ pub(crate) fn build_for_node_manager(
             wait_routes: builder.read(&local::WAIT_ROUTES),
             status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
             beta_labels: builder.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
+            reconcile_labels: builder.read(&pace::RECONCILE_NODE_LABELS),
         },
         kube_api: builder.kube_api(NODE_MANAGER),
         // Upstream serves no profiles here, and names the files in `--cert-dir` after the program.
@@ -366,6 +367,7 @@ impl OptionsBuilder {
             }),
             status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
             beta_labels: self.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
+            reconcile_labels: self.read(&pace::RECONCILE_NODE_LABELS),
             ..NodeControllerConfig::default()
         }
     }

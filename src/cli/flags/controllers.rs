@@ -19,6 +19,10 @@ declare_flags! {
     ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS: bool = "enable-deprecated-beta-topology-labels" "false"
         "Set the labels for machine type, zone and region under their deprecated names as well, with the values of the stable labels. \
          Upstream: a flag of cloud-node-manager.";
+    RECONCILE_NODE_LABELS: bool = "reconcile-node-labels" "false"
+        "Keep the labels for machine type, zone and region of initialized nodes equal to their instances, compared every \
+         --node-status-update-frequency. Values that you set by hand are then overwritten. false: the labels are written once, \
+         when a node is initialized, edited values are kept, and an event and a metric report differences.";
     NODE_MONITOR_PERIOD: Duration = "node-monitor-period" "5s"
         "How often the node-lifecycle controller asks the cloud about nodes that are not ready.";
     NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronisation."

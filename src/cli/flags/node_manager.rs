@@ -22,6 +22,7 @@ const SHARED: &[&FlagSpec] = &[
     &cloud::CLOUD_CONFIG.spec,
     &controllers::NODE_STATUS_UPDATE_FREQUENCY.spec,
     &controllers::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS.spec,
+    &controllers::RECONCILE_NODE_LABELS.spec,
     &generic::KUBECONFIG.spec,
     &generic::MASTER.spec,
     &generic::KUBE_API_QPS.spec,

@@ -116,6 +116,7 @@ const OURS: &[(&str, &str)] = &[
     ("node-deletion-max-count", "10"),
     ("node-deletion-max-percent", "20"),
     ("node-deletion-window", "5m0s"),
+    ("reconcile-node-labels", "false"),
     ("serve-services-without-class", "true"),
     ("shutdown-grace-period", "10s"),
     ("webhook-configurations", ""),

@@ -20,6 +20,8 @@ pub struct NodeControllerConfig {
     /// Whether the labels for machine type, zone and region are set under their older names as well
     /// (`--enable-deprecated-beta-topology-labels`).
     pub beta_labels: bool,
+    /// Whether the labels for machine type, zone and region follow the instance after initialization (`--reconcile-node-labels`).
+    pub reconcile_labels: bool,
 }
 
 impl Default for NodeControllerConfig {
@@ -31,6 +33,7 @@ impl Default for NodeControllerConfig {
             backoff: KeyBackoff::DEFAULT,
             waits_for_routes: false,
             beta_labels: false,
+            reconcile_labels: false,
         }
     }
 }

@@ -5,7 +5,11 @@ use std::fmt::Display;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
-    node::{name, provider_id, taints, well_known::TAINT_UNINITIALIZED},
+    node::{
+        labels::{self, Labels},
+        name, provider_id, taints,
+        well_known::TAINT_UNINITIALIZED,
+    },
     runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
@@ -54,6 +58,16 @@ pub const EVENTS: &[EventDescription] = &[
         type_: EventType::Warning,
         when: "A Node has neither a provider id nor the uninitialized taint, so that no controller initializes it. Once per Node and start.",
     },
+    EventDescription {
+        reason: LABELS_OUTDATED,
+        type_: EventType::Warning,
+        when: "Labels of a Node for machine type, zone or region differ from its instance, and are kept. Once per change.",
+    },
+    EventDescription {
+        reason: LABELS_UPDATED,
+        type_: EventType::Normal,
+        when: "Labels of a Node for machine type, zone or region have been set to what its instance has (`--reconcile-node-labels`).",
+    },
 ];
 
 const SYNCED: &str = "Synced";
@@ -64,6 +78,8 @@ const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
 const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
 const FOREIGN: &str = "NodeOfAnotherCloud";
 const NO_PROVIDER_ID: &str = "NodeWithoutProviderID";
+const LABELS_OUTDATED: &str = "NodeLabelsOutdated";
+const LABELS_UPDATED: &str = "NodeLabelsUpdated";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
     RecordedEvent { about: object_reference(node), type_, reason, message }
@@ -122,6 +138,29 @@ pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
     event(node, EventType::Warning, NO_PROVIDER_ID, message)
 }
 
+/// `outdated`: what the instance has.
+pub(super) fn labels_outdated(node: &Node, outdated: &Labels) -> RecordedEvent {
+    let message = format!(
+        "Labels differ from the instance and are kept: {}; set them by hand, or start the manager with --reconcile-node-labels",
+        compare_labels(node, outdated)
+    );
+    event(node, EventType::Warning, LABELS_OUTDATED, message)
+}
+
+/// `outdated`: what the instance has, and the Node from now on.
+pub(super) fn labels_updated(node: &Node, outdated: &Labels) -> RecordedEvent {
+    let message = format!("Labels were set to what the instance has: {}", compare_labels(node, outdated));
+    event(node, EventType::Normal, LABELS_UPDATED, message)
+}
+
+fn compare_labels(node: &Node, outdated: &Labels) -> String {
+    let compare = |(key, value): (&String, &String)| match labels::of(node).get(key) {
+        Some(present) => format!("{key} is {value:?}, the label says {present:?}"),
+        None => format!("{key} is {value:?}, the label is missing"),
+    };
+    outdated.iter().map(compare).collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,10 +178,14 @@ mod tests {
             waiting_for_routes(&node),
             foreign(&node, "azure"),
             without_provider_id(&node),
+            labels_outdated(&node, &Labels::new()),
+            labels_updated(&node, &Labels::new()),
         ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);
         assert_eq!(synced(&node).message, "Node synced successfully");
+        let resized = labels_outdated(&node, &Labels::from([("type".to_owned(), "large".to_owned())])).message;
+        assert!(resized.contains("type is \"large\", the label is missing"), "{resized}");
         let remedy = "`kubectl taint node n node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule`";
         assert!(without_provider_id(&node).message.contains(remedy));
     }

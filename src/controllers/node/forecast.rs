@@ -62,15 +62,19 @@ impl NodeController {
         if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node, self.config.beta_labels) {
             plan.writes.push(labels(node, &changes));
         }
-        let told = match told {
-            Ok(Some((metadata, _))) => &metadata.node_addresses,
+        let metadata = match told {
+            Ok(Some((metadata, _))) => metadata,
             Ok(None) | Err(CloudError::InstanceNotFound | CloudError::ImplementedElsewhere) => return,
             Err(error) => {
                 plan.unread.insert(format!("addresses of Node {:?}: {error}", name(node)));
                 return;
             }
         };
-        match addresses::changed(node, told) {
+        let outdated = self.label_changes(node, metadata);
+        if !outdated.is_empty() {
+            plan.writes.push(labels(node, &outdated));
+        }
+        match addresses::changed(node, &metadata.node_addresses) {
             Ok(None) => {}
             Ok(Some(new)) => {
                 let body = patch::addresses(node, &new);

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, MutexGuard, PoisonError},
 };
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kube::Api;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
@@ -19,7 +19,8 @@ use crate::{
     node::{
         addresses, age_in_seconds,
         initialize::{NodeInitialization, ProviderIdRequirement, initialize},
-        patch, routes, taints, uid,
+        patch::{self, NodeChanges},
+        routes, taints, uid,
     },
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
@@ -240,7 +241,21 @@ impl NodeController {
         Ok(())
     }
 
-    /// Brings the addresses of an initialised Node up to date.
+    /// Writes what changed of an initialized Node: its addresses, then its labels.
+    async fn refresh(&self, node: &Node, new: Option<Vec<NodeAddress>>, changes: NodeChanges) -> Result<(), ApiError> {
+        let mut newest = None;
+        if let Some(new) = new {
+            newest = Some(self.write(node, PatchTarget::Status, patch::addresses(node, &new)).await?);
+        }
+        if !changes.is_empty() {
+            let body = at_newest(patch::node(node, &changes), newest.as_deref());
+            self.write(node, PatchTarget::Object, body).await?;
+            self.after_label_update(node, &changes.labels);
+        }
+        Ok(())
+    }
+
+    /// Brings the addresses of an initialised Node up to date, and with `--reconcile-node-labels` its labels.
     pub(super) async fn update_addresses(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
         if taints::is_uninitialized(&node) {
@@ -248,20 +263,20 @@ impl NodeController {
         }
         let slowly = self.config.status_update_frequency;
         let told = match self.address_batcher.fetch(&node).await {
-            Ok(Some((metadata, _))) => metadata.node_addresses,
+            Ok(Some((metadata, _))) => metadata,
             // Whether a Node without an instance stays is the node-lifecycle controller's business.
             Ok(None) | Err(CloudError::InstanceNotFound) => return ReconcileResult::Done,
             // No event: an outage of the cloud would mean one for each Node.
             Err(error) => return plan::after_cloud_error(&error, slowly),
         };
+        self.compare_labels(&node, &told);
         let asked_for = uid(&node).to_owned();
         for _ in 0..ATTEMPTS {
             if taints::is_uninitialized(&node) || uid(&node) != asked_for {
                 return ReconcileResult::Done;
             }
-            let attempt = match addresses::changed(&node, &told) {
-                Ok(None) => return ReconcileResult::Done,
-                Ok(Some(new)) => self.write(&node, PatchTarget::Status, patch::addresses(&node, &new)).await.map(drop),
+            let attempt = match addresses::changed(&node, &told.node_addresses) {
+                Ok(new) => self.refresh(&node, new, self.label_changes(&node, &told)).await,
                 Err(error) => {
                     self.context.events.record(events::addresses_failed(&node, &error));
                     return ReconcileResult::RequeueAfter(slowly, error.to_string());
