@@ -149,6 +149,7 @@ fn what_cloud_node_manager_writes_is_let_through() {
         "failure-domain.beta.kubernetes.io/zone",
         "topology.kubernetes.io/region",
         "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.azure.com/fault-domain",
         "topology.kubernetes.azure.com/sub-fault-domain",
         "topology.kubernetes.azure.com/interconnect-group",
     ] {

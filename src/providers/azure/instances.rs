@@ -23,10 +23,11 @@ use std::{
 };
 
 use async_trait::async_trait;
+use describe::TopologyRules;
 use existence::SystemUuidEvidence;
 
 use super::{
-    config::{AzureConfig, VmType},
+    config::AzureConfig,
     inventory::{Freshness, Inventory, LookupError, Machine, MachineExistence, MachineQuery},
 };
 use crate::{
@@ -71,7 +72,7 @@ impl MachineLookup for Inventory {
 /// What of the configuration matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InstanceSettings {
-    vm_type: VmType,
+    topology: TopologyRules,
     /// `nodeInstanceNotFoundGracePeriodInSeconds`; zero: off.
     grace: Duration,
 }
@@ -89,7 +90,8 @@ pub struct AzureInstances {
 impl AzureInstances {
     /// Answers from `inventory`. `clock` tells the age of Nodes.
     pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
-        let settings = InstanceSettings { vm_type: config.vm_type, grace: config.node_instance_not_found_grace_period };
+        let topology = TopologyRules { vm_type: config.vm_type, fault_domain_label: config.fault_domain_label };
+        let settings = InstanceSettings { topology, grace: config.node_instance_not_found_grace_period };
         Self { lookup: inventory, settings, clock, uuid_evidence: Arc::default() }
     }
 

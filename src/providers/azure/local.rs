@@ -7,20 +7,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     auth::ReqwestTransport,
     metadata::{self, LocalMachineCloud, MetadataService, PlainHttpTransport},
-    provider::{AzureCloud, environment},
+    provider::{AzureCloud, environment, has_fault_domain_label},
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
 
 /// Tells a pod the name of its Node, where the manifest says so.
 const NODE_NAME: &str = "NODE_NAME";
 
-/// Builds the provider. The metadata service needs no configuration: `--cloud-config` is read only without it.
+/// Builds the provider. The metadata service needs no credentials: with it, `faultDomainLabel` is all that is read from `--cloud-config`.
 pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     let environment = environment();
     if config.use_instance_metadata {
         let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttpTransport));
         let machine = LocalMachineCloud::new(service, config.max_age).with_node_name(own_name(&environment));
-        return Ok(Arc::new(machine));
+        return Ok(Arc::new(machine.with_fault_domain_label(has_fault_domain_label(config.cloud_config.as_deref()))));
     }
     if config.cloud_config.is_none() {
         let advice =

@@ -51,17 +51,27 @@ pub fn address(environment: &BTreeMap<String, String>) -> &str {
 pub struct LocalMachineCloud {
     cache: Arc<MetadataCache>,
     own_name: Option<String>,
+    fault_domain_label: bool,
 }
 
 impl LocalMachineCloud {
     /// Asks `service`. An answer is used for `max_age`, and a minute at most.
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
-        Self { cache: Arc::new(MetadataCache::new(service, max_age.min(MAX_AGE))), own_name: None }
+        Self {
+            cache: Arc::new(MetadataCache::new(service, max_age.min(MAX_AGE))),
+            own_name: None,
+            fault_domain_label: false,
+        }
     }
 
     /// The same, and its Node may also be called `name`, whatever the service says.
     pub fn with_node_name(self, name: impl Into<String>) -> Self {
         Self { own_name: Some(name.into()), ..self }
+    }
+
+    /// Sets whether fault domains have a label of their own (`faultDomainLabel`).
+    pub fn with_fault_domain_label(self, fault_domain_label: bool) -> Self {
+        Self { fault_domain_label, ..self }
     }
 
     async fn documents(&self) -> CloudResult<Arc<ImdsDocuments>> {
@@ -107,7 +117,7 @@ impl InstancesV2 for LocalMachineCloud {
         // Upstream tells all addresses that the machine has here, and only one family from ARM.
         let subject = DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
         let own = describe::check_name(&documents, subject.name, self.own_name.as_deref());
-        match own.and_then(|()| describe::metadata(&documents, subject)) {
+        match own.and_then(|()| describe::metadata(&documents, subject, self.fault_domain_label)) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) => {
                 // What is incomplete must not be believed for a minute.

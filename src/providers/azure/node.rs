@@ -22,6 +22,9 @@ pub fn is_azures(node: &Node) -> bool {
     !is_unmanaged(node) && !is_foreign(node)
 }
 
+/// Fault domain of the machine, whether or not it is in an availability zone.
+pub const LABEL_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/fault-domain";
+
 /// Resource group of the machine when it is not the cluster's.
 pub const LABEL_RESOURCE_GROUP: &str = "kubernetes.azure.com/resource-group";
 /// The addresses kubelet was told to use: one, or one of each family with a comma.

@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub(super) use self::first_config::{environment, source};
+pub(super) use self::first_config::{environment, has_fault_domain_label, source};
 use self::{
     first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
     node_labels::NodeLabelKeys,

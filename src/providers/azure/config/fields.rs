@@ -181,6 +181,7 @@ fields! {
         extended_location_name: String = "extendedLocationName" "" "Edge zone of new load balancers and public IPs.";
         extended_location_type: String = "extendedLocationType" "" "Type of that edge zone; both are needed.";
         vm_type: VmType = "vmType" "vmss" "Kind of the machines; any other word counts as standard.";
+        fault_domain_label: bool = "faultDomainLabel" "false" "Give Nodes a label topology.kubernetes.azure.com/fault-domain, and machines without an availability zone no label topology.kubernetes.io/zone. false: their fault domain is the value of that label. Only in this program.";
         disable_availability_set_nodes: bool = "disableAvailabilitySetNodes" "false" "With vmType vmss: no machine outside uniform scale sets is a node, except with enableVmssFlexNodes.";
         enable_vmss_flex_nodes: bool = "enableVmssFlexNodes" "false" "With vmType vmss: machines of flexible scale sets are nodes too.";
         primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";

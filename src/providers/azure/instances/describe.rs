@@ -4,11 +4,14 @@
 //! `GetIPByNodeName`, `GetInstanceTypeByNodeName` in `pkg/provider/azure_standard.go`, `azure_vmss.go`, `azure_vmssflex.go`, and
 //! `addressGetter` in `azure_instances_v1.go`.
 
+use std::collections::BTreeMap;
+
 use crate::{
     cloud_provider::{AddressType, InstanceMetadata, NodeAddress, Zone},
     providers::azure::{
         config::VmType,
         inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        node::LABEL_FAULT_DOMAIN,
     },
 };
 
@@ -44,34 +47,51 @@ pub struct DescribedNode<'a> {
     pub ipv6: bool,
 }
 
+/// What of the configuration decides about zones and fault domains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopologyRules {
+    pub vm_type: VmType,
+    /// `faultDomainLabel`: a fault domain has a label of its own, and is never a zone.
+    pub fault_domain_label: bool,
+}
+
 /// All that upstream's `InstanceMetadata` tells of `machine`.
 pub fn metadata(
     machine: &Machine,
-    vm_type: VmType,
+    rules: TopologyRules,
     subject: DescribedNode<'_>,
 ) -> Result<InstanceMetadata, MachineDescriptionError> {
     let provider_id = match subject.provider_id {
         Some(own) => own.to_owned(),
         None => provider_id::of_machine(&machine.id)?,
     };
-    let zone = zone(machine, vm_type)?;
+    let zone = zone(machine, rules)?;
     Ok(InstanceMetadata {
         provider_id,
         instance_type: machine.vm_size.clone(),
         node_addresses: addresses(machine, subject)?,
         zone: zone.failure_domain,
         region: zone.region,
+        additional_labels: fault_domain_label(machine, rules),
         ..InstanceMetadata::default()
     })
 }
 
-/// The availability zone as `<region>-<number>`, else the fault domain.
-pub fn zone(machine: &Machine, vm_type: VmType) -> Result<Zone, MachineDescriptionError> {
+/// Returns the label of the fault domain, if it has one and the machine has a fault domain.
+pub fn fault_domain_label(machine: &Machine, rules: TopologyRules) -> BTreeMap<String, String> {
+    let shown = machine.fault_domain.filter(|_| rules.fault_domain_label);
+    shown.map(|fault_domain| (LABEL_FAULT_DOMAIN.to_owned(), fault_domain.to_string())).into_iter().collect()
+}
+
+/// The availability zone as `<region>-<number>`, else the fault domain; empty for a machine without a zone if fault domains have a label of
+/// their own.
+pub fn zone(machine: &Machine, rules: TopologyRules) -> Result<Zone, MachineDescriptionError> {
     let region = machine.location.to_lowercase();
     let failure_domain = match (&machine.zone, machine.fault_domain) {
         (Some(zone), _) => format!("{region}-{}", zone_number(machine, zone)?),
+        (None, _) if rules.fault_domain_label => String::new(),
         // Upstream reads these machines without their instance view, so that the label is always this one.
-        (None, _) if is_standard(machine, vm_type) => "0".to_owned(),
+        (None, _) if is_standard(machine, rules.vm_type) => "0".to_owned(),
         (None, Some(fault_domain)) => fault_domain.to_string(),
         (None, None) => return Err(MachineDescriptionError::NoFaultDomain(machine.id.to_string())),
     };
@@ -168,6 +188,7 @@ mod tests {
     };
 
     const SUBJECT: DescribedNode<'_> = DescribedNode { name: "node-1", provider_id: None, ipv6: false };
+    const DEFAULT: TopologyRules = TopologyRules { vm_type: VmType::Vmss, fault_domain_label: false };
 
     fn with(mut machine: Machine, change: impl FnOnce(&mut Machine)) -> Machine {
         change(&mut machine);
@@ -185,7 +206,7 @@ mod tests {
             m.location = "WestEurope".into();
             m.zone = Some("2".into());
         });
-        let metadata = metadata(&machine, VmType::Vmss, SUBJECT).unwrap();
+        let metadata = metadata(&machine, DEFAULT, SUBJECT).unwrap();
         assert_eq!(
             metadata.provider_id,
             "azure:///subscriptions/s/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/vmss-1/virtualMachines/3"
@@ -199,8 +220,8 @@ mod tests {
     fn the_nodes_own_provider_id_stays() {
         let subject = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let odd = with(standalone("vm"), |m| m.id = ResourceId::subscription_of("s"));
-        assert_eq!(metadata(&odd, VmType::Vmss, subject).unwrap().provider_id, "azure:///as/written");
-        assert!(matches!(metadata(&odd, VmType::Vmss, SUBJECT), Err(MachineDescriptionError::ProviderId(_))));
+        assert_eq!(metadata(&odd, DEFAULT, subject).unwrap().provider_id, "azure:///as/written");
+        assert!(matches!(metadata(&odd, DEFAULT, SUBJECT), Err(MachineDescriptionError::ProviderId(_))));
     }
 
     #[test]
@@ -212,7 +233,9 @@ mod tests {
                 m.fault_domain = fault_domain;
                 m.location = "EastUS2".into();
             });
-            super::zone(&machine, vm_type).map(|zone| zone.failure_domain).map_err(|error| error.to_string())
+            super::zone(&machine, TopologyRules { vm_type, ..DEFAULT })
+                .map(|zone| zone.failure_domain)
+                .map_err(|error| error.to_string())
         };
         for machine in &kinds {
             let ask = |text, fault_domain| zone(machine, VmType::Vmss, text, fault_domain);
@@ -235,6 +258,28 @@ mod tests {
         ] {
             let zone = zone(&kinds[kind], vm_type, None, fault_domain);
             assert_eq!(zone.clone().ok().as_deref(), expected, "{kind} {vm_type:?} {zone:?}");
+        }
+    }
+
+    #[test]
+    fn fault_domain_label_replaces_the_zone_of_zoneless_machines() {
+        let rules = TopologyRules { fault_domain_label: true, ..DEFAULT };
+        for (zone, fault_domain, expected) in [
+            (None, Some(2), ("", Some("2"))),
+            (None, None, ("", None)),
+            (Some("1"), Some(0), ("eastus2-1", Some("0"))),
+            (Some("1"), None, ("eastus2-1", None)),
+        ] {
+            for machine in [scale_set_instance("s", 0), flex_instance("s", "f"), in_availability_set("a"), standalone("v")] {
+                let machine = with(machine, |m| {
+                    m.zone = zone.map(str::to_owned);
+                    m.fault_domain = fault_domain;
+                    m.location = "eastus2".into();
+                });
+                let metadata = metadata(&machine, rules, SUBJECT).unwrap();
+                let label = metadata.additional_labels.get(LABEL_FAULT_DOMAIN).map(String::as_str);
+                assert_eq!((metadata.zone.as_str(), label), expected, "{:?}", machine.kind);
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
     cloud_provider::{CloudError, Existence, InstanceMetadata, Instances, InstancesV2, Zones},
     providers::azure::{
         arm::ResourceId,
+        config::VmType,
         node::{LABEL_MANAGED, LABEL_RESOURCE_GROUP, fixtures::node},
     },
 };
@@ -92,7 +93,10 @@ impl MachineLookup for Memory {
 
 fn instances(memory: Memory) -> (AzureInstances, Arc<Memory>) {
     let memory = Arc::new(memory);
-    let settings = InstanceSettings { vm_type: VmType::Vmss, grace: Duration::from_secs(60) };
+    let settings = InstanceSettings {
+        topology: TopologyRules { vm_type: VmType::Vmss, fault_domain_label: false },
+        grace: Duration::from_secs(60),
+    };
     let clock = Clock::manual("2026-01-01T00:10:00Z".parse().unwrap());
     (
         AzureInstances {

@@ -53,7 +53,7 @@ impl AzureInstances {
     }
 
     fn zone_of(&self, machine: &Machine) -> CloudResult<Zone> {
-        describe::zone(machine, self.settings.vm_type).map_err(failed)
+        describe::zone(machine, self.settings.topology).map_err(failed)
     }
 }
 

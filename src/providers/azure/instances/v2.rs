@@ -159,7 +159,7 @@ impl AzureInstances {
         let machine = found.map_err(|error| errors::from_lookup(&error))?;
         let subject =
             DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: node::has_ipv6(node) };
-        let told = describe::metadata(&machine, self.settings.vm_type, subject);
+        let told = describe::metadata(&machine, self.settings.topology, subject);
         told.map_err(|error| CloudError::failed(error.to_string()))
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead},
     providers::azure::{
         config::AzureConfig,
+        node::LABEL_FAULT_DOMAIN,
         planner::load_balancer::{
             annotations, entries,
             labels::LabelMap,
@@ -72,7 +73,8 @@ pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
 pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     let entries = entries::entries(config);
     let selected = entries::node_label_keys(&entries);
-    selected.into_iter().chain(nodes::READ_LABELS).map(str::to_owned).collect()
+    let topology = config.fault_domain_label.then_some(LABEL_FAULT_DOMAIN);
+    selected.into_iter().chain(nodes::READ_LABELS).chain(topology).map(str::to_owned).collect()
 }
 
 /// What becomes of an annotation of Services in memory.

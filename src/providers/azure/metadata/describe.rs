@@ -12,7 +12,7 @@ use crate::{
         arm::{InvalidResourceId, ResourceId},
         config::VmType,
         instances::{
-            describe::{self, DescribedNode},
+            describe::{self, DescribedNode, TopologyRules},
             provider_id::{self, ProviderIdError},
         },
         inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
@@ -68,13 +68,17 @@ pub fn check_name(documents: &ImdsDocuments, node: &str, own_name: Option<&str>)
     }
 }
 
-/// All that a Node is told.
+/// All that a Node is told. `fault_domain_label`: whether fault domains have a label of their own.
 pub fn metadata(
     documents: &ImdsDocuments,
     subject: DescribedNode<'_>,
+    fault_domain_label: bool,
 ) -> Result<InstanceMetadata, MetadataDescriptionError> {
     let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
     let machine = machine(documents, compute)?;
+    let rules = TopologyRules { vm_type: VmType::Vmss, fault_domain_label };
+    let mut additional_labels = labels(compute);
+    additional_labels.extend(describe::fault_domain_label(&machine, rules));
     let provider_id = match subject.provider_id {
         Some(own) => own.to_owned(),
         None => provider_id::of_machine(&machine.id)?,
@@ -83,9 +87,9 @@ pub fn metadata(
         provider_id,
         instance_type: machine.vm_size.clone(),
         node_addresses: describe::addresses(&machine, subject)?,
-        zone: zone(&machine)?,
+        zone: zone(&machine, rules)?,
         region: machine.location.to_lowercase(),
-        additional_labels: labels(compute),
+        additional_labels,
         is_unmanaged: false,
     })
 }
@@ -148,11 +152,11 @@ fn public_address(documents: &ImdsDocuments, address: &ImdsAddress) -> Option<St
 }
 
 /// The availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as upstream.
-fn zone(machine: &Machine) -> Result<String, MetadataDescriptionError> {
+fn zone(machine: &Machine, rules: TopologyRules) -> Result<String, MetadataDescriptionError> {
     match (&machine.zone, machine.fault_domain) {
-        (Some(_), _) => Ok(describe::zone(machine, VmType::Vmss)?.failure_domain),
-        (None, Some(fault_domain)) => Ok(fault_domain.to_string()),
-        (None, None) => Ok(String::new()),
+        (Some(_), _) => Ok(describe::zone(machine, rules)?.failure_domain),
+        (None, Some(fault_domain)) if !rules.fault_domain_label => Ok(fault_domain.to_string()),
+        (None, _) => Ok(String::new()),
     }
 }
 
@@ -195,7 +199,7 @@ mod tests {
 
     fn told(change: Value) -> Result<InstanceMetadata, String> {
         let documents = documents(compute(change), ipv4("10.0.0.4", ""), json!([]));
-        metadata(&documents, SUBJECT).map_err(|error| error.to_string())
+        metadata(&documents, SUBJECT, false).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -214,7 +218,7 @@ mod tests {
         }
         let own = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let documents = documents(compute(json!({})), ipv4("10.0.0.4", ""), json!([]));
-        assert_eq!(metadata(&documents, own).unwrap().provider_id, "azure:///as/written");
+        assert_eq!(metadata(&documents, own, false).unwrap().provider_id, "azure:///as/written");
     }
 
     #[test]
@@ -231,6 +235,18 @@ mod tests {
     }
 
     #[test]
+    fn fault_domain_label_replaces_the_zone_of_zoneless_machines() {
+        for (zone, expected) in [("2", "westeurope-2"), ("", "")] {
+            let documents = documents(compute(json!({"zone": zone})), ipv4("10.0.0.4", ""), json!([]));
+            let told = metadata(&documents, SUBJECT, true).unwrap();
+            assert_eq!(
+                (told.zone.as_str(), told.additional_labels[crate::providers::azure::node::LABEL_FAULT_DOMAIN].as_str()),
+                (expected, "1")
+            );
+        }
+    }
+
+    #[test]
     fn facts_that_only_the_service_knows_are_further_labels() {
         let tags =
             json!([{"name": "platform_interconnect_group", "value": "no"}, {"name": TAG_INTERCONNECT_GROUP, "value": "g1"}]);
@@ -242,7 +258,7 @@ mod tests {
     }
 
     fn lines(interface: Value, pairs: Value) -> Vec<String> {
-        let told = metadata(&documents(compute(json!({})), interface, pairs), SUBJECT).unwrap();
+        let told = metadata(&documents(compute(json!({})), interface, pairs), SUBJECT, false).unwrap();
         told.node_addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
     }
 
@@ -268,7 +284,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let without = |compute: Value, interface: Value| {
-            metadata(&documents(compute, interface, json!([])), SUBJECT).unwrap_err().to_string()
+            metadata(&documents(compute, interface, json!([])), SUBJECT, false).unwrap_err().to_string()
         };
         let whole = || compute(json!({}));
         for (error, expected) in [
@@ -286,6 +302,6 @@ mod tests {
             instance: serde_json::from_value(json!({"compute": whole()})).unwrap(),
             ..ImdsDocuments::default()
         };
-        assert!(metadata(&bare, SUBJECT).unwrap_err().to_string().contains("network interface"));
+        assert!(metadata(&bare, SUBJECT, false).unwrap_err().to_string().contains("network interface"));
     }
 }

@@ -51,3 +51,32 @@ pub(super) fn log_findings(loaded: LoadedConfig) -> AzureConfig {
     }
     loaded.config
 }
+
+/// `faultDomainLabel` in `--cloud-config`. A file that cannot be read is not an error: upstream ignores it.
+pub(in crate::providers::azure) fn has_fault_domain_label(cloud_config: Option<&Path>) -> bool {
+    let Some(path) = cloud_config else { return false };
+    match std::fs::read_to_string(path) {
+        Ok(text) => config::decode(&text).config.fault_domain_label,
+        Err(error) => {
+            tracing::warn!(file = %path.display(), %error, "cannot read --cloud-config: faultDomainLabel is false");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_domain_label_is_read_from_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("azure.json");
+        assert!(!has_fault_domain_label(None));
+        assert!(!has_fault_domain_label(Some(&path)), "it does not exist");
+        for (text, expected) in [("{}", false), (r#"{"faultDomainLabel": true}"#, true), ("not: [a", false)] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(has_fault_domain_label(Some(&path)), expected, "{text}");
+        }
+    }
+}
