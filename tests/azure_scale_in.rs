@@ -40,6 +40,10 @@ impl Drop for Cluster {
 impl Cluster {
     /// All Nodes are initialised and ready.
     async fn start(topology: Topology) -> Self {
+        Self::start_with(topology, &[]).await
+    }
+
+    async fn start_with(topology: Topology, more: &[&str]) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
         let server = ApiServer::new(clock);
@@ -58,7 +62,8 @@ impl Cluster {
             "--configure-cloud-routes=false",
             "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",
         ];
-        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+        let cli::CliCommand::Run(config) = cli::parse(flags.iter().chain(more).map(Into::into), &["azure"], &[]).unwrap()
+        else {
             panic!("no help asked for")
         };
         let cloud_config = ProviderConfig {
@@ -250,4 +255,35 @@ async fn a_hundred_of_five_thousand_go_and_no_others_that_arm_denies_and_lists()
 async fn a_hundred_of_five_thousand_go_and_no_others_when_arm_denies_them_and_lists_nothing() {
     let took = a_hundred_go(vec![of_pool1_denied(), Fault::new(Effect::EmptyList)]).await;
     assert!(took > LIE, "{took:?}: nothing can be told from empty lists");
+}
+
+/// A Node without a provider id whose machine ended before it was initialized.
+fn ghost(cluster: &Cluster, name: &str) -> String {
+    let mut node = cluster.world.uninitialized_nodes().remove(0);
+    node.metadata.name = Some(name.to_owned());
+    set_ready(&mut node, "False");
+    cluster.server.create::<Node>(&node);
+    name.to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn uninitialized_nodes_without_a_machine_are_deleted_on_request() {
+    for (flags, is_kept) in [(&[][..], true), (&["--delete-uninitialized-nodes-after=1h"], false)] {
+        let cluster = Cluster::start_with(hundred(PoolKind::Uniform), flags).await;
+        let name = ghost(&cluster, "ghost-1");
+        pass(50 * 60).await;
+        assert!(cluster.server.get::<Node>("", &name).is_some());
+        pass(20 * 60).await;
+        assert_eq!(cluster.server.get::<Node>("", &name).is_some(), is_kept, "{flags:?} {:?}", cluster.reasons());
+        assert_eq!(cluster.count(), 100 + usize::from(is_kept));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn uninitialized_nodes_are_kept_while_the_cloud_cannot_be_read() {
+    let cluster = Cluster::start_with(hundred(PoolKind::Uniform), &["--delete-uninitialized-nodes-after=1h"]).await;
+    cluster.world.azure().add_fault(Fault::new(Effect::Forbidden));
+    let name = ghost(&cluster, "ghost-1");
+    pass(5 * 60 * 60).await;
+    assert!(cluster.server.get::<Node>("", &name).is_some());
 }

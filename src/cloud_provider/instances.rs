@@ -114,6 +114,13 @@ pub trait InstancesV2: Send + Sync {
         SecondLook::Silent("the cloud provider has no second source".to_owned())
     }
 
+    /// Whether a complete and recent list of all places that the provider knows lacks an instance for `node`, which has no provider id. No
+    /// evidence that an instance is gone: there may never have been one. Called only with `--delete-uninitialized-nodes-after`.
+    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
+        let _ = node;
+        Ok(false)
+    }
+
     /// Metadata of many nodes, answers in the order of `nodes`. Override when the cloud can answer from lists.
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         futures::future::join_all(nodes.iter().map(|node| self.instance_metadata(node))).await

@@ -246,13 +246,12 @@ impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
 
     async fn second_look(&self, node: &Node) -> SecondLook {
         let call = "second_look";
-        match self.meter.within(call, self.meter.deadlines.reads, self.inner.second_look(node)).await {
-            Ok(seen) => seen,
-            Err(error) => {
-                self.meter.count(call, error.class());
-                SecondLook::Silent(error.to_string())
-            }
-        }
+        let seen = self.meter.within(call, self.meter.deadlines.reads, self.inner.second_look(node)).await;
+        self.meter.counted(call, seen).unwrap_or_else(|error| SecondLook::Silent(error.to_string()))
+    }
+
+    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
+        self.meter.read("is_unlisted", self.inner.is_unlisted(node)).await
     }
 
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {

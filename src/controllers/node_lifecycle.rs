@@ -31,7 +31,7 @@ use self::{instances::InstanceStateSource, plan::DeletionTracker};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node::NoInstances};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
-    node::{is_ready, taints, uid},
+    node::{is_ready, provider_id, taints, uid},
     runtime::{
         shutdown::Shutdown,
         store::{InformerStore, ObjectKey},
@@ -95,6 +95,7 @@ impl NodeLifecycleController {
             let nodes = self.nodes.list();
             self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
             self.tracker().forget(&self.uids.load(), self.context.clock.now(), &self.config);
+            self.note_ready(&nodes);
             nodes
                 .iter()
                 .filter(|node| is_due(node))
@@ -103,6 +104,13 @@ impl NodeLifecycleController {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
             }
+        }
+    }
+
+    fn note_ready(&self, nodes: &[Arc<Node>]) {
+        if !self.config.delete_uninitialized_after.is_zero() {
+            let ready = nodes.iter().filter(|node| is_ready(node) && provider_id(node).is_none());
+            self.tracker().note_ready(ready.map(|node| uid(node).to_owned()));
         }
     }
 

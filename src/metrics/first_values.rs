@@ -13,7 +13,7 @@ const ERROR_CLASSES: [&str; 7] =
     ["retry_after", "invalid", "refused", "not_leader", "deadline", "failed", "implemented_elsewhere"];
 const INFORMERS: [&str; 2] = ["nodes", "services"];
 const INFORMER_OPERATIONS: [&str; 4] = ["list", "watch", "stream", "silence"];
-const DELETIONS_REFUSED: [&str; 4] = ["mass_deletion", "ready_again", "relabelled", "recreated"];
+const DELETIONS_REFUSED: [&str; 5] = ["mass_deletion", "ready_again", "initialized", "relabelled", "recreated"];
 const EVENTS_DISCARDED: [&str; 4] = ["spam", "queue_full", "refused", "unreachable"];
 const CONNECTIONS_REFUSED: [&str; 3] = ["peer", "all", "replaced"];
 const REQUESTS_REFUSED: [&str; 3] = ["malformed", "reviews", "answers"];

@@ -379,6 +379,7 @@ impl OptionsBuilder {
             max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
             max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
             window: self.positive(&pace::NODE_DELETION_WINDOW),
+            delete_uninitialized_after: self.read(&pace::DELETE_UNINITIALIZED_NODES_AFTER),
         }
     }
 

@@ -108,6 +108,7 @@ const OURS: &[(&str, &str)] = &[
     ("cloud-provider", "azure"),
     ("concurrent-node-syncs", "64"),
     ("concurrent-service-syncs", "0"),
+    ("delete-uninitialized-nodes-after", "0s"),
     ("dry-run", "false"),
     ("enable-deprecated-beta-topology-labels", "false"),
     ("enable-node-controller", "true"),

@@ -144,6 +144,9 @@ impl InstancesV2 for Probe {
             Err(error) => SecondLook::Silent(error.to_string()),
         }
     }
+    async fn is_unlisted(&self, _: &Node) -> CloudResult<bool> {
+        self.answer("is_unlisted", true).await
+    }
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
     }
@@ -361,6 +364,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let batch = v2.instance_metadata_batch(&nodes).await;
     assert_eq!(batch.len(), 1);
     calls.extend(batch.into_iter().map(|answer| ("instance_metadata_batch", answer.map(drop))));
+    calls.push(("is_unlisted", v2.is_unlisted(&node).await.map(drop)));
     let existence = v2.existence(&node).await;
     let second_look = v2.second_look(&node).await;
     let v1 = cloud.instances().unwrap();

@@ -16,6 +16,8 @@ pub struct NodeLifecycleControllerConfig {
     pub max_percent: usize,
     /// How long a deletion counts.
     pub window: Duration,
+    /// `--delete-uninitialized-nodes-after`; zero: never.
+    pub delete_uninitialized_after: Duration,
 }
 
 impl Default for NodeLifecycleControllerConfig {
@@ -26,6 +28,7 @@ impl Default for NodeLifecycleControllerConfig {
             max_count: 10,
             max_percent: 20,
             window: Duration::from_secs(300),
+            delete_uninitialized_after: Duration::ZERO,
         }
     }
 }

@@ -63,6 +63,14 @@ impl InstanceStateSource {
         }
     }
 
+    /// Whether a complete list lacks an instance for `node`, which has no provider id.
+    pub(super) async fn is_unlisted(&self, node: &Node) -> bool {
+        match self {
+            InstanceStateSource::V2(v2) => v2.is_unlisted(node).await.unwrap_or_default(),
+            InstanceStateSource::V1 { .. } => false,
+        }
+    }
+
     async fn existence(&self, node: &Node) -> Existence {
         let exists = match self {
             InstanceStateSource::V2(v2) => return v2.existence(node).await,

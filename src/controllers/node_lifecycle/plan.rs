@@ -10,6 +10,9 @@
 //! (`mass_deletion`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held back
 //! needs that evidence even then.
 //!
+//! A Node that has no provider id and never was ready may have had no instance at all. With
+//! [`NodeLifecycleControllerConfig::delete_uninitialized_after`] it counts as gone once all lists have lacked its name for so long.
+//!
 //! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of
 //! this.
 
@@ -52,6 +55,8 @@ pub(super) enum NodeObservation {
     GoneRechecked(SecondLook),
     /// The cloud could not tell, and why.
     Unknown(String),
+    /// The same of a Node without a provider id, and a complete list of what the cloud knows lacks its name.
+    Unlisted(String),
 }
 
 /// What to do about it.
@@ -111,6 +116,10 @@ pub(super) struct DeletionTracker {
     missing: BTreeMap<String, MissingNode>,
     deleted: BTreeMap<String, Instant>,
     unknown: BTreeMap<String, UnknownExistence>,
+    /// Nodes without a provider id that no list has, and since when.
+    unlisted: BTreeMap<String, Instant>,
+    /// Nodes without a provider id that were ready at some time.
+    once_ready: BTreeSet<String>,
     /// Nodes whose instance was gone and was seen again lately. They count for a crowd: the cloud has said so much.
     seen_again: BTreeMap<String, Instant>,
     /// What contradicted the cloud last.
@@ -127,11 +136,13 @@ impl DeletionTracker {
         now: Instant,
         config: &NodeLifecycleControllerConfig,
     ) -> LifecycleAction {
-        if !matches!(observation, NodeObservation::Unknown(_)) {
+        if !matches!(observation, NodeObservation::Unknown(_) | NodeObservation::Unlisted(_)) {
             self.unknown.remove(uid);
+            self.unlisted.remove(uid);
         }
         match observation {
             NodeObservation::Unknown(_) => self.existence_unknown(uid, now),
+            NodeObservation::Unlisted(_) => self.instance_unlisted(uid, nodes, now, config),
             NodeObservation::Gone => self.instance_gone(uid, None, nodes, now, config),
             NodeObservation::GoneRechecked(second) => self.instance_gone(uid, Some(second), nodes, now, config),
             NodeObservation::Ready | NodeObservation::Restarted => {
@@ -159,6 +170,31 @@ impl DeletionTracker {
         }
         unclear.reported = Some(now);
         LifecycleAction::ReportUnknown(lasts)
+    }
+
+    /// A Node that never was ready and that no list has counts as gone after [`NodeLifecycleControllerConfig::delete_uninitialized_after`].
+    fn instance_unlisted(
+        &mut self,
+        uid: &str,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &NodeLifecycleControllerConfig,
+    ) -> LifecycleAction {
+        let (limit, is_candidate) = (config.delete_uninitialized_after, !self.once_ready.contains(uid));
+        if limit.is_zero() || !is_candidate {
+            return self.existence_unknown(uid, now);
+        }
+        let since = *self.unlisted.entry(uid.to_owned()).or_insert(now);
+        match now.saturating_duration_since(since) >= limit {
+            true => self.instance_gone(uid, None, nodes, now, config),
+            false => self.existence_unknown(uid, now),
+        }
+    }
+
+    /// Nodes without a provider id that are ready now: they are not deleted as uninitialized ones.
+    pub(super) fn note_ready(&mut self, uids: impl IntoIterator<Item = String>) {
+        self.once_ready.extend(uids);
+        self.unlisted.retain(|uid, _| !self.once_ready.contains(uid));
     }
 
     fn instance_gone(
@@ -281,6 +317,8 @@ impl DeletionTracker {
     pub(super) fn forget(&mut self, nodes: &BTreeSet<String>, now: Instant, config: &NodeLifecycleControllerConfig) {
         self.missing.retain(|uid, _| nodes.contains(uid));
         self.unknown.retain(|uid, _| nodes.contains(uid));
+        self.unlisted.retain(|uid, _| nodes.contains(uid));
+        self.once_ready.retain(|uid| nodes.contains(uid));
         self.seen_again.retain(|_, at| now.saturating_duration_since(*at) < CONFIRMED_AFTER);
         self.deleted.retain(|_, at| now.saturating_duration_since(*at) < config.window);
         self.contradiction =
@@ -299,6 +337,7 @@ pub(super) fn waiting_reason(observation: &NodeObservation, action: &LifecycleAc
             Some("the instance is gone, which is to be confirmed".to_owned())
         }
         (NodeObservation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
+        (NodeObservation::Unlisted(why), _) => Some(format!("no list of the cloud has an instance of this name: {why}")),
         (NodeObservation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
         (NodeObservation::Ready | NodeObservation::Running | NodeObservation::Restarted | NodeObservation::ShutDown, _) => {
             None

@@ -12,7 +12,7 @@ use super::{
     preview,
 };
 use crate::{
-    node::{is_being_deleted, is_ready, name, patch, taints, uid},
+    node::{is_being_deleted, is_ready, name, patch, provider_id, taints, uid},
     runtime::{
         events::RecordedEvent,
         patch::{ApiError, PatchKind, PatchTarget},
@@ -56,8 +56,15 @@ impl NodeLifecycleController {
             NodeObservation::Gone if self.tracker().needs_second_look(uid(node), &uids(), now, &self.config) => {
                 NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
+            NodeObservation::Unknown(reason) if self.may_be_unlisted(node) && self.source.is_unlisted(node).await => {
+                NodeObservation::Unlisted(reason)
+            }
             _ => seen,
         }
+    }
+
+    fn may_be_unlisted(&self, node: &Node) -> bool {
+        !self.config.delete_uninitialized_after.is_zero() && provider_id(node).is_none()
     }
 
     /// What a look at the first `limit` Nodes that are due would lead to, decided on a copy of what is remembered. A replica that does not
@@ -113,7 +120,7 @@ impl NodeLifecycleController {
             }
             LifecycleAction::Delete => self.delete(node).await,
             LifecycleAction::ReportUnknown(lasts) => {
-                if let NodeObservation::Unknown(why) = observation {
+                if let NodeObservation::Unknown(why) | NodeObservation::Unlisted(why) = observation {
                     let event = events::unknown(node, why, *lasts);
                     tracing::warn!(node = crate::node::name(node), "{}", event.message);
                     self.context.events.record(event);
@@ -144,6 +151,11 @@ impl NodeLifecycleController {
             Ok(live) if uid(&live) != uid(node) => Err(ApiError::Conflict(key.to_string())),
             Ok(live) if is_ready(&live) => {
                 self.refused("ready_again");
+                self.tracker().not_deleted(uid(node));
+                return Ok(());
+            }
+            Ok(live) if provider_id(&live) != provider_id(node) => {
+                self.refused("initialized");
                 self.tracker().not_deleted(uid(node));
                 return Ok(());
             }

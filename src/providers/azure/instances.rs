@@ -51,6 +51,8 @@ trait MachineLookup: Send + Sync {
     async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence;
     /// What lists, not older than `freshness`, say of a machine that is gone.
     async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook;
+    /// Whether no known resource group has a machine of this name, by reads not older than `freshness`.
+    async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String>;
 }
 
 #[async_trait]
@@ -66,6 +68,9 @@ impl MachineLookup for Inventory {
     }
     async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook {
         Inventory::second_look(self, wanted, freshness).await
+    }
+    async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String> {
+        Inventory::is_unlisted(self, wanted, freshness).await
     }
 }
 

@@ -28,6 +28,7 @@ mod resolve;
 mod second_look;
 mod settings;
 mod snapshot;
+mod unlisted;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -134,6 +134,9 @@ impl InstancesV2 for SessionProxy {
             Err(error) => SecondLook::Silent(error.to_string()),
         }
     }
+    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.is_unlisted(node).await
+    }
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         match self.session() {
             Ok(session) => session.instances.instance_metadata_batch(nodes).await,

@@ -8,6 +8,7 @@ const CONFIG: NodeLifecycleControllerConfig = NodeLifecycleControllerConfig {
     max_count: 3,
     max_percent: 20,
     window: Duration::from_secs(300),
+    delete_uninitialized_after: Duration::ZERO,
 };
 
 fn uids(count: usize) -> BTreeSet<String> {
@@ -393,6 +394,64 @@ proptest! {
                     since.remove(&node);
                 }
             }
+        }
+    }
+}
+
+const HOUR: u64 = 3600;
+
+fn see_unlisted(world: &mut World, at: u64, node: usize) -> LifecycleAction {
+    let config = NodeLifecycleControllerConfig { delete_uninitialized_after: Duration::from_secs(HOUR), ..CONFIG };
+    let unlisted = NodeObservation::Unlisted("no machine".into());
+    let now = world.start + Duration::from_secs(at);
+    world.state.observe(&format!("uid-{node:03}"), &unlisted, &world.nodes, now, &config)
+}
+
+#[test]
+fn unlisted_node_is_deleted_after_the_configured_time() {
+    let mut world = World::new(10);
+    assert_eq!(see_unlisted(&mut world, 0, 0), LifecycleAction::Nothing);
+    assert!(matches!(see_unlisted(&mut world, HOUR - 1, 0), LifecycleAction::ReportUnknown(_)));
+    world.see(HOUR - 1, 0, &unknown());
+    assert_eq!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report, "it counts as gone from now on");
+    assert_eq!(see_unlisted(&mut world, HOUR + 5, 0), LifecycleAction::Nothing);
+    assert_eq!(see_unlisted(&mut world, HOUR + 15, 0), LifecycleAction::Delete);
+}
+
+#[test]
+fn unlisted_node_is_kept_without_the_setting() {
+    let mut world = World::new(10);
+    let unlisted = NodeObservation::Unlisted("no machine".into());
+    assert!((0..100).all(|hour| {
+        let action = world.see(hour * HOUR, 0, &unlisted);
+        matches!(action, LifecycleAction::Nothing | LifecycleAction::ReportUnknown(_))
+    }));
+}
+
+#[test]
+fn node_that_was_ready_is_never_deleted_as_unlisted() {
+    let mut world = World::new(10);
+    see_unlisted(&mut world, 0, 0);
+    world.state.note_ready(["uid-000".to_owned()]);
+    for at in [HOUR, 2 * HOUR, 3 * HOUR] {
+        assert!(!matches!(see_unlisted(&mut world, at, 0), LifecycleAction::Delete | LifecycleAction::Report));
+    }
+}
+
+#[test]
+fn listed_node_starts_the_time_again() {
+    let mut world = World::new(10);
+    see_unlisted(&mut world, 0, 0);
+    world.see(HOUR / 2, 0, &NodeObservation::Running);
+    assert!(!matches!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report | LifecycleAction::Delete));
+}
+
+#[test]
+fn many_unlisted_nodes_fall_under_the_rule_against_mass_deletion() {
+    let mut world = World::new(10);
+    for at in [0, HOUR, HOUR + 15, HOUR + 60] {
+        for node in 0..8 {
+            assert_ne!(see_unlisted(&mut world, at, node), LifecycleAction::Delete, "{at}");
         }
     }
 }

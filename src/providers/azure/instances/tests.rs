@@ -89,6 +89,10 @@ impl MachineLookup for Memory {
     async fn second_look(&self, _: &MachineQuery, _: Duration) -> SecondLook {
         SecondLook::Agrees
     }
+
+    async fn is_unlisted(&self, wanted: &MachineQuery, _: Duration) -> Result<bool, String> {
+        Ok(Self::find(&self.now, wanted).is_none())
+    }
 }
 
 fn instances(memory: Memory) -> (AzureInstances, Arc<Memory>) {

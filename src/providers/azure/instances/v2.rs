@@ -53,6 +53,15 @@ impl InstancesV2 for AzureInstances {
         }
     }
 
+    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
+        match ownership::of_node(node) {
+            NodeOwnership::Azure(query) if query.id.is_none() => {
+                self.lookup.is_unlisted(&query, LIST_MAX_AGE).await.map_err(CloudError::Failed)
+            }
+            _ => Ok(false),
+        }
+    }
+
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
         let machine = self.existing_machine(node).await?;
         Ok(machine.is_some_and(|machine| existence::is_shut_down(node, &machine, &self.uuid_evidence())))

@@ -1,0 +1,71 @@
+//! Whether no place that is known has a machine of a name, for a Node without a provider id.
+//!
+//! In: a name, looked up in each resource group that the inventory knows. Out: `true` only if all reads succeeded and none shows the machine.
+//! That a machine is missing does not prove that it is gone; the caller adds time and the rule against mass deletion.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use super::{
+    Freshness, Inventory, LookupError, MachineQuery, query::PendingQuery, resolve, resolve::LookupResult,
+    snapshot::InventorySnapshot,
+};
+use crate::providers::azure::arm::{ResourceId, spelling};
+
+impl Inventory {
+    /// Whether no known resource group has a machine of this name, by reads not older than `freshness`.
+    ///
+    /// # Errors
+    ///
+    /// The reason if a read failed, or if the lists as a whole cannot be trusted.
+    pub async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String> {
+        let answers = self.answer_all(self.in_all_groups(wanted, freshness), resolve::look_up).await;
+        self.health()?;
+        Ok(lacks_machine(&answers)? && !is_known(&self.lock().snapshot, &wanted.node_name))
+    }
+
+    fn in_all_groups(&self, wanted: &MachineQuery, freshness: Duration) -> Arc<[PendingQuery]> {
+        let first = PendingQuery::new(wanted, &self.settings, self.clock.now(), Freshness::Within(freshness), false);
+        let mut groups: HashSet<ResourceId> = self.lock().snapshot.groups().cloned().collect();
+        groups.extend([self.settings.group.clone(), first.group.clone()]);
+        groups.into_iter().map(|group| PendingQuery { group, ..first.clone() }).collect()
+    }
+}
+
+fn is_known(snapshot: &InventorySnapshot, name: &str) -> bool {
+    snapshot.entries().any(|entry| spelling::same_name(entry.machine.node_name(), name))
+}
+
+/// Whether every place lacks the machine.
+fn lacks_machine(answers: &[Option<LookupResult>]) -> Result<bool, String> {
+    let mut failure = None;
+    for answer in answers {
+        match answer {
+            Some(Err(LookupError::NotListed(_))) => {}
+            Some(Ok(_) | Err(LookupError::NoAddress(_))) => return Ok(false),
+            Some(Err(LookupError::Arm(error))) => failure = Some(error.to_string()),
+            None => failure = Some("the inventory did not answer".to_owned()),
+        }
+    }
+    failure.map_or(Ok(true), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::{
+        arm::ArmErrorClass, instances::fixtures::scale_set_instance, inventory::arm_fixture::error,
+    };
+
+    #[test]
+    fn only_complete_answers_lack_a_machine() {
+        let lacks = || Some(Err(LookupError::NotListed("n".into())));
+        let found = || Some(Ok(Arc::new(scale_set_instance("s", 0))));
+        let failed = || Some(Err(LookupError::Arm(error(ArmErrorClass::Throttled))));
+        assert_eq!(lacks_machine(&[lacks(), lacks()]), Ok(true));
+        assert_eq!(lacks_machine(&[lacks(), found()]), Ok(false));
+        assert_eq!(lacks_machine(&[failed(), found()]), Ok(false));
+        assert_eq!(lacks_machine(&[lacks(), Some(Err(LookupError::NoAddress("n".into())))]), Ok(false));
+        assert!(lacks_machine(&[lacks(), failed()]).is_err());
+        assert!(lacks_machine(&[lacks(), None]).is_err());
+    }
+}
