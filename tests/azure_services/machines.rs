@@ -7,7 +7,7 @@ use cloud_controller_manager::sandbox::{
     azure::AzureOptions,
     objects::{NodeExt, ServiceExt},
 };
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Service};
 use serde_json::{Value, json};
 
 use crate::{
@@ -95,6 +95,32 @@ fn only_addresses_in_the_pools_of_the_services_families_are_opened() {
             let wanted: Vec<_> = nodes.iter().flat_map(|node| internal(node).into_iter().take(families)).collect();
             let wanted: Vec<_> = wanted.iter().map(|address| (address.as_str(), "30080")).collect();
             assert_eq!(at_nodes, expected(&wanted), "{pools}");
+            life.stop().await;
+        });
+    }
+}
+
+/// A kubelet may write any number of addresses into the status of its Node.
+#[test]
+fn thousands_of_addresses_of_one_node_block_no_service() {
+    for pools in ["nodeIP", "nodeIPConfiguration"] {
+        alone(async {
+            let cluster = cluster(pools);
+            let life = cluster.start();
+            cluster.create(&external("first"));
+            cluster.until_ready(5 * MINUTE).await;
+            let name = cluster.world.nodes()[0].metadata.name.clone().unwrap();
+            cluster.server.update_with::<Node>("", &name, |node| {
+                let addresses = node.status.get_or_insert_default().addresses.get_or_insert_default();
+                addresses.extend((0..4_200).map(|index| NodeAddress {
+                    type_: "InternalIP".to_owned(),
+                    address: format!("10.77.{}.{}", index / 250, index % 250),
+                }));
+            });
+            cluster.create(&at_machines("web", 30_080));
+            cluster.until("it is served", MINUTE, |cluster| cluster.service("web").as_ref().is_some_and(is_ready)).await;
+            let invented = opened(&cluster).iter().filter(|(address, _)| address.starts_with("10.77.")).count();
+            assert!(invented < 8, "{pools}: {invented}");
             life.stop().await;
         });
     }

@@ -23,6 +23,10 @@ const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node
 const ROLE: &str = "kubernetes.io/role";
 const INTERNAL_IP: &str = "InternalIP";
 
+/// Most internal addresses of one family that count of one Node. A kubelet may write any number of addresses into the status of its Node, and
+/// security rules have room for 4,000 of the whole cluster.
+const MAX_ADDRESSES_PER_FAMILY: usize = 8;
+
 /// Labels that are looked at whatever is configured.
 pub const READ_LABELS: [&str; 5] =
     [CONTROL_PLANE[0], CONTROL_PLANE[1], ROLE, node::LABEL_MANAGED, node::LABEL_RESOURCE_GROUP];
@@ -32,8 +36,6 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     let labels = node.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
     let own = settings.group.resource_group().unwrap_or_default();
-    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
-    let internal = addresses.filter(|address| address.type_ == INTERNAL_IP);
     PoolNode {
         name: node::name(node).to_owned(),
         control_plane: CONTROL_PLANE.iter().any(|key| has(key))
@@ -43,7 +45,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         excluded: helpers::is_excluded(node),
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
-        addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
+        addresses: internal_addresses(node),
         vm_set: machine_query(node).id.filter(|_| settings.has_entries()).and_then(|id| uniform_set(&id)),
         is_unlocated: false,
         is_ready: is_ready(node),
@@ -68,10 +70,17 @@ fn uniform_set(id: &ResourceId) -> Option<String> {
     Some(PoolMemberResource::of_instance(id)?.scale_set()?.name().to_owned())
 }
 
-/// Addresses of type `InternalIP`.
+/// Addresses of type `InternalIP`, of each family the first [`MAX_ADDRESSES_PER_FAMILY`].
 pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+    let internal = listed.filter(|address| address.type_ == INTERNAL_IP).filter_map(|address| address.address.parse().ok());
+    let (mut ipv4, mut ipv6) = (0, 0);
+    let is_counted = |address: &IpAddr| {
+        let count = if address.is_ipv6() { &mut ipv6 } else { &mut ipv4 };
+        *count += 1;
+        *count <= MAX_ADDRESSES_PER_FAMILY
+    };
+    internal.filter(is_counted).collect()
 }
 
 /// How the machine of `node` is asked for.
@@ -88,6 +97,22 @@ mod tests {
     use super::*;
     use crate::cloud_provider::helpers::EXCLUDE_LABEL;
     use crate::providers::azure::{config::AzureConfig, node::fixtures::node};
+
+    #[test]
+    fn addresses_of_one_node_are_limited_per_family() {
+        let mut builder = node("n").address("ExternalIP", "20.0.0.1").address(INTERNAL_IP, "odd");
+        for last in 0..50 {
+            builder = builder.address(INTERNAL_IP, &format!("10.0.0.{last}")).address(INTERNAL_IP, &format!("fd00::{last}"));
+        }
+        let node = builder.build();
+        let expected: Vec<IpAddr> = (0..8)
+            .flat_map(|last| [format!("10.0.0.{last}"), format!("fd00::{last}")])
+            .map(|text| text.parse().unwrap())
+            .collect();
+        assert_eq!(internal_addresses(&node), expected);
+        let settings = LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes");
+        assert_eq!(pool_node(&node, &settings).addresses, expected);
+    }
 
     #[test]
     fn labels_decide() {
