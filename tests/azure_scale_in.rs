@@ -22,7 +22,7 @@ use cloud_controller_manager::{
         in_process::InProcess,
     },
 };
-use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, NodeSpec, Taint};
 use kube::ResourceExt;
 
 struct Cluster {
@@ -286,4 +286,31 @@ async fn uninitialized_nodes_are_kept_while_the_cloud_cannot_be_read() {
     let name = ghost(&cluster, "ghost-1");
     pass(5 * 60 * 60).await;
     assert!(cluster.server.get::<Node>("", &name).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_taint_of_another_clouds_node_is_kept() {
+    let cluster = Cluster::start(hundred(PoolKind::Uniform)).await;
+    for (name, status) in [("ready", "True"), ("silent", "Unknown")] {
+        let mut node = cluster.world.nodes().remove(0);
+        node.metadata.name = Some(name.to_owned());
+        set_ready(&mut node, status);
+        let taint = Taint {
+            key: "node.cloudprovider.kubernetes.io/shutdown".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        node.spec = Some(NodeSpec {
+            provider_id: Some(format!("metal3://rack1/{name}")),
+            taints: Some(vec![taint]),
+            ..NodeSpec::default()
+        });
+        cluster.server.create::<Node>(&node);
+    }
+    pass(600).await;
+    for name in ["ready", "silent"] {
+        let spec = cluster.server.get::<Node>("", name).unwrap().spec.unwrap();
+        assert_eq!(spec.taints.map(|taints| taints.len()), Some(1), "{name}");
+    }
+    assert!(!cluster.reasons().contains(&"ShutdownTaintRemoved".to_owned()));
 }

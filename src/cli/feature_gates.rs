@@ -163,6 +163,7 @@ pub struct RetiredGate {
 pub const RETIRED: &[RetiredGate] = &[
     RetiredGate { name: "APIListChunking", last_minor: 32 },
     RetiredGate { name: "APIPriorityAndFairness", last_minor: 30 },
+    RetiredGate { name: "APISelfSubjectReview", last_minor: 31 },
     RetiredGate { name: "AdmissionWebhookMatchConditions", last_minor: 32 },
     RetiredGate { name: "AdvancedAuditing", last_minor: 27 },
     RetiredGate { name: "AggregatedDiscoveryEndpoint", last_minor: 32 },

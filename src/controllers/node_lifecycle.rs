@@ -51,6 +51,7 @@ pub struct NodeLifecycleController {
     config: NodeLifecycleControllerConfig,
     nodes: InformerStore<Node>,
     source: InstanceStateSource,
+    provider: Arc<dyn CloudProvider>,
     queue: ReconcileQueue<ObjectKey>,
     /// UIDs of all Nodes, as of the last period.
     uids: ArcSwap<BTreeSet<String>>,
@@ -68,7 +69,6 @@ impl fmt::Debug for NodeLifecycleController {
 
 impl NodeLifecycleController {
     /// Takes the store of Nodes; does nothing before it is run.
-    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -83,6 +83,7 @@ impl NodeLifecycleController {
             config,
             nodes: informers.nodes.store(),
             source,
+            provider,
             queue: ReconcileQueue::new("NodeLifecycle", backoff, context.clock, Arc::clone(&context.metrics)),
             uids: ArcSwap::default(),
             tracker: Mutex::default(),
@@ -98,13 +99,18 @@ impl NodeLifecycleController {
             self.note_ready(&nodes);
             nodes
                 .iter()
-                .filter(|node| is_due(node))
+                .filter(|node| self.is_due(node))
                 .for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             tokio::select! {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
             }
         }
+    }
+
+    /// Whether `node` is checked every period. Nodes of other clouds are left to their own controllers.
+    fn is_due(&self, node: &Node) -> bool {
+        (!is_ready(node) || taints::has_shutdown(node)) && !self.provider.is_foreign(node)
     }
 
     fn note_ready(&self, nodes: &[Arc<Node>]) {
@@ -121,11 +127,6 @@ impl NodeLifecycleController {
     fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether `node` is looked at every period.
-fn is_due(node: &Node) -> bool {
-    !is_ready(node) || taints::has_shutdown(node)
 }
 
 impl Controller for NodeLifecycleController {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Api;
 
 use super::{
-    NodeLifecycleController, events, is_due,
+    NodeLifecycleController, events,
     plan::{LifecycleAction, NodeObservation, waiting_reason},
     preview,
 };
@@ -72,7 +72,7 @@ impl NodeLifecycleController {
     pub(super) async fn plan_due(&self, limit: usize) -> String {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
-        let mut due: Vec<_> = nodes.into_iter().filter(|node| is_due(node)).collect();
+        let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
         due.sort_by(|one, other| name(one).cmp(name(other)));
         let left_out = due.len().saturating_sub(limit);
         due.truncate(limit);
@@ -92,7 +92,7 @@ impl NodeLifecycleController {
     pub(super) async fn look_at_due(&self) -> Vec<(Arc<Node>, NodeObservation, LifecycleAction)> {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
-        let mut due: Vec<_> = nodes.into_iter().filter(|node| is_due(node)).collect();
+        let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
         due.sort_by(|one, other| name(one).cmp(name(other)));
         let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
         let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
