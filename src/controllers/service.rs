@@ -23,6 +23,7 @@ mod gauges;
 mod hosts;
 mod keys;
 pub mod labels;
+mod missing_right;
 pub mod needs_update;
 mod pace;
 pub mod plan;
@@ -51,6 +52,7 @@ pub use prune::{prune_endpoint_slice, service_informer};
 use self::{
     cache::ServiceCache,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
+    missing_right::MissingRight,
     reconcile::ServiceReconciler,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
@@ -104,6 +106,7 @@ pub fn new(
         node_changes: 0.into(),
         host_changes: 0.into(),
         conditions_are_dropped: false.into(),
+        missing_right: MissingRight::default(),
     });
     let observer = Arc::clone(&reconciler);
     informers.services.subscribe(move |change| observer.observe_service(change));
@@ -285,7 +288,8 @@ impl Controller for ServiceController {
         let unsettled: Vec<UnsettledKey> = services.into_iter().map(classed).chain(nodes).collect();
         let drift = cache.drift.latest();
         drop(cache);
-        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts, drift }
+        let problem = self.reconciler.balancer.problem().or_else(|| self.reconciler.missing_right.reason());
+        ControllerStatus { problem, unsettled, facts, drift }
     }
 
     fn observe(&self) {

@@ -23,6 +23,7 @@ use super::{
     events,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     labels::SelectedLabels,
+    missing_right::MissingRight,
     needs_update::{change_event, has_own_mark, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
@@ -81,6 +82,7 @@ pub(super) struct ServiceReconciler {
     pub(super) host_changes: AtomicU64,
     /// The server does not keep `status.conditions` (Kubernetes before 1.20): none is written for its own sake.
     pub(super) conditions_are_dropped: AtomicBool,
+    pub(super) missing_right: MissingRight,
 }
 
 impl ServiceReconciler {
@@ -424,7 +426,9 @@ impl ServiceReconciler {
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let api = self.api(key);
         let patch = self.context.writer.patch(&api, key, PatchTarget::Status, PatchKind::Merge, body);
-        let written: Service = patch.await.map_err(|error| ServiceSyncError::Api { doing, error })?;
+        let result = patch.await;
+        self.missing_right.observe(&result);
+        let written: Service = result.map_err(|error| ServiceSyncError::Api { doing, error })?;
         if written.metadata.resource_version != replaced {
             self.cache().mark_replaced(key, replaced.as_deref());
         }
