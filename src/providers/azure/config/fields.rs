@@ -214,6 +214,7 @@ fields! {
         disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
         maximum_network_interface_rule_count: i32 = "maximumNetworkInterfaceRuleCount" "0" "Most load balancing rules at one network interface, over all standard load balancers that its Node is behind: a Service that needs more is refused. 0: a Service that crosses Azure's documented 300 gets an event, and Services are refused only after Azure has refused a request because of the limit. Only in this program.";
+        maximum_private_link_service_count: i32 = "maximumPrivateLinkServiceCount" "8" "Most private link services of one load balancer, 1 to 800. Azure allows 8, unless your subscription has a feature for more. Only in this program." [zero_is_a_number];
         maximum_service_rule_count: i32 = "maximumServiceRuleCount" "300" "Most load balancing rules of one Service, one for each port and IP family. 0: no limit. Only in this program." [zero_is_a_number];
         maximum_service_source_range_count: i32 = "maximumServiceSourceRangeCount" "4000" "Most source ranges of one Service, after merging. 0: no limit. Only in this program." [zero_is_a_number];
         load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of back-end pools; podIP is not built yet.";

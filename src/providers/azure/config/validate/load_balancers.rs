@@ -27,10 +27,23 @@ pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
         "preConfiguredBackendPoolLoadBalancerTypes",
         "expected internal, external, all or nothing, in lower case; any other word has no effect",
     );
+    private_links(config, findings);
     policy(config, findings);
     service_gateway(config, findings);
     probes(config, findings);
     several(config, is_standard, findings);
+}
+
+/// Azure's limit of private link services of a subscription.
+const MOST_PRIVATE_LINKS: i32 = 800;
+
+fn private_links(config: &AzureConfig, findings: &mut FindingCollector) {
+    let count = config.maximum_private_link_service_count;
+    findings.error_if(
+        !(1..=MOST_PRIVATE_LINKS).contains(&count),
+        "maximumPrivateLinkServiceCount",
+        &format!("{count} is out of range: expected a whole number from 1 to {MOST_PRIVATE_LINKS}"),
+    );
 }
 
 /// What Services may have that is not their own.

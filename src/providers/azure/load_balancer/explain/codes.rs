@@ -119,8 +119,8 @@ codes! {
     PrivateLinkNeedsStandard Mend ["PrivateLinkServiceRequiresStandardLoadBalancer"]
         "Set `loadBalancerSku: standard` in the provider's configuration.";
     TooManyPrivateLinks Mend ["PrivateLinkServicesPerLoadBalancerCountLimitReached"]
-        "A load balancer has room for 8 private link services: let Services share a front end, or put them on an internal and an \
-         external load balancer.";
+        "Azure allows this subscription fewer private link services of a load balancer than `maximumPrivateLinkServiceCount` of the \
+         provider's configuration: let Services share a frontend, or put them on an internal and an external load balancer.";
     ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
         "The region or the resource has no such zone: check `location` in the provider's configuration.";
     PolicyForbids Mend ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]

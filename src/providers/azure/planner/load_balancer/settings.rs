@@ -62,6 +62,8 @@ pub struct LoadBalancerSettings {
     pub maximum_rules: i32,
     /// Rules at one network interface, over all load balancers; `None`: they are not limited.
     pub interface_rules: Option<InterfaceRuleLimit>,
+    /// `maximumPrivateLinkServiceCount`: most private link services of one load balancer.
+    pub private_links_per_load_balancer: usize,
     /// `maximumServiceRuleCount`: most load balancing rules of one Service; `None`: any number.
     pub rules_per_service: Option<usize>,
     /// `maximumServiceSourceRangeCount`: most source ranges of one Service; `None`: any number.
@@ -147,6 +149,7 @@ impl LoadBalancerSettings {
                 && !config.enable_vmss_flex_nodes,
             maximum_rules: config.maximum_load_balancer_rule_count,
             interface_rules: interface_rules(config),
+            private_links_per_load_balancer: usize::try_from(config.maximum_private_link_service_count).unwrap_or_default(),
             rules_per_service: cap(config.maximum_service_rule_count),
             source_ranges_per_service: cap(config.maximum_service_source_range_count),
             tags: tags(config),

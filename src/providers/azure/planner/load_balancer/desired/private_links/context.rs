@@ -28,9 +28,6 @@ use crate::providers::azure::{
     },
 };
 
-/// Most private link services of a load balancer.
-pub(super) const MOST_PER_LOAD_BALANCER: usize = 8;
-
 /// Who cannot have what, and why.
 pub type PrivateLinkRefusals = BTreeMap<ServiceIdentity, ServiceRefusal>;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    context::{LinkRequest, MOST_PER_LOAD_BALANCER, PrivateLinkInput},
+    context::{LinkRequest, PrivateLinkInput},
     deletions,
     types::{PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan},
 };
@@ -74,18 +74,19 @@ impl NewNames {
             None if self.taken.contains(&id) => return Err(name_taken(&id, "another Service")),
             None => {}
         }
-        self.take_room(frontend, &plan.deletions)?;
+        self.take_room(frontend, &plan.deletions, input.settings.private_links_per_load_balancer)?;
         self.taken.push(id.clone());
         Ok(id)
     }
 
-    fn take_room(&mut self, frontend: &str, deletions: &[PrivateLinkDeletion]) -> Result<(), ServiceRefusal> {
+    fn take_room(&mut self, frontend: &str, deletions: &[PrivateLinkDeletion], most: usize) -> Result<(), ServiceRefusal> {
         let Some(balancer) = ResourceId::parse(frontend).ok().and_then(|id| id.parent()) else { return Ok(()) };
         let going = deletions.iter().flat_map(|gone| gone.document.load_balancers()).filter(|one| *one == balancer).count();
         let count = self.on_load_balancer.entry(balancer.clone()).or_default();
-        if count.saturating_sub(going) >= MOST_PER_LOAD_BALANCER {
+        if count.saturating_sub(going) >= most {
             let message = format!(
-                "load balancer {} would have more than {MOST_PER_LOAD_BALANCER} private link services, which is all that Azure allows",
+                "load balancer {} would have more than {most} private link services (maximumPrivateLinkServiceCount): let Services share a \
+                 frontend, or raise the field if Azure allows your subscription more",
                 balancer.name()
             );
             return Err(ServiceRefusal { field: PLS_CREATE.key.to_owned(), message });

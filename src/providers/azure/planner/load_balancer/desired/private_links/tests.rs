@@ -409,7 +409,11 @@ fn a_name_is_taken_once() {
 fn a_load_balancer_has_room_for_eight() {
     let many: Vec<ServiceSpec> = (0..9).map(|place| plain(&format!("s{place}"))).collect();
     let refused = Scene::new(&many).refused();
-    assert!(refused.len() == 1 && refused[0].contains("more than 8 private link services"), "{refused:?}");
+    let expected = "more than 8 private link services (maximumPrivateLinkServiceCount)";
+    assert!(refused.len() == 1 && refused[0].contains(expected), "{refused:?}");
+    let mut roomy = Scene::new(&many);
+    roomy.settings.private_links_per_load_balancer = 9;
+    assert_eq!(roomy.granted().writes.len(), 9);
     let full = Scene::settled(&many[..8]);
     let one_more = scene_like(&full).asking(&many[8..]).beside(&many[..8]);
     assert_eq!(one_more.refused().len(), 1);
