@@ -338,15 +338,25 @@ fn a_pool_that_cannot_be_written_holds_up_no_other_service() {
     });
 }
 
-/// The labels of a Namespace decide, and a change of them moves its Services without anybody touching those.
 #[test]
-fn a_label_of_a_namespace_moves_its_services() {
+fn a_label_of_a_namespace_moves_no_service() {
+    check_namespace_label(false, "kubernetes");
+}
+
+#[test]
+fn a_label_of_a_namespace_moves_its_services_if_configured() {
+    check_namespace_label(true, "lb2");
+}
+
+/// Changes the label of a Namespace without touching its Services, which are on `expected` then, also after a restart.
+fn check_namespace_label(moves_services: bool, expected: &str) {
     alone(async {
         let entries = json!([
             {"name": "kubernetes", "primaryVMSet": "none"},
             {"name": "lb2", "primaryVMSet": "nobody", "serviceNamespaceSelector": {"matchLabels": {"tier": "gold"}}},
         ]);
         let cluster = cluster(2).configured("multipleStandardLoadBalancerConfigurations", entries);
+        let cluster = cluster.configured("moveServicesOnLabelChange", moves_services);
         cluster.create(&external("web"));
         let life = cluster.start();
         cluster.until_ready(10 * MINUTE).await;
@@ -367,7 +377,11 @@ fn a_label_of_a_namespace_moves_its_services() {
         assert_eq!(cluster.writes(), [""; 0]);
         label("tier");
         cluster.quiet_for(2 * MINUTE).await;
-        assert_eq!(balancers(), ["lb2"]);
+        assert_eq!(balancers(), [expected]);
+        life.stop().await;
+        let life = cluster.start();
+        cluster.quiet_for(2 * MINUTE).await;
+        assert_eq!(balancers(), [expected], "after a restart");
         life.stop().await;
     });
 }

@@ -42,6 +42,8 @@ pub struct LoadBalancerSettings {
     pub load_balancer_name: String,
     /// `multipleStandardLoadBalancerConfigurations`, if load balancers are Standard ones; empty: there is one load balancer of a kind.
     pub entries: Vec<LoadBalancerEntry>,
+    /// `moveServicesOnLabelChange`: whether selectors of entries move existing Services.
+    pub moves_by_labels: bool,
     /// How long changes of endpoints gather before pools of single Services follow.
     pub pool_update_interval: Duration,
     /// What back-end pools list.
@@ -134,6 +136,7 @@ impl LoadBalancerSettings {
             sku: config.load_balancer_sku,
             load_balancer_name: config.load_balancer_name.clone(),
             entries: entries::entries(config),
+            moves_by_labels: config.move_services_on_label_change,
             pool_update_interval: config.load_balancer_backend_pool_update_interval.0,
             pool_type: config.load_balancer_backend_pool_configuration_type,
             preconfigured: (matches!(preconfigured, "external" | "all"), matches!(preconfigured, "internal" | "all")),

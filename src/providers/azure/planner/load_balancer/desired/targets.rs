@@ -292,7 +292,8 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn candidate<'s>(&'s self, spec: &'s ServiceSpec, present_on: &'s [&'s str]) -> EntryCandidate<'s> {
-        EntryCandidate { spec, namespace: self.context.observed.namespace_labels.get(spec.namespace()), present_on }
+        let namespace = self.context.observed.namespace_labels.get(spec.namespace());
+        EntryCandidate { spec, namespace, present_on, moves_by_labels: self.context.settings.moves_by_labels }
     }
 
     fn entry_name(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {

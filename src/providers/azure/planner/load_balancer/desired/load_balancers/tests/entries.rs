@@ -15,7 +15,7 @@ pub(super) fn matcher(key: &str, value: &str) -> Option<LabelMatcher> {
 }
 
 pub(super) fn of(entries: &[LoadBalancerEntry]) -> LoadBalancerSettings {
-    LoadBalancerSettings { entries: entries.to_vec(), ..settings() }
+    LoadBalancerSettings { entries: entries.to_vec(), moves_by_labels: true, ..settings() }
 }
 
 fn three() -> LoadBalancerSettings {
@@ -286,6 +286,42 @@ fn what_no_entry_names_any_more_moves_with_all_that_shares_it() {
     );
     // One to several moves nobody.
     assert!(plan_load_balancers(&after, &all[..3], &rest[2..], &ips_of_all, &three()).changes.is_empty());
+}
+
+/// Where `web` is after its labels changed to `t=gold` or its Namespace's to `team=x`, and what is said about it.
+fn relabeled(spec: &ServiceSpec, entries: &[LoadBalancerEntry], moves_by_labels: bool) -> String {
+    let settings = LoadBalancerSettings { moves_by_labels, ..of(entries) };
+    let mut there = empty();
+    there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "y".to_owned())].into())].into();
+    let mut there = settled(&there, &[ensure(&service("web"))], &[], &settings);
+    assert_eq!(places(&there, &service("web")), ["kubernetes"]);
+    there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "x".to_owned())].into())].into();
+    places(&settled(&there, &[ensure(spec)], &[], &settings), spec).join(",")
+}
+
+#[test]
+fn labels_move_no_service_unless_configured() {
+    let gold = LoadBalancerEntry { service_selector: matcher("t", "gold"), ..entry("lb2") };
+    let team = LoadBalancerEntry { namespace_selector: matcher("team", "x"), ..entry("lb2") };
+    let other_team = LoadBalancerEntry { namespace_selector: matcher("team", "y"), ..entry("kubernetes") };
+    let web = service("web");
+    let cases = [
+        (labelled(web.clone(), "gold"), [entry("kubernetes"), gold.clone()]),
+        (web.clone(), [entry("kubernetes"), team]),
+        (web.clone(), [other_team, entry("lb2")]),
+    ];
+    for (spec, entries) in &cases {
+        assert_eq!(relabeled(spec, entries, false), "kubernetes");
+        assert_eq!(relabeled(spec, entries, true), "lb2");
+        // What the Service itself asks for still moves it.
+        assert_eq!(relabeled(&named(spec.clone(), &["lb2"]), entries, false), "lb2");
+    }
+    // A Service that has to leave follows its labels.
+    let entries = [entry("kubernetes"), entry("lb2"), LoadBalancerEntry { name: "lb3".into(), ..gold }];
+    let settings = LoadBalancerSettings { moves_by_labels: false, ..of(&entries) };
+    let there = settled(&empty(), &[ensure(&named(web.clone(), &["kubernetes"]))], &[], &settings);
+    let leaving = named(labelled(web, "gold"), &["lb2", "lb3"]);
+    assert_eq!(places(&settled(&there, &[ensure(&leaving)], &[], &settings), &leaving), ["lb3"]);
 }
 
 #[test]
