@@ -2,8 +2,8 @@
 //!
 //! Services that share a front end share its private link service. The Service that made it owns it, and its annotations count; the
 //! others may only request that there is one. When the owner does not use the frontend anymore, the private link service is an orphan:
-//! it keeps its fields and its tags, so that the owner can return, and only annotations that another Service gives change it. Upstream
-//! refuses these.
+//! it keeps its fields and its tags, so that the owner can return, and only annotations that another Service gives change it: those of the
+//! Service that owns the frontend, or, if that one is deleted, of the first that has any. Upstream refuses these.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -53,7 +53,7 @@ impl<'a> FrontendLink<'_, 'a> {
             return None;
         }
         let tagged = known.and_then(owner).filter(|key| self.sharers.iter().any(|sharer| spelling::same_name(sharer, key)));
-        let owner = self.owner(tagged, known.is_none());
+        let owner = self.owner(tagged);
         refused.extend(self.refused_guests(tagged, owner));
         let owner = owner?;
         let written = match known {
@@ -79,15 +79,14 @@ impl<'a> FrontendLink<'_, 'a> {
         (!is_requested).then(|| ServiceRefusal { field: PLS_CREATE.key.to_owned(), message })
     }
 
-    /// Returns the Service whose annotations count: the tagged owner, if it requests one. Without an owner, the first that has options; of a
-    /// new one, the Service that owns the frontend precedes the others.
-    fn owner(&self, tagged: Option<&str>, is_new: bool) -> Option<LinkRequest<'a>> {
+    /// Returns the Service whose annotations count, if it requests one: the tagged owner. Without it, the Service that owns the frontend, or,
+    /// if that one is deleted, the first that has options.
+    fn owner(&self, tagged: Option<&str>) -> Option<LinkRequest<'a>> {
         let mut requests = self.requests.iter();
-        let frontend_owner = self.input.owner_of(self.frontend).filter(|_| is_new);
-        let is_guest = |request: &LinkRequest<'_>| frontend_owner.is_some_and(|owner| request.spec.identity != *owner);
-        let found = match tagged {
-            Some(key) => requests.find(|request| spelling::same_name(&request.spec.identity.key, key)),
-            None => requests.min_by_key(|request| (is_guest(request), request.link.owners_only.is_empty())),
+        let found = match (tagged, self.input.owner_of(self.frontend)) {
+            (Some(key), _) => requests.find(|request| spelling::same_name(&request.spec.identity.key, key)),
+            (None, Some(owner)) => requests.find(|request| request.spec.identity == *owner),
+            (None, None) => requests.min_by_key(|request| request.link.owners_only.is_empty()),
         };
         found.copied()
     }
@@ -95,7 +94,8 @@ impl<'a> FrontendLink<'_, 'a> {
     /// Refuses the Services that do not own the private link service and have options for it.
     fn refused_guests(&self, tagged: Option<&str>, owner: Option<LinkRequest<'_>>) -> PrivateLinkRefusals {
         let own = owner.map(|owner| owner.spec.identity.key.as_str());
-        let tagged = own.or(tagged).unwrap_or_default();
+        let frontend_owner = || self.input.owner_of(self.frontend).map(|owner| owner.key.as_str());
+        let tagged = own.or(tagged).or_else(frontend_owner).unwrap_or_default();
         let guests = self.requests.iter().filter(|request| own != Some(request.spec.identity.key.as_str()));
         let refusal = |request: &LinkRequest<'_>| {
             let message = format!(

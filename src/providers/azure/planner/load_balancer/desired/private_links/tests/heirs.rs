@@ -126,3 +126,21 @@ fn the_former_owner_takes_it_back() {
     let scene = orphaned(std::slice::from_ref(&heir)).asking(&[with_all_options(), heir]);
     assert!(scene.granted().writes.is_empty(), "it is as its owner requests");
 }
+
+#[test]
+fn a_guest_changes_no_orphan_at_the_frontend_of_a_living_service() {
+    let owner = at("10.0.0.9", internal("a"));
+    let picky = guest("b", |link| (link.visibility, link.owners_only) = (vec!["*".into()], vec![PLS_VISIBILITY.key]));
+    let with_link = guest("a", |_| {});
+    let mut scene = Scene::settled(&[with_link.clone(), guest("b", |_| {})]);
+    set(scene.link(), |document| document["tags"]["k8s-azure-owner-service"] = json!("default/deleted"));
+    let refused = scene_like(&scene).asking(std::slice::from_ref(&picky)).beside(std::slice::from_ref(&owner)).refused();
+    assert!(refused.len() == 1 && refused[0].contains("belongs to Service default/a"), "{refused:?}");
+    let plain_guest = scene_like(&scene).asking(&[guest("b", |_| {})]).beside(std::slice::from_ref(&owner)).granted();
+    assert!(plain_guest.writes.is_empty(), "{plain_guest:?}");
+    let visible = guest("a", |link| (link.visibility, link.owners_only) = (vec!["*".into()], vec![PLS_VISIBILITY.key]));
+    let by_owner = scene_like(&scene).asking(&[visible, guest("b", |_| {})]).beside(&[]).granted();
+    assert_eq!(by_owner.writes.len(), 1, "the owner of the frontend may");
+    let both = scene_like(&scene).asking(&[with_link, picky]).beside(&[]).refused();
+    assert!(both.len() == 1 && both[0].starts_with("default/b: "), "{both:?}");
+}
