@@ -49,9 +49,14 @@ pub fn use_in(key: &str, service: Option<&Service>) -> AnnotationUse {
 
 fn port_annotation_use(rest: &str, service: Option<&Service>) -> AnnotationUse {
     let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
-    let is_there = number.parse().is_ok_and(|port| service.is_none_or(|service| has_port(service, port)));
+    let is_there = canonical_port(number).is_some_and(|port| service.is_none_or(|service| has_port(service, port)));
     let row = ANNOTATIONS.iter().find(|row| row.key.split_once("port_{p}_").is_some_and(|(_, known)| known == ending));
     row.filter(|_| is_there).map_or(AnnotationUse::Sampled, |row| AnnotationUse::Read { longest: row.longest })
+}
+
+/// Parses a port that is spelled as a Service's annotations are looked up: `080` and `+80` are other keys than `80`.
+fn canonical_port(number: &str) -> Option<i32> {
+    number.parse::<i32>().ok().filter(|port| port.to_string() == number)
 }
 
 fn has_port(service: &Service, port: i32) -> bool {
@@ -108,7 +113,7 @@ fn check_key(key: &str, known: &BTreeSet<&str>, ports: &AnnotatedPorts) -> Optio
 /// `rest`: what follows `port_`.
 fn check_port_key(rest: &str, of: &AnnotatedPorts) -> Option<IneffectiveKey> {
     let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
-    let port = number.parse::<i32>().ok().filter(|port| port.to_string() == number);
+    let port = canonical_port(number);
     let (Some(number), true) = (port, PORT_ENDINGS.contains(&ending)) else {
         return Some(IneffectiveKey::UnknownForPort(port));
     };
@@ -191,11 +196,14 @@ mod tests {
             ("Azure-Load-Balancer-Configurations", AnnotationUse::Sampled),
             ("port_81_no_lb_rule", AnnotationUse::Sampled),
             ("port_80_no-lb-rule", AnnotationUse::Sampled),
+            ("port_080_no_lb_rule", AnnotationUse::Sampled),
+            ("port_+80_no_lb_rule", AnnotationUse::Sampled),
             ("aws-load-balancer-type", AnnotationUse::Unread),
         ] {
             assert_eq!(use_of(name), expected, "{name}");
         }
         assert_eq!(use_in("example.com/azure-x", None), AnnotationUse::Unread);
+        assert_eq!(use_in(&format!("{PREFIX}port_0080_no_lb_rule"), None), AnnotationUse::Sampled);
         for (name, service) in [("port_81_no_lb_rule", None), ("port_31234_health-probe_interval", Some(&service))] {
             let key_use = use_in(&format!("{PREFIX}{name}"), service);
             assert!(matches!(key_use, AnnotationUse::Read { .. }), "{name}: the Service has, or may have, the port");
