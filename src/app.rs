@@ -24,6 +24,7 @@ mod orphans;
 pub mod plan_command;
 pub mod preview;
 mod process;
+mod review_clients;
 
 pub mod rights;
 mod second_lease;

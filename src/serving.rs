@@ -46,7 +46,7 @@ pub use config::{
     DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, SniCertKey,
     TlsMinVersion, WebhookServiceName, WebhookServingConfig,
 };
-pub use deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ServingDeps};
+pub use deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ReviewClients, ServingDeps};
 pub use error::ServingError;
 pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet};
 pub use metrics_reference::metrics_reference;
@@ -64,8 +64,8 @@ pub async fn serve(config: SecureServingConfig, parts: ServingDeps, shutdown: Sh
     let tls = tls::server_config(&config, Arc::clone(&certificates))?;
     let familiar = Arc::<authorized_networks::AuthorizedNetworks>::default();
     let authenticator = authentication::RequestAuthenticator::start(&config, &parts, &familiar, &shutdown).await?;
-    let authorizer =
-        authorization::RequestAuthorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
+    let access_reviews = parts.reviews.as_ref().map(|reviews| reviews.authorization.clone());
+    let authorizer = authorization::RequestAuthorizer::new(&config.authorization, access_reviews, &familiar, &parts.metrics);
     let expiration = parts.metrics.serving_certificate_expiration.clone();
     shutdown.spawn(certificates.reload(config.reload_interval, Some(expiration), shutdown.clone()));
     let connections = connections::ConnectionTracker::new(&parts.metrics);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::runtime::{client::read_only, leader_election::Leadership};
+use crate::{
+    runtime::{client::read_only, leader_election::Leadership},
+    serving::ReviewClients,
+};
 
 /// Clients by who asks, so that audit logs and priority levels can tell controllers apart.
 pub trait ClientSource: Send + Sync {
@@ -13,9 +16,9 @@ pub trait ClientSource: Send + Sync {
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// A client for watches, which may stay silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
-    /// A client for the reviews of the secure port, which limits them itself.
-    fn reviews(&self) -> Result<kube::Client, kube::Error> {
-        self.component("secure-port")
+    /// Clients for the reviews of the secure port, which limits them itself.
+    fn reviews(&self) -> Result<ReviewClients, kube::Error> {
+        self.component("secure-port").map(ReviewClients::from)
     }
     /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
     fn election(&self) -> Result<kube::Client, kube::Error> {
@@ -40,8 +43,9 @@ impl ClientSource for ReadOnlyClients {
         self.0.watches().map(read_only)
     }
 
-    fn reviews(&self) -> Result<kube::Client, kube::Error> {
-        self.0.reviews().map(read_only)
+    fn reviews(&self) -> Result<ReviewClients, kube::Error> {
+        let ReviewClients { authentication, authorization } = self.0.reviews()?;
+        Ok(ReviewClients { authentication: read_only(authentication), authorization: read_only(authorization) })
     }
 
     fn election(&self) -> Result<kube::Client, kube::Error> {

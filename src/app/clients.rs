@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client_source::ClientSource;
+use super::{client_source::ClientSource, review_clients::ReviewClientSource};
 use crate::{
     cli::config::ManagerConfig,
     metrics::Metrics,
@@ -12,11 +12,13 @@ use crate::{
         service_account::ServiceAccountToken,
         shutdown::Shutdown,
     },
+    serving::ReviewClients,
 };
 
 /// Clients over the network.
 pub(super) struct KubeClientSource {
     clients: KubeClients,
+    reviews: ReviewClientSource,
     /// Ends the refreshing of tokens; `None` when controllers act as the process itself.
     token_shutdown: Option<Shutdown>,
 }
@@ -27,8 +29,9 @@ pub(super) async fn from_config(
     metrics: Arc<Metrics>,
     stop: &Shutdown,
 ) -> Result<KubeClientSource, KubeClientError> {
-    let clients = KubeClients::load(config.kube_api.clone(), metrics).await?;
-    Ok(KubeClientSource { clients, token_shutdown: config.use_service_account_credentials.then(|| stop.child()) })
+    let clients = KubeClients::load(config.kube_api.clone(), Arc::clone(&metrics)).await?;
+    let reviews = ReviewClientSource::load(&clients, (&config.serving, &config.kube_api), &metrics).await?;
+    Ok(KubeClientSource { clients, reviews, token_shutdown: config.use_service_account_credentials.then(|| stop.child()) })
 }
 
 impl ClientSource for KubeClientSource {
@@ -47,8 +50,8 @@ impl ClientSource for KubeClientSource {
         self.clients.for_watches()
     }
 
-    fn reviews(&self) -> Result<kube::Client, kube::Error> {
-        self.clients.for_reviews()
+    fn reviews(&self) -> Result<ReviewClients, kube::Error> {
+        self.reviews.clients()
     }
 
     fn election(&self) -> Result<kube::Client, kube::Error> {

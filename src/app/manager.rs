@@ -40,7 +40,7 @@ use crate::{
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
     },
-    serving::{self, HealthEndpointSet, ServingDeps as ServingParts},
+    serving::{self, HealthEndpointSet, ReviewClients, ServingDeps as ServingParts},
 };
 
 /// EndpointSlices of one page of a list: each has up to 100 endpoints, most of which goes right after it is decoded.
@@ -334,7 +334,7 @@ struct ServedState<'a> {
 async fn serve(
     config: &ManagerConfig,
     shown: ServedState<'_>,
-    client: kube::Client,
+    reviews: ReviewClients,
     metrics: &Arc<Metrics>,
     clock: Clock,
     set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
@@ -352,7 +352,7 @@ async fn serve(
     let parts = ServingParts {
         metrics: Arc::clone(metrics),
         health,
-        client: Some(client),
+        reviews: Some(reviews),
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),

@@ -7,14 +7,17 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::process::{fail, run_on, single_threaded, verbosity};
+use super::{
+    process::{fail, run_on, single_threaded, verbosity},
+    review_clients::ReviewClientSource,
+};
 use crate::{
     cli::{NodeManagerConfig, logging},
     cloud_provider::{LocalConfig, Registry},
     metrics::Metrics,
     node_manager::{NodeManager, NodeManagerDeps},
     runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
-    serving::{self, HealthChecks, HealthEndpointSet},
+    serving::{self, HealthChecks, HealthEndpointSet, ReviewClients},
 };
 
 type NodeManagerError = Box<dyn std::error::Error + Send + Sync>;
@@ -58,6 +61,7 @@ async fn run(
         max_age: settings.max_age(),
     })?;
     let clients = KubeClients::load(config.kube_api.clone(), Arc::clone(&metrics)).await?;
+    let reviews = ReviewClientSource::load(&clients, (&config.serving, &config.kube_api), &metrics).await?;
     let client = clients.for_component("node-controller")?;
     let parts = NodeManagerDeps {
         node_name: node_name.clone(),
@@ -71,7 +75,7 @@ async fn run(
     let background = Shutdown::new();
     let manager = NodeManager::start(parts, &background)?;
     tracing::info!(node = node_name, version = config.version, "managing the node of this machine");
-    serve(&config, &node_name, &manager, &clients, metrics, log, &background).await?;
+    serve(&config, &node_name, &manager, reviews.clients()?, metrics, log, &background).await?;
     let ended = async {
         stop.begun().await;
         tokio::time::sleep(GRACE).await;
@@ -94,7 +98,7 @@ async fn serve(
     config: &NodeManagerConfig,
     node_name: &str,
     manager: &NodeManager,
-    clients: &KubeClients,
+    reviews: ReviewClients,
     metrics: Arc<Metrics>,
     log: logging::LogHandle,
     background: &Shutdown,
@@ -106,7 +110,7 @@ async fn serve(
     let parts = serving::ServingDeps {
         metrics,
         health: checks(node_name, manager),
-        client: Some(clients.for_reviews()?),
+        reviews: Some(reviews),
         configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),

@@ -79,8 +79,8 @@ pub struct KubeClientConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
-    #[error("--kubeconfig {path}: {reason}")]
-    Kubeconfig { path: String, reason: String },
+    #[error("--{flag} {path}: {reason}")]
+    Kubeconfig { flag: &'static str, path: String, reason: String },
     /// There is no kubeconfig and no pod around the process.
     #[error("no --kubeconfig was given and this is not a pod ({0}): give --kubeconfig=FILE")]
     NotInCluster(String),
@@ -88,6 +88,18 @@ pub enum KubeClientError {
     #[error("--master {value:?}: {reason}; accepted is a URL such as https://10.0.0.1:6443")]
     Master { value: String, reason: String },
 }
+
+impl KubeClientError {
+    /// The same about the file of another flag.
+    pub fn of_flag(self, flag: &'static str) -> Self {
+        match self {
+            Self::Kubeconfig { path, reason, .. } => Self::Kubeconfig { flag, path, reason },
+            other => other,
+        }
+    }
+}
+
+const KUBECONFIG: &str = "kubeconfig";
 
 #[derive(Clone)]
 pub struct KubeClients {
@@ -124,7 +136,7 @@ impl KubeClients {
         }
         let kubeconfig = settings.kubeconfig.clone();
         Self::assembled(settings, base, authorities, metrics).map_err(|reason| match kubeconfig {
-            Some(path) => KubeClientError::Kubeconfig { path: path.display().to_string(), reason },
+            Some(path) => KubeClientError::Kubeconfig { flag: KUBECONFIG, path: path.display().to_string(), reason },
             None => KubeClientError::NotInCluster(reason),
         })
     }
@@ -304,6 +316,7 @@ fn server_host(config: &Config) -> String {
 async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), KubeClientError> {
     // The first line says what and where; those after it would show what stands there, which may be a token.
     let about = |error: &dyn std::fmt::Display| KubeClientError::Kubeconfig {
+        flag: KUBECONFIG,
         path: path.display().to_string(),
         reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
     };

@@ -85,7 +85,7 @@ impl RequestAuthenticator {
     ) -> Result<Arc<Self>, ServingError> {
         let ttl = config.authentication.token_cache_ttl;
         let tokens = |client| token::TokenAuthenticator::new(client, ttl, familiar, &parts.metrics);
-        let tokens = parts.client.clone().map(tokens);
+        let tokens = parts.reviews.as_ref().map(|reviews| tokens(reviews.authentication.clone()));
         let authorities = config_lookup::start(config, parts, shutdown).await?;
         Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
     }

@@ -158,6 +158,8 @@ impl TlsMinVersion {
 /// Settings of delegated authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedAuthenticationConfig {
+    /// `--authentication-kubeconfig`; none uses `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
     /// `--authentication-skip-lookup`: do not read the cluster's authentication ConfigMap.
     pub skip_lookup: bool,
     /// `--authentication-tolerate-lookup-failure`: be ready although the ConfigMap could not be read.
@@ -175,6 +177,7 @@ pub struct DelegatedAuthenticationConfig {
 impl Default for DelegatedAuthenticationConfig {
     fn default() -> Self {
         Self {
+            kubeconfig: None,
             skip_lookup: false,
             tolerate_lookup_failure: false,
             token_cache_ttl: Duration::from_secs(10),
@@ -215,6 +218,8 @@ impl Default for RequestHeaderNames {
 /// Settings of delegated authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedAuthorizationConfig {
+    /// `--authorization-kubeconfig`; none uses `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
     /// `--authorization-always-allow-paths`.
     pub always_allow_paths: Vec<String>,
     /// `--authorization-webhook-cache-authorized-ttl`.
@@ -226,6 +231,7 @@ pub struct DelegatedAuthorizationConfig {
 impl Default for DelegatedAuthorizationConfig {
     fn default() -> Self {
         Self {
+            kubeconfig: None,
             always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).to_vec(),
             authorized_ttl: Duration::from_secs(10),
             unauthorized_ttl: Duration::from_secs(10),

@@ -50,6 +50,22 @@ pub struct DryRunError {
     pub reason: String,
 }
 
+/// Clients of the API servers that review callers. Reviews have limits of their own here: a client that limits its rate too would let
+/// strangers hold up its other users.
+#[derive(Clone)]
+pub struct ReviewClients {
+    /// For TokenReviews, and the ConfigMap with the authorities of callers.
+    pub authentication: kube::Client,
+    /// For SubjectAccessReviews.
+    pub authorization: kube::Client,
+}
+
+impl From<kube::Client> for ReviewClients {
+    fn from(client: kube::Client) -> Self {
+        Self { authentication: client.clone(), authorization: client }
+    }
+}
+
 /// What the pages show, handed over by the application.
 #[derive(Clone)]
 pub struct ServingDeps {
@@ -57,9 +73,8 @@ pub struct ServingDeps {
     pub metrics: Arc<Metrics>,
     /// For `/healthz`, `/livez` and `/readyz`.
     pub health: HealthChecks,
-    /// Answers TokenReviews and SubjectAccessReviews, which have limits of their own here: a client that limits its rate too would let
-    /// strangers hold up its other users. Without one, only always-allowed paths and `system:masters` pass.
-    pub client: Option<kube::Client>,
+    /// Without them, only always-allowed paths and `system:masters` pass.
+    pub reviews: Option<ReviewClients>,
     /// The configuration, shown by `/configz` under the key `cloudcontrollermanager.config.k8s.io`.
     pub configz: Value,
     /// Every flag with its value in effect, for `/flagz`.

@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use cloud_controller_manager::serving::{ReviewClients, ServingDeps};
 use reqwest::Client;
 use serde_json::Value;
 
 use crate::{
     api_server::{ApiServer, reader},
     authority::Authority,
-    port::{client, config, eventually, fetch, start},
+    port::{client, config, eventually, fetch, parts, start, start_with},
 };
 
 #[tokio::test]
@@ -65,6 +66,17 @@ async fn a_token_is_reviewed_once_and_its_user_may_read_what_the_api_server_allo
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[tokio::test]
+async fn another_api_server_can_review_tokens_than_access() {
+    let (tokens, access) = (reader("ann"), reader("ann"));
+    let reviews = ReviewClients { authentication: tokens.client(), authorization: access.client() };
+    let verbosity = Arc::default();
+    let served = start_with(config(), ServingDeps { reviews: Some(reviews), ..parts(None, &verbosity) }, verbosity).await;
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);
+    let asked = |api: &ApiServer| (api.token_reviews.load(Ordering::SeqCst), api.access_reviews.load(Ordering::SeqCst));
+    assert_eq!((asked(&tokens), asked(&access)), ((1, 0), (0, 1)));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub(crate) fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> 
     ServingDeps {
         metrics,
         health: HealthChecks::new(),
-        client: api.map(ApiServer::client),
+        reviews: api.map(|api| api.client().into()),
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],
         status: Arc::new(|| json!({ "version": "v0.1.0", "controllers": { "service": "waiting for the lease" } })),
@@ -75,6 +75,10 @@ pub(crate) async fn planned(scope: DryRunScope) -> Result<String, DryRunError> {
 pub(crate) async fn start(config: SecureServingConfig, api: Option<&Arc<ApiServer>>) -> Served {
     let verbosity = Arc::new(AtomicU8::new(0));
     let parts = parts(api, &verbosity);
+    start_with(config, parts, verbosity).await
+}
+
+pub(crate) async fn start_with(config: SecureServingConfig, parts: ServingDeps, verbosity: Arc<AtomicU8>) -> Served {
     let (metrics, health, shutdown) = (Arc::clone(&parts.metrics), parts.health.clone(), Shutdown::new());
     let address = serve(config, parts, shutdown.clone()).await.unwrap();
     Served { address, metrics, health, verbosity, shutdown }

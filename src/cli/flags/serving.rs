@@ -38,8 +38,7 @@ pub mod authentication {
     use crate::flags::declare_flags;
 
     declare_flags! {
-        KUBECONFIG: String = "authentication-kubeconfig" "" "File for the API server that reviews tokens."
-            [ignored("tokens are reviewed by the API server of --kubeconfig")];
+        KUBECONFIG: String = "authentication-kubeconfig" "" "kubeconfig of the API server that reviews tokens; empty: that of --kubeconfig.";
         SKIP_LOOKUP: bool = "authentication-skip-lookup" "false"
             "Whether the cluster's authentication ConfigMap is left unread.";
         TOLERATE_LOOKUP_FAILURE: bool = "authentication-tolerate-lookup-failure" "false"
@@ -67,8 +66,7 @@ pub mod authorization {
     use crate::flags::declare_flags;
 
     declare_flags! {
-        KUBECONFIG: String = "authorization-kubeconfig" "" "File for the API server that reviews access."
-            [ignored("access is reviewed by the API server of --kubeconfig")];
+        KUBECONFIG: String = "authorization-kubeconfig" "" "kubeconfig of the API server that reviews access; empty: that of --kubeconfig.";
         ALWAYS_ALLOW_PATHS: Vec<String> = "authorization-always-allow-paths" "/healthz,/readyz,/livez"
             "Paths open to everybody; a trailing * stands for anything.";
         AUTHORIZED_TTL: Duration = "authorization-webhook-cache-authorized-ttl" "10s"

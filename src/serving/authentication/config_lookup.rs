@@ -51,7 +51,7 @@ pub(super) async fn start(
     let files = read_files(&settings).await?;
     let published = Arc::new(ArcSwap::from_pointee(files.clone()));
     let pending = Arc::new(ArcSwap::from_pointee(None));
-    let api = api(&settings, parts.client.clone());
+    let api = api(&settings, parts.reviews.as_ref().map(|reviews| reviews.authentication.clone()));
     if api.is_some() && !settings.tolerate_lookup_failure {
         pending.store(Arc::new(Some("not looked up yet".to_owned())));
         let state = Arc::clone(&pending);

@@ -108,6 +108,7 @@ impl OptionsBuilder {
     fn authentication(&mut self) -> DelegatedAuthenticationConfig {
         let requestheader_client_ca_file = path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE));
         DelegatedAuthenticationConfig {
+            kubeconfig: path(self.read(&authentication::KUBECONFIG)),
             skip_lookup: self.read(&authentication::SKIP_LOOKUP),
             tolerate_lookup_failure: self.read(&authentication::TOLERATE_LOOKUP_FAILURE),
             token_cache_ttl: self.read(&authentication::TOKEN_CACHE_TTL),
@@ -133,6 +134,7 @@ impl OptionsBuilder {
 
     fn authorization(&mut self) -> DelegatedAuthorizationConfig {
         DelegatedAuthorizationConfig {
+            kubeconfig: path(self.read(&authorization::KUBECONFIG)),
             always_allow_paths: self.read(&authorization::ALWAYS_ALLOW_PATHS),
             authorized_ttl: self.read(&authorization::AUTHORIZED_TTL),
             unauthorized_ttl: self.read(&authorization::UNAUTHORIZED_TTL),
