@@ -4,7 +4,12 @@
 //! 413 for a request with a body, which no probe has. Each request has a connection of its own: a connection that the target closed while nobody
 //! looked would fail a probe.
 
-use std::{net::IpAddr, net::SocketAddr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -22,6 +27,8 @@ use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
 const ANSWER: Duration = Duration::from_secs(10);
 /// Bytes of an answer's body; kube-proxy's has less than 200.
 const BODY_LIMIT: usize = 64 * 1024;
+/// Between two lines of the log about probes without a response.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -30,11 +37,38 @@ type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) struct ProbeTarget {
     /// Tried in this order.
     addresses: [SocketAddr; 2],
+    unanswered: Arc<UnansweredProbes>,
+}
+
+/// Probes without a response from the target. Peers decide how many there are, so that the log gets one line per second.
+#[derive(Default)]
+struct UnansweredProbes {
+    /// When the last line was written, and how many probes had none since.
+    logged: Mutex<(Option<Instant>, u64)>,
+}
+
+impl UnansweredProbes {
+    fn warn(&self, error: &dyn fmt::Display) {
+        if let Some(since) = self.due(Instant::now()) {
+            tracing::warn!(%error, others = since, "the target did not answer a probe");
+        }
+    }
+
+    /// How many probes were left out of the log since the last line, if it is time for another one.
+    fn due(&self, now: Instant) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.0.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
+            logged.1 += 1;
+            return None;
+        }
+        let (_, left_out) = std::mem::replace(&mut *logged, (Some(now), 0));
+        Some(left_out)
+    }
 }
 
 impl ProbeTarget {
     pub(super) fn new(addresses: [SocketAddr; 2]) -> Self {
-        Self { addresses }
+        Self { addresses, unanswered: Arc::default() }
     }
 
     /// The target's answer, or one that says why there is none.
@@ -48,11 +82,11 @@ impl ProbeTarget {
         match timeout(ANSWER, self.forward(request, client)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the target did not answer a probe");
+                self.unanswered.warn(&error);
                 told(StatusCode::BAD_GATEWAY)
             }
             Err(_) => {
-                tracing::warn!("the target did not answer a probe in time");
+                self.unanswered.warn(&format!("no response within {ANSWER:?}"));
                 told(StatusCode::GATEWAY_TIMEOUT)
             }
         }
@@ -104,4 +138,17 @@ fn told(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_gets_one_line_per_second() {
+        let (unanswered, start) = (UnansweredProbes::default(), Instant::now());
+        let lines: Vec<u64> =
+            (0..72_000).filter_map(|number| unanswered.due(start + Duration::from_secs(6) * number / 72_000)).collect();
+        assert_eq!(lines, [0, 11_999, 11_999, 11_999, 11_999, 11_999]);
+    }
 }
