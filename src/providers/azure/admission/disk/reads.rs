@@ -23,13 +23,29 @@ type DiskLabels = BTreeMap<String, String>;
 const AT_ONCE: usize = 2;
 /// For how long a disk is not read again; disks do not move.
 const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+/// For how long a disk that could not be read is not read again.
+const FAILURE_REMEMBERED: Duration = Duration::from_secs(30);
 /// Disks that are remembered.
 const MOST: usize = 256;
 
 /// The reads that run, and what was read.
 pub(super) struct DiskReads {
     running: Semaphore,
-    known: Mutex<BTreeMap<String, (Instant, DiskLabels)>>,
+    known: Mutex<BTreeMap<String, DiskRead>>,
+}
+
+/// What came of a read.
+struct DiskRead {
+    at: Instant,
+    /// `None`: the disk could not be read.
+    labels: Option<DiskLabels>,
+}
+
+impl DiskRead {
+    fn is_current(&self) -> bool {
+        let lifetime = if self.labels.is_some() { REMEMBERED } else { FAILURE_REMEMBERED };
+        self.at.elapsed() < lifetime
+    }
 }
 
 impl Default for DiskReads {
@@ -46,36 +62,35 @@ impl DiskReads {
         read: impl AsyncFnOnce() -> Result<DiskLabels, E>,
     ) -> CloudResult<DiskLabels> {
         let key = id.as_str().to_lowercase();
-        if let Some(labels) = self.known(&key) {
-            return Ok(labels);
-        }
         let unreadable = || CloudError::failed("the disk cannot be read; the log of the cloud controller manager says why");
+        if let Some(labels) = self.known(&key) {
+            return labels.ok_or_else(unreadable);
+        }
         let _running = self.running.acquire().await.map_err(|_| unreadable())?;
         // Somebody else may have read it meanwhile.
         if let Some(labels) = self.known(&key) {
-            return Ok(labels);
+            return labels.ok_or_else(unreadable);
         }
-        let labels = read().await.map_err(|error| {
-            tracing::warn!(disk = id.as_str(), %error, "pv-labeler cannot read a disk");
-            unreadable()
-        })?;
-        self.remember(key, &labels);
-        Ok(labels)
+        let labels =
+            read().await.map_err(|error| tracing::warn!(disk = id.as_str(), %error, "pv-labeler cannot read a disk"));
+        let labels = labels.ok();
+        self.remember(key, labels.clone());
+        labels.ok_or_else(unreadable)
     }
 
-    fn known(&self, key: &str) -> Option<DiskLabels> {
+    fn known(&self, key: &str) -> Option<Option<DiskLabels>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(key).filter(|(read, _)| read.elapsed() < REMEMBERED).map(|(_, labels)| labels.clone())
+        known.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
     }
 
-    fn remember(&self, key: String, labels: &DiskLabels) {
+    fn remember(&self, key: String, labels: Option<DiskLabels>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, (read, _)| read.elapsed() < REMEMBERED);
+        known.retain(|_, read| read.is_current());
         if known.len() >= MOST {
-            let oldest = known.iter().min_by_key(|(_, (read, _))| *read).map(|(key, _)| key.clone());
+            let oldest = known.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| known.remove(&oldest));
         }
-        known.insert(key, (Instant::now(), labels.clone()));
+        known.insert(key, DiskRead { at: Instant::now(), labels });
     }
 }
 
@@ -113,6 +128,21 @@ mod tests {
             labels(&number.to_string()).await;
         }
         assert_eq!(reads.known.lock().unwrap().len(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_does_not_exist_is_read_once_in_half_a_minute() {
+        let (reads, asked) = (DiskReads::default(), Cell::new(0));
+        let missing = async || {
+            asked.set(asked.get() + 1);
+            Err::<DiskLabels, _>("ResourceNotFound")
+        };
+        for _ in 0..995 {
+            assert!(reads.labels(&id("d"), missing).await.is_err());
+        }
+        assert_eq!(asked.get(), 1);
+        tokio::time::advance(FAILURE_REMEMBERED).await;
+        assert_eq!((reads.labels(&id("d"), async || found()).await, asked.get()), (Ok(found().unwrap()), 1));
     }
 
     #[tokio::test]
