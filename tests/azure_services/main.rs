@@ -50,6 +50,7 @@ mod private_links;
 mod quotas;
 mod refusals;
 mod rights;
+mod rule_records;
 mod scale;
 mod sequences;
 mod several;

@@ -5,11 +5,9 @@
 //! a second manager plans nothing; a cluster that gets the last state at once, in whatever order, ends alike; Services that wait for
 //! nobody are ready; and when all Services are deleted, the cloud is as if there had never been one.
 //!
-//! Four things make an end depend on its history, and the histories avoid them. Two are properties of Azure: no two Services want the
+//! Three things make an end depend on its history, and the histories avoid them. Two are properties of Azure: no two Services want the
 //! same port of the same address, and a Service that is refused was never accepted before. One is wanted: pools keep their last members
-//! when no Node belongs into them any more, as with Go, since an empty pool serves nobody; so one Node always stays that belongs. One is a
-//! limit that `docs/explanation/differences-from-go.md` tells: unless pools list addresses, only a process that saw a Node knows whose its
-//! address was, and rules that lead to Nodes keep the others; so a process gets to know Nodes that go, and takes their addresses out.
+//! when no Node belongs into them any more, as with Go, since an empty pool serves nobody; so one Node always stays that belongs.
 
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
@@ -69,12 +67,13 @@ const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("azure-load-balancer-health-probe-interval", &["7", "20"]),
     ("azure-load-balancer-health-probe-num-of-probe", &["3"]),
     ("azure-pip-tags", &["team=a", "team=b,cost=1"]),
+    ("azure-additional-public-ips", &["198.51.100.7", "198.51.100.8,198.51.100.9"]),
+    ("azure-allowed-ip-ranges", &["192.0.2.0/24", "192.0.2.0/24,198.18.0.0/15"]),
+    ("azure-deny-all-except-load-balancer-source-ranges", &["true"]),
 ];
 
 /// What makes a Service that nobody can serve.
 const REFUSED: (&str, &str) = ("azure-load-balancer-tcp-idle-timeout", "soon");
-/// What makes a Service whose rules lead to Nodes.
-const OPENS_NODES: (&str, &str) = ("azure-disable-load-balancer-floating-ip", "true");
 
 fn random_service(name: &str, port: i32, random: &mut SmallRng) -> Service {
     let mut service = match random.random_range(0..8) {
@@ -121,8 +120,13 @@ fn is_refused(service: &Service) -> bool {
 fn annotation(service: &Service, random: &mut SmallRng) -> Option<(&'static str, String)> {
     let (key, values) = ANNOTATIONS.choose(random)?;
     let value = (*values.choose(random)?).to_owned();
-    let is_pinned = *key == "azure-load-balancer-internal" && is_fixed(service);
-    (!is_pinned).then_some((key, value))
+    let has_ranges = service.spec.as_ref().is_some_and(|spec| spec.load_balancer_source_ranges.is_some());
+    let is_excluded = match *key {
+        "azure-load-balancer-internal" => is_fixed(service),
+        "azure-allowed-ip-ranges" => has_ranges,
+        _ => false,
+    };
+    (!is_excluded).then_some((key, value))
 }
 
 /// Whether no other Node than this one belongs into the pools.
@@ -246,11 +250,6 @@ fn act_on_services(cluster: &Cluster, act: &Act) {
     }
 }
 
-/// Whether the pools of the cluster list addresses; else interfaces are in them.
-fn lists_addresses(seed: u64) -> bool {
-    seed % 3 == 1
-}
-
 /// Clusters of different kinds with different configurations.
 fn cluster(seed: u64) -> Cluster {
     let kinds = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
@@ -264,7 +263,7 @@ fn cluster(seed: u64) -> Cluster {
     let cluster = cluster.configured("vmType", vm_type);
     let cluster = match seed % 3 {
         0 => cluster,
-        _ if lists_addresses(seed) => cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP"),
+        1 => cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP"),
         _ => cluster.configured("tags", "owner=team").configured("systemTags", "owner"),
     };
     for node in &cluster.world.nodes()[NODES..] {
@@ -351,55 +350,12 @@ fn sort_parts(value: &mut Value) {
     }
 }
 
-/// Whether rules of a Service lead to Nodes from here on.
-fn opens_nodes(act: &Act) -> bool {
-    match act {
-        Act::Create(service) => value_of(service, OPENS_NODES.0) == Some(OPENS_NODES.1),
-        Act::Annotate(_, key, value) => (*key, value.as_deref()) == (OPENS_NODES.0, Some(OPENS_NODES.1)),
-        _ => false,
-    }
-}
-
-/// Before which acts the manager has to be done with those before: else a process does not know an address of a Node that is gone, or
-/// ends before the address has left all rules.
-#[derive(Default)]
-struct Manners {
-    /// Whether pools list addresses, which tells the next process.
-    by_address: bool,
-    opens_nodes: bool,
-    /// The process may not have seen the Nodes.
-    is_young: bool,
-    /// A Node's address may be in rules.
-    is_leaving: bool,
-}
-
-impl Manners {
-    /// Whether to wait before the act.
-    fn asks_to_wait(&mut self, act: &Act) -> bool {
-        self.opens_nodes |= opens_nodes(act);
-        let is_rude = match act {
-            Act::Remove(_) => self.is_young,
-            Act::Kill | Act::Stop => self.is_leaving,
-            _ => false,
-        };
-        let waits = is_rude && self.opens_nodes && !self.by_address;
-        let (ends, removes) = (matches!(act, Act::Kill | Act::Stop), matches!(act, Act::Remove(_)));
-        self.is_young = ends || (self.is_young && !waits);
-        self.is_leaving = removes || (self.is_leaving && !waits);
-        waits
-    }
-}
-
 async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
     let cluster = cluster(seed);
     let acts = acts(seed, &cluster);
     let mut pauses = SmallRng::seed_from_u64(!seed);
     let mut life = cluster.start();
-    let mut manners = Manners { by_address: lists_addresses(seed), is_young: true, ..Manners::default() };
     for act in &acts {
-        if manners.asks_to_wait(act) {
-            cluster.settle().await;
-        }
         act_on_services(&cluster, act);
         act_on_nodes(&cluster, act);
         match act {

@@ -77,7 +77,9 @@ pub(crate) fn check_lease(objects: &[Value], lease: &str) {
     assert_eq!(manager(objects).leader_election.resource_name, lease);
     let role = find(objects, "Role", "system:cloud-controller-manager:leader-election");
     let named: Vec<&Value> = role["rules"].as_array().unwrap().iter().map(|rule| &rule["resourceNames"]).collect();
-    assert_eq!(named, [&Value::Null, &json!([lease]), &json!(["aks-managed-resource-locker"])]);
+    let locker = json!(["aks-managed-resource-locker"]);
+    let records = json!(["cloud-controller-manager-security-rules"]);
+    assert_eq!(named, [&Value::Null, &json!([lease]), &locker, &Value::Null, &records]);
 }
 
 /// All alerts but those about the leader.

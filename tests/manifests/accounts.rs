@@ -2,7 +2,9 @@
 
 use cloud_controller_manager::{
     controllers::names::{self, TABLE},
-    providers::azure::load_balancer::lease::plan::NAME as LEASE_NAME,
+    providers::azure::{
+        load_balancer::lease::plan::NAME as LEASE_NAME, planner::load_balancer::rule_records::CONFIG_MAP as RECORDS_NAME,
+    },
 };
 
 use super::*;
@@ -27,10 +29,12 @@ fn calls(account: &str) -> BTreeSet<Grant> {
         // controllers/route/reconcile.rs: a Node that --node-filter-requirements hides
         calls.push(["cluster", "", "nodes", "*", "get"]);
     } else {
-        // providers/azure/out_of_service.rs, providers/azure/load_balancer/lease, providers/azure/config/source.rs
+        // providers/azure/out_of_service.rs, providers/azure/load_balancer/{lease,engine/rule_record_store}.rs, providers/azure/config/source.rs
         calls.extend(["get", "patch"].map(|verb| ["cluster", "", "nodes", "*", verb]));
         calls.push([NAMESPACE, "coordination.k8s.io", "leases", "*", "create"]);
         calls.extend(["get", "update"].map(|verb| [NAMESPACE, "coordination.k8s.io", "leases", LEASE_NAME, verb]));
+        calls.push([NAMESPACE, "", "configmaps", "*", "create"]);
+        calls.extend(["get", "patch"].map(|verb| [NAMESPACE, "", "configmaps", RECORDS_NAME, verb]));
         calls.push([&secret.namespace, "", "secrets", &secret.name, "get"]);
     }
     calls.into_iter().map(|call| call.map(str::to_owned).into()).collect()

@@ -31,6 +31,7 @@ use super::{
     config::{AzureConfig, ConfigFinding, ConfigLoader, ConfigReport, EnvironmentOverrides, offline_report},
     load_balancer::lease::plan::NAME as LEASE_NAME,
     node,
+    planner::load_balancer::rule_records::CONFIG_MAP as RECORDS_NAME,
     planner::load_balancer::settings::LoadBalancerSettings,
     provider::{environment, source},
     transport::ReadOnlyTransport,
@@ -43,8 +44,11 @@ use observer::ObservedTransport;
 use opened::OpenedCloud;
 
 /// What `load_balancer::lease` calls.
-pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] =
-    &[("kube-system", "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"])];
+pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
+    ("kube-system", "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"]),
+    ("kube-system", "", "configmaps", "*", &["create"]),
+    ("kube-system", "", "configmaps", RECORDS_NAME, &["get", "patch"]),
+];
 
 /// What the binary examines, or a test with another wire.
 pub struct AzureDiagnostics {

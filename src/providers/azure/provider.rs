@@ -51,7 +51,7 @@ use crate::{
         PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
     },
     metrics::Metrics,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, patch::ObjectWriter},
 };
 
 /// What is said while `disableCloudProvider` holds.
@@ -244,6 +244,7 @@ impl AzureCloud {
             on_demand: (&context.namespaces, &context.endpoint_slices),
             watches: self.inner.watches.clone(),
             locker: locker.clone(),
+            writer: ObjectWriter::new(client.clone(), leadership.clone()),
             events: context.events.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: *clock,

@@ -24,6 +24,7 @@ mod pool_sync_state;
 mod private_link_state;
 mod private_links;
 mod progress;
+mod rule_record_store;
 mod security_group;
 mod service_warnings;
 mod shared_write;
@@ -47,6 +48,7 @@ use self::{
     pool_metrics::PoolMetrics,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
+    rule_record_store::RuleRecordStore,
     stage_context::{StageContext, StageInput},
 };
 use super::{
@@ -79,7 +81,9 @@ use crate::{
         inventory::Inventory,
         operation_metrics::{OperationLabels, observe_operation},
     },
-    runtime::{clock::Clock, events::EventRecorder, informer::OnDemandInformer, store::InformerStore, trace},
+    runtime::{
+        clock::Clock, events::EventRecorder, informer::OnDemandInformer, patch::ObjectWriter, store::InformerStore, trace,
+    },
 };
 
 /// What load balancers are built from.
@@ -110,6 +114,8 @@ pub struct LoadBalancerDeps<'a> {
     pub watches: ClusterWatches,
     /// The lease that is held while something is done.
     pub locker: ResourceLocker,
+    /// Writes to the cluster.
+    pub writer: ObjectWriter,
     /// Takes events.
     pub events: EventRecorder,
     /// Where operations are counted.
@@ -147,6 +153,7 @@ impl AzureLoadBalancers {
             on_demand: (namespaces, endpoint_slices),
             watches,
             locker,
+            writer,
             events,
             metrics,
             clock,
@@ -175,6 +182,7 @@ impl AzureLoadBalancers {
                 migrate,
             )
             .into(),
+            rule_records: RuleRecordStore::new(writer),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
             occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),

@@ -2,8 +2,8 @@
 //! they ask for, and what is remembered of them.
 //!
 //! In: the stores of Services and Nodes, and what has been written. Out: specs (read once per version of an object), the other Services
-//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `record_…` and `note_…` change that. It is lost with the process;
-//! then nothing is taken away that only memory could prove.
+//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `record_…`, `restore_…` and `note_…` change that. It is lost with the
+//! process, but for the [`RuleRecords`] that are kept in the cluster; nothing is taken away that only lost memory could prove.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,6 +19,7 @@ use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, security_rules::ServiceRules},
     pools::nodes::internal_addresses,
     rule_memory::{ParsedService, RuleHistory, RuleMemory},
+    rule_records::{ListedDestinations, RuleRecords},
     settings::LoadBalancerSettings,
     spec::{
         ClusterAddresses, ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips,
@@ -254,6 +255,16 @@ impl ServiceIndex {
     /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
     pub fn record_pool_addresses(&self, addresses: Vec<IpAddr>) {
         self.lock().memory.note_gone(addresses);
+    }
+
+    /// What the Services have in a group with these destinations: see [`RuleMemory::records`].
+    pub fn records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> RuleRecords {
+        self.lock().memory.records(planned, listed)
+    }
+
+    /// Takes over what another process recorded: see [`RuleMemory::restore`].
+    pub fn restore_records(&self, records: RuleRecords, gone: BTreeSet<ServiceIdentity>) {
+        self.lock().memory.restore(records, gone);
     }
 
     /// The security group has become as `rules` say.

@@ -14,6 +14,7 @@ pub mod occupancy;
 pub mod plan;
 pub mod pools;
 pub mod rule_memory;
+pub mod rule_records;
 pub mod settings;
 pub mod spec;
 mod tag_list;

@@ -4,7 +4,7 @@
 //! what is remembered is copied, and stays as it is.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -80,11 +80,13 @@ pub(super) async fn plan_on(
         group: &context.inventory.settings().group,
         now: Instant::now(),
     };
+    let mut memory = context.service_index.memory();
+    memory.restore(context.rule_records.peek().await, BTreeSet::new());
     plan(&PlanInput {
         observed: &input.observed,
         requests,
         others: &input.others,
-        memory: &context.service_index.memory(),
+        memory: &memory,
         pools: &pools,
         settings: &context.settings,
     })

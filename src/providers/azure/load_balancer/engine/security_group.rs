@@ -12,13 +12,10 @@ use super::{
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId, Urgency},
+        arm::{ArmErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
         load_balancer::backend_pools::member_addresses,
         planner::load_balancer::{
-            desired::{
-                ServiceRequest,
-                security_rules::{self, SecurityRulePlan},
-            },
+            desired::{ServiceRequest, security_rules},
             plan::{
                 print::PlannedChange,
                 rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
@@ -48,14 +45,15 @@ impl BatchStage for SecurityGroupStage<'_> {
 
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<()>, AttemptError> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
+        self.context.rule_records.restore(&self.context.service_index).await?;
         for _ in 0..MAX_CONFLICTS {
             let input = self.context.load(requests, self.urgency).await?;
             self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
             let Some(rules) = plan_group(self.context, requests, &input).await else {
                 return Ok(self.missing_group(requests, &id));
             };
-            match self.write(&id, &rules.plan).await {
-                Ok(()) => return Ok(self.record_applied(requests, &input, rules)),
+            match self.write(&id, &input, &rules).await {
+                Ok(()) => return Ok(self.record_applied(requests, &input, rules).await),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
                     tracing::info!(%error, "document modified concurrently, planning again");
                 }
@@ -119,13 +117,17 @@ impl SecurityGroupStage<'_> {
         requests.iter().map(|request| (request.identity().clone(), answer(request))).collect()
     }
 
-    async fn write(&self, id: &ResourceId, outcome: &SecurityRulePlan) -> Result<(), AttemptError> {
+    /// What the group is about to have is recorded first: a process that begins after this one was killed knows whose it is.
+    async fn write(&self, id: &ResourceId, input: &StageInput, rules: &PlannedSecurityRules) -> Result<(), AttemptError> {
+        let PlannedSecurityRules { plan: outcome, services, .. } = rules;
         let Some(document) = &outcome.document else { return Ok(()) };
+        let listed = security_rules::listed_destinations(input.observed.security_group.iter().chain([document]));
+        self.context.rule_records.save(self.context.service_index.records(services, &listed)).await?;
         self.context.announce(PlannedChange::SecurityGroup(outcome), &outcome.causes);
         Ok(self.context.writer.put_security_group(id, document, Urgency::Shared).await?)
     }
 
-    fn record_applied(
+    async fn record_applied(
         &self,
         requests: &[ServiceRequest],
         input: &StageInput,
@@ -147,12 +149,22 @@ impl SecurityGroupStage<'_> {
             }
             answers.insert(requests[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
         }
-        for reach in reaches {
-            let request = requests.iter().find(|request| *request.identity() == reach.identity);
-            if let Some(request) = request.filter(|_| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
-                self.context.service_index.record_applied(request, &reach);
-            }
+        for reach in reaches.into_iter().filter(|reach| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
+            let request = requests.iter().find(|request| *request.identity() == reach.identity).cloned();
+            let request = request.unwrap_or_else(|| ServiceRequest::Delete(reach.identity.clone(), None));
+            self.context.service_index.record_applied(&request, &reach);
         }
+        answers.retain(|who, _| requests.iter().any(|request| request.identity() == who));
+        self.save_records(input, outcome.document.as_ref()).await;
         answers
+    }
+
+    /// What the group has lost is recorded afterwards. Should that fail, the record names too much until the next write.
+    async fn save_records(&self, input: &StageInput, written: Option<&NetworkSecurityGroup>) {
+        let group = written.or(input.observed.security_group.as_ref());
+        let records = self.context.service_index.records(&[], &security_rules::listed_destinations(group));
+        if let Err(error) = self.context.rule_records.save(records).await {
+            tracing::warn!(%error, "cannot record what the security group has lost");
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::{
     pool_sync_state::PoolSyncState,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
+    rule_record_store::RuleRecordStore,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -59,6 +60,8 @@ pub(super) struct StageContext {
     pub(super) service_index: ServiceIndex,
     pub(super) observer: Arc<NetworkObserver>,
     pub(super) writer: NetworkWriter,
+    /// Which destinations of the security group are whose, for the next process.
+    pub(super) rule_records: RuleRecordStore,
     /// One at a time: what one puts in another must not take out.
     pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
     pub(super) pool_metrics: PoolMetrics,

@@ -20,6 +20,7 @@ use super::{
         traces::ports_of,
     },
     observed::ObservedNetwork,
+    rule_records::{ListedDestinations, RuleRecord, RuleRecords},
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceRefusal, ServiceSpec, parse_leniently, parse_service},
 };
@@ -57,12 +58,21 @@ pub struct RuleHistory {
     addresses: BTreeSet<IpAddr>,
     /// Other addresses that it has or had: it only claims them.
     pub claimed: BTreeSet<IpAddr>,
+    /// Addresses that a process before this one recorded as its destinations.
+    recorded: BTreeSet<IpAddr>,
     /// What its rules are, where it only claims an address.
     ownership: RuleOwnership,
     /// NodePorts that it has or had.
     node_ports: PortsByProtocol,
     /// The spec that its security rules follow.
     pub applied: Option<Arc<ServiceSpec>>,
+}
+
+impl RuleHistory {
+    fn record(&self) -> RuleRecord {
+        let addresses = self.addresses.iter().chain(&self.claimed).chain(&self.recorded).copied().collect();
+        RuleRecord { addresses, rules: self.ownership.rules.clone() }
+    }
 }
 
 /// The machines of the cluster.
@@ -84,6 +94,8 @@ impl BackendLookup<'_> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleMemory {
     history: BTreeMap<ServiceIdentity, RuleHistory>,
+    /// Services with a history that are known not to exist any more.
+    gone: BTreeSet<ServiceIdentity>,
     nodes: NodeAddresses,
 }
 
@@ -117,6 +129,40 @@ impl RuleMemory {
     /// What is remembered of a Service.
     pub fn history_of(&self, identity: &ServiceIdentity) -> Option<&RuleHistory> {
         self.history.get(identity)
+    }
+
+    /// Takes over what a process before this one recorded. What this one has learnt itself is newer. `gone`: Services that do not exist any
+    /// more.
+    pub fn restore(&mut self, records: RuleRecords, gone: BTreeSet<ServiceIdentity>) {
+        for (identity, RuleRecord { addresses, rules }) in records {
+            let ownership = RuleOwnership { rules, ..RuleOwnership::default() };
+            let restored = || RuleHistory { recorded: addresses, ownership, ..RuleHistory::default() };
+            self.history.entry(identity).or_insert_with(restored);
+        }
+        self.gone = gone.into_iter().filter(|identity| self.history.contains_key(identity)).collect();
+    }
+
+    /// What each Service has in a group with these destinations, as far as this process knows, with what is planned.
+    pub fn records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> RuleRecords {
+        let mut records: RuleRecords =
+            self.history.iter().map(|(identity, history)| (identity.clone(), history.record())).collect();
+        for rules in planned {
+            records.entry(rules.identity.clone()).or_default().add(rules.record());
+        }
+        records.into_iter().filter_map(|(identity, record)| Some((identity, record.within(listed)?))).collect()
+    }
+
+    /// What has to leave the security group with Services that do not exist any more, but for those of `requests`.
+    pub fn rules_of_gone(&self, requests: &[ServiceRequest]) -> Vec<ServiceRules> {
+        let is_asking = |identity: &ServiceIdentity| requests.iter().any(|request| request.identity() == identity);
+        let gone = self.gone.iter().filter(|identity| !is_asking(identity));
+        let histories = gone.filter_map(|identity| Some((identity, self.history_of(identity)?)));
+        let removed = histories.map(|(identity, history)| {
+            let mut rules = ServiceRules::removed(identity.clone(), None, &[]);
+            add_history(&mut rules, history);
+            rules
+        });
+        removed.collect()
     }
 
     /// What an asking Service needs of the security group; an error says what is missing.
@@ -165,7 +211,7 @@ impl RuleMemory {
             add_ports(&mut ports, &ports_of(observed, &spec.identity));
         }
         if let Some(memory) = memory {
-            known.extend(memory.addresses.union(&memory.claimed));
+            known.extend(memory.addresses.union(&memory.claimed).chain(&memory.recorded));
             add_ports(&mut ports, &memory.node_ports);
         }
         settled.into_iter().for_each(|settled| add_ports(&mut ports, &all_ports(settled)));
@@ -175,12 +221,16 @@ impl RuleMemory {
     /// The security group has become as `reach` says.
     pub fn record_applied(&mut self, request: &ServiceRequest, reach: &ServiceRules) {
         match request {
-            ServiceRequest::Delete(identity, _) => drop(self.history.remove(identity)),
+            ServiceRequest::Delete(identity, _) => {
+                self.history.remove(identity);
+                self.gone.remove(identity);
+            }
             ServiceRequest::Ensure(spec) => {
                 let memory = self.history.entry(spec.identity.clone()).or_default();
                 let reached = reach.destinations.union(&reach.former);
                 memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
                 memory.claimed.clone_from(&reach.claimed);
+                memory.recorded.clear();
                 memory.ownership.clone_from(&reach.ownership);
                 add_ports(&mut memory.node_ports, &reach.node_ports);
                 memory.applied = Some(Arc::clone(spec));
@@ -192,7 +242,8 @@ impl RuleMemory {
 /// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
 fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
     let ServiceRules { destinations, former, claimed, .. } = reach;
-    claimed.extend(memory.claimed.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
+    let remembered = memory.claimed.union(&memory.recorded);
+    claimed.extend(remembered.filter(|address| !destinations.contains(address) && !former.contains(address)));
     claimed.retain(|address| !memory.addresses.contains(address));
     former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
     reach.ownership.add(&memory.ownership);

@@ -29,6 +29,7 @@ use self::{
 };
 use super::{
     super::{
+        rule_records::ListedDestinations,
         settings::LoadBalancerSettings,
         spec::{ServiceIdentity, ServiceRefusal},
     },
@@ -54,8 +55,18 @@ pub struct SecurityRulePlan {
 
 /// Where those rules lead to that a destination may be taken out of.
 pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
-    let group = SecurityGroupDraft::new(group);
-    group.rules().filter(|rule| rule.kind.is_some()).flat_map(|rule| rule.addresses.iter().copied()).collect()
+    listed_destinations([group]).into_values().flatten().collect()
+}
+
+/// The same for each rule of several groups.
+pub fn listed_destinations<'a>(groups: impl IntoIterator<Item = &'a NetworkSecurityGroup>) -> ListedDestinations {
+    let mut listed = ListedDestinations::new();
+    for group in groups.into_iter().map(SecurityGroupDraft::new) {
+        for rule in group.rules().filter(|rule| rule.kind.is_some()) {
+            listed.entry(rule.name.to_ascii_lowercase()).or_default().extend(&rule.addresses);
+        }
+    }
+    listed
 }
 
 /// The rules of which destinations may be taken out, by name, with the addresses that each leads to. One that leads to anything else, such

@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::{
-    super::super::spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec},
+    super::super::{
+        rule_records::RuleRecord,
+        spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec},
+    },
     rule::{SecurityRuleKind, WantedSecurityRule},
 };
 
@@ -132,6 +135,12 @@ impl ServiceRules {
         let mut guest = Self { guest_at, ..self }.with_ownership();
         guest.ownership.add(&remembered);
         guest
+    }
+
+    /// All addresses that it has or had, and the rules that it makes or made.
+    pub fn record(&self) -> RuleRecord {
+        let addresses = self.destinations.iter().chain(&self.former).chain(&self.claimed).copied().collect();
+        RuleRecord { addresses, rules: self.ownership.rules.clone() }
     }
 
     /// Whether it denies what it does not allow.
