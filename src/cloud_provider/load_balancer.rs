@@ -130,6 +130,11 @@ pub trait LoadBalancer: Send + Sync {
         None
     }
 
+    /// What calls in progress wait for, for the conditions of their Services; `None`: nothing that the provider knows of.
+    fn delay(&self) -> Option<String> {
+        None
+    }
+
     /// Why `--concurrent-service-syncs=LIMIT` is not what whoever set it wanted, for the log; [`LoadBalancer::max_in_flight`] counts
     /// then. `None` when the limit holds.
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {

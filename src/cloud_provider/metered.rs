@@ -387,6 +387,10 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.inner.problem()
     }
 
+    fn delay(&self) -> Option<String> {
+        self.inner.delay()
+    }
+
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
         self.inner.disregards_limit(limit)
     }

@@ -17,6 +17,7 @@
 mod cache;
 pub mod conditions;
 pub(crate) mod config;
+mod delays;
 pub mod events;
 mod forecast;
 mod gauges;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cloud_controller_manager::sandbox::{
     azure::{
-        Azure, RequestRecord,
+        Azure, AzureOptions, Class, Effect, Fault, RequestRecord,
         entra::Principal,
         topology::{PoolKind, Topology},
     },
@@ -25,6 +25,8 @@ use crate::{
     wire::Objection,
 };
 
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 /// What the network provider counts by.
 const WINDOW: Duration = Duration::from_secs(300);
@@ -207,4 +209,28 @@ fn constant_edits_in_one_namespace_do_not_delay_others() {
         let slowest = alone(victims_of_constant_edits(count)).into_iter().max().unwrap();
         assert!(slowest <= calm + Duration::from_secs(10), "{slowest:?} beside {count} edited Services, {calm:?} without");
     }
+}
+
+#[test]
+fn a_service_that_waits_for_a_quota_says_so_in_its_condition() {
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+        let throttled = Fault::new(Effect::Refuse(429, "TooManyRequests".into(), Some(120))).class(Class::Write).times(1);
+        cluster.azure().add_fault(throttled);
+        let life = cluster.start();
+        cluster.create(&external("web"));
+        let condition = |cluster: &Cluster| {
+            let status = cluster.service("web").and_then(|service| service.status);
+            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+            conditions.into_iter().next().map(|condition| (condition.reason, condition.message))
+        };
+        let is_waiting = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Waiting");
+        cluster.until("the condition says what it waits for", 15 * SECOND, is_waiting).await;
+        let (_, message) = condition(&cluster).unwrap();
+        assert!(message.contains("request quota") && message.contains("until 2026-01-01T00:0"), "{message}");
+        cluster.until_ready(5 * MINUTE).await;
+        let ready = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Ready");
+        cluster.until("it is ready", 15 * SECOND, ready).await;
+        life.stop().await;
+    });
 }

@@ -218,14 +218,7 @@ impl ServiceReconciler {
         if hosts.nodes.is_empty() {
             self.record(events::unavailable(service));
         }
-        let (cluster, nodes) = (&self.context.cluster_name, &hosts.nodes);
-        let ended = match cause {
-            EnsureReason::Resync => self.balancer.compare_load_balancer(cluster, service, nodes).await,
-            EnsureReason::NotSynced | EnsureReason::Changed => {
-                self.balancer.ensure_load_balancer(cluster, service, nodes).await
-            }
-        };
-        let answer = match ended {
+        let answer = match self.call_ensure(key, service, &hosts.nodes, cause).await {
             Ok(status) => ServiceStatusUpdate { status: Some(status), phase: LoadBalancerPhase::Ready },
             Err(CloudError::ImplementedElsewhere) => {
                 ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::ImplementedElsewhere }

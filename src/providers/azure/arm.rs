@@ -29,7 +29,7 @@ mod token;
 mod url;
 mod write;
 
-pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, Urgency};
+pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, RequestDelay, Urgency};
 pub use client::{AcceptedDocument, ArmClient, ArmClientDeps};
 pub use documents::{
     InvalidResourceId, ResourceId, api,

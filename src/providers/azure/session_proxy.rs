@@ -94,6 +94,9 @@ impl LoadBalancer for LoadBalancerProxy {
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
     }
+    fn delay(&self) -> Option<String> {
+        self.load_balancers().ok()?.delay()
+    }
 
     fn labels_read(&self) -> LabelsRead {
         self.load_balancers().map(|load_balancers| load_balancers.labels_read()).unwrap_or_default()

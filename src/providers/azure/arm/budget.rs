@@ -40,6 +40,26 @@ use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::
 
 /// How often the gauges are brought up to date while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);
+/// A wait for a quota from which on it is logged, and the time between two lines.
+const LOGGED_WAIT: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Requests that wait for a quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestDelay {
+    /// The quota, as `/statusz` and the metrics name it.
+    pub quota: String,
+    /// The subscription whose quota it is.
+    pub subscription: String,
+    /// When the first of them goes, if nothing else happens.
+    pub until: Instant,
+}
+
+impl RequestDelay {
+    fn new(bucket: &limits::BucketId, until: Instant) -> Self {
+        Self { quota: bucket.name.to_string(), subscription: bucket.subscription.to_string(), until }
+    }
+}
 
 /// The gate that every ARM request passes. Cheap to clone; all clones share one state.
 #[derive(Clone)]
@@ -70,6 +90,8 @@ struct BudgetState {
     callers: HashMap<u64, oneshot::Sender<()>>,
     /// When the driver looks again; `None` while there is none.
     driver: Option<Instant>,
+    /// When the log last had a line about requests that wait.
+    logged: Option<Instant>,
 }
 
 impl BudgetState {
@@ -81,6 +103,17 @@ impl BudgetState {
             self.callers.remove(&number).map(|caller| caller.send(()));
         }
         queued.retry_at
+    }
+
+    /// Logs a long wait, unless there was a line a moment ago: hundreds of requests wait for the same quota.
+    fn log(&mut self, delay: &RequestDelay, now: Instant) {
+        let is_long = delay.until.saturating_duration_since(now) >= LOGGED_WAIT;
+        if is_long && self.logged.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
+            self.logged = Some(now);
+            let seconds = delay.until.duration_since(now).as_secs();
+            let RequestDelay { quota, subscription, .. } = delay;
+            tracing::warn!(quota, subscription, seconds, "requests to Azure wait for a request quota; /statusz shows it");
+        }
     }
 }
 
@@ -109,6 +142,8 @@ impl Budget {
             let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
             let ticket = state.queue.join(drains, urgency, start);
             state.callers.insert(ticket.number, sender);
+            let quota = ticket.charges.get(obstacle.limiting_bucket);
+            quota.into_iter().for_each(|charge| state.log(&RequestDelay::new(&charge.id, obstacle.at), start));
             shared.admit_and_schedule(&mut state, start);
             (QueuePlace { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
         };
@@ -155,6 +190,12 @@ impl Budget {
         if !state.queue.is_empty() {
             shared.look_soon(&state);
         }
+    }
+
+    /// The longest wait for a quota; `None`: no request waits.
+    pub fn delay(&self) -> Option<RequestDelay> {
+        let (state, now) = (self.shared.lock(), self.shared.clock.now());
+        state.queue.longest_wait(&state.buckets, now).map(|(bucket, until)| RequestDelay::new(&bucket, until))
     }
 
     /// Every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of pause, who waits

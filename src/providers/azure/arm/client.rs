@@ -21,6 +21,7 @@ use super::{
     TokenProvider, Urgency,
     answer::{decode, unread_result},
     body,
+    budget::RequestDelay,
     classify::RequestLine,
     operation::WantedResult,
     operation_length::OperationLengths,
@@ -117,6 +118,11 @@ impl ArmClient {
     /// The same client, which asks for another leadership before it writes.
     pub fn with_leadership(&self, leadership: &Leadership) -> Self {
         Self { leadership: leadership.clone(), ..self.clone() }
+    }
+
+    /// What requests wait for now; `None`: no request waits.
+    pub fn delay(&self) -> Option<RequestDelay> {
+        self.shared.deps.gate.delay()
     }
 
     /// The same client, all of whose calls end at `deadline` at the latest, instead of after the limits of the settings.

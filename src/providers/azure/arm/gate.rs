@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Urgency,
-    budget::{Budget, RequestCharge},
+    budget::{Budget, RequestCharge, RequestDelay},
 };
 
 /// Says when a request may be sent, and learns from its answer.
@@ -17,6 +17,11 @@ pub trait RequestGate: Send + Sync {
 
     /// The request that was let through at `admitted` was not sent after all.
     fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
+
+    /// What requests wait for now; `None`: no request waits.
+    fn delay(&self) -> Option<RequestDelay> {
+        None
+    }
 
     /// Learns from an answer. `code` is the telling error code, empty when there is none.
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str);
@@ -57,6 +62,10 @@ impl RequestGate for Budget {
 
     fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
         Budget::give_back(self, charge, admitted);
+    }
+
+    fn delay(&self) -> Option<RequestDelay> {
+        Budget::delay(self)
     }
 
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {

@@ -444,4 +444,8 @@ impl LoadBalancer for AzureLoadBalancers {
     fn problem(&self) -> Option<String> {
         self.unsupported()
     }
+
+    fn delay(&self) -> Option<String> {
+        super::explain::delay(&self.pipeline.context.compute.delay()?, self.clock)
+    }
 }

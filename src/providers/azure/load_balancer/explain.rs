@@ -10,7 +10,8 @@ mod reference;
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::arm::{ArmError, ArmErrorClass},
+    providers::azure::arm::{ArmError, ArmErrorClass, RequestDelay},
+    runtime::clock::Clock,
 };
 
 pub use blame::{is_interface_limit, named_services, suspected_services, unprovisioned_public_ip};
@@ -24,6 +25,16 @@ pub struct ErrorExplanation {
     pub reason: &'static str,
     /// What was asked, ARM's words, what to fix, and the correlation id.
     pub message: String,
+}
+
+/// What requests wait for, with the time.
+pub fn delay(delay: &RequestDelay, clock: Clock) -> Option<String> {
+    let RequestDelay { quota, subscription, until } = delay;
+    let remaining = until.saturating_duration_since(clock.now());
+    let until = clock.wall().checked_add(remaining).ok()?.strftime("%Y-%m-%dT%H:%M:%SZ");
+    Some(format!(
+        "Requests to Azure wait for the request quota {quota} of subscription {subscription} until {until} or later; they continue by themselves"
+    ))
 }
 
 /// What the error means. The message begins with the resource that was asked for.

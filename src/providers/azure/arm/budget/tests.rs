@@ -61,6 +61,33 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_requests_wait_for_is_known_while_they_wait() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
+    assert_eq!(budget.delay(), None, "no request waits");
+    let (start, waiting) = (Instant::now(), spawn(&budget, write(), Urgency::Change));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let delay = budget.delay().unwrap();
+    assert_eq!((delay.quota.as_str(), delay.subscription.as_str()), ("network-writes", "s"));
+    assert_eq!(delay.until, start + Duration::from_secs(30));
+    waiting.await.unwrap();
+    assert_eq!(budget.delay(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_waits_are_logged_once_a_minute() {
+    let (mut state, start) = (BudgetState::default(), Instant::now());
+    let mut logged = |second, wait| {
+        let now = start + Duration::from_secs(second);
+        let delay = RequestDelay { quota: "q".into(), subscription: "s".into(), until: now + Duration::from_secs(wait) };
+        state.log(&delay, now);
+        state.logged == Some(now)
+    };
+    let lines = [(0, 4), (1, 30), (2, 30), (60, 30), (61, 4), (62, 30)].map(|(second, wait)| logged(second, wait));
+    assert_eq!(lines, [false, true, false, false, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_settings_keep_what_is_known() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
