@@ -1,6 +1,8 @@
 //! What Services of type LoadBalancer cost on Azure: the built binary, with the flags of the shipped manifests, against an API server and
 //! a simulated Resource Manager in this process, ten nodes in a uniform scale set, pages of 100. Counts, bytes, processor time and
 //! memory are the binary's own and asserted; times are reported beside those of Go's program.
+//!
+//! `-- 200` makes so many Services at once and nothing else, `-- delete 2000` deletes so many at once.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
@@ -22,7 +24,7 @@ use cloud_controller_manager::{
             topology::{PoolKind, Topology},
             world::{Serving, Start, World, start_world},
         },
-        objects,
+        objects::{self, ObjectExt, ServiceExt},
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -56,6 +58,12 @@ const OWN_MIB: f64 = 18.0;
 const GROWTH_RECEIVED: f64 = 12.0;
 /// How much more CPU time they may take.
 const GROWTH_CPU: f64 = 10.0;
+/// Services that share an address in the deletion of many.
+const PORTS_PER_ADDRESS: u32 = 100;
+/// The limit of the shipped manifests.
+const LIMIT_MIB: f64 = 512.0;
+/// How long `/livez` may take; kubelet waits 15 s.
+const LIVEZ: Duration = Duration::from_secs(1);
 /// Names another binary than the built one.
 const SHIPPED: &str = "CCM_BINARY";
 /// Of `/proc/*/stat` on Linux.
@@ -68,9 +76,11 @@ fn main() {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let rows = runtime.block_on(async {
-        match std::env::args().find_map(|argument| argument.parse().ok()) {
-            Some(count) => vec![some(count).await],
-            None => all().await,
+        let count = std::env::args().find_map(|argument| argument.parse().ok());
+        match (count, std::env::args().any(|argument| argument == "delete")) {
+            (Some(count), false) => vec![some(count).await],
+            (Some(count), true) => vec![deleted(count).await],
+            (None, _) => all().await,
         }
     });
     println!("| scenario | wall | reads | polls | writes | received | CPU | peak RSS | Go |");
@@ -184,6 +194,40 @@ async fn created(name: &str, count: u32, latencies: Latencies, go: &'static str,
     let wall = started.elapsed();
     let row = Row { wall: wall.as_secs_f64(), ..place.settled(name, started, &manager, 0.0, go, bounds).await };
     (Row { count: Some(count), ..row }, place, manager)
+}
+
+/// Services of one load balancer that are all deleted at once, while `/livez` is probed. They share private addresses, because a load balancer
+/// has room for 1,500 rules and only 600 frontends.
+async fn deleted(count: u32) -> Row {
+    let place = Place::new(responding()).await;
+    for index in 0..count {
+        let service = objects::load_balancer_service("default", &format!("service-{index}"));
+        let service = service.annotation("service.beta.kubernetes.io/azure-load-balancer-internal", "true");
+        let address = format!("10.224.200.{}", 1 + index / PORTS_PER_ADDRESS);
+        let service = service.annotation("service.beta.kubernetes.io/azure-load-balancer-ipv4", &address);
+        let port = i32::try_from(1_000 + index % PORTS_PER_ADDRESS).expect("a port");
+        place.server.create::<Service>(&service.ports(&[("http", port)]));
+    }
+    let manager = place.start();
+    place.until_ready(&manager).await;
+    place.settled("made", Instant::now(), &manager, 0.0, "", Bounds::default()).await;
+    place.world.azure().clear_requests();
+    let (started, before) = (Instant::now(), manager.cpu());
+    let names = place.server.list::<Service>().into_iter().filter_map(|service| service.metadata.name);
+    names.for_each(|name| place.server.delete::<Service>("default", &name));
+    let (mut slowest, deadline) = (Duration::ZERO, Instant::now() + LIMIT);
+    while !place.server.list::<Service>().is_empty() {
+        assert!(Instant::now() < deadline, "not gone:\n{}", tail(&place.file("log")));
+        manager.look();
+        slowest = slowest.max(manager.livez().await);
+        tokio::time::sleep(TICK).await;
+    }
+    println!("/livez took {slowest:?} at most while {count} Services were deleted");
+    let bounds = Bounds { memory: Some(LIMIT_MIB), ..Bounds::default() };
+    let row =
+        place.settled(&format!("{count} Services deleted at once"), started, &manager, before, "not measured", bounds).await;
+    assert!(slowest < LIVEZ, "/livez took {slowest:?}");
+    row
 }
 
 /// Every write is answered after 200 ms, and its operation ends 200 ms later.
@@ -345,7 +389,8 @@ impl Place {
             .stderr(log)
             .spawn()
             .expect("the program starts");
-        Manager { child, own: std::cell::Cell::new(0.0) }
+        let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
+        Manager { child, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
     }
 
     async fn until_ready(&self, manager: &Manager) {
@@ -433,6 +478,8 @@ struct Manager {
     child: Child,
     /// The most memory of its own that was seen, in MiB.
     own: std::cell::Cell<f64>,
+    client: reqwest::Client,
+    livez: String,
 }
 
 impl Manager {
@@ -450,6 +497,14 @@ impl Manager {
     /// Looks at how much memory is the program's own at present.
     fn look(&self) {
         self.own.set(self.own.get().max(self.mib("RssAnon:")));
+    }
+
+    /// How long `/livez` takes.
+    async fn livez(&self) -> Duration {
+        let started = Instant::now();
+        let response = self.client.get(&self.livez).send().await.expect("a response of /livez");
+        assert!(response.status().is_success(), "/livez: {}", response.status());
+        started.elapsed()
     }
 
     /// A field of `/proc/*/status`.

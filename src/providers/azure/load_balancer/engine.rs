@@ -21,6 +21,7 @@ mod pipeline;
 mod pool_join_failure;
 mod pool_metrics;
 mod pool_sync_state;
+mod presence;
 mod private_link_state;
 mod private_links;
 mod progress;
@@ -49,7 +50,7 @@ use self::{
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
     rule_record_store::RuleRecordStore,
-    stage_context::{StageContext, StageInput},
+    stage_context::StageContext,
 };
 use super::{
     apply::NetworkWriter,
@@ -64,10 +65,8 @@ use super::{
     zones::RegionZones,
 };
 use crate::providers::azure::planner::load_balancer::{
-    desired::{ServiceRequest, expected, status::status, traces},
-    plan::network::plan_network,
+    desired::{ServiceRequest, status::status},
     settings::LoadBalancerSettings,
-    spec::{ServiceSpec, identity_of, parse_leniently, status_addresses},
 };
 use crate::{
     cloud_provider::{
@@ -241,19 +240,6 @@ impl AzureLoadBalancers {
         self.unsupported().map_or(Ok(()), |problem| Err(CloudError::refused(problem)))
     }
 
-    /// Whether this Service can be let go although no load balancer is touched: neither its status nor Azure shows anything that
-    /// somebody has made for it. `false`: it is to be deleted as usual.
-    async fn can_skip_deletion(&self, service: &Service) -> CloudResult<bool> {
-        let Some(problem) = self.unsupported() else { return Ok(false) };
-        if status_addresses(service).is_empty() {
-            let (look, uid) = (self.load_for_service(service).await?, service.metadata.uid.as_deref().unwrap_or_default());
-            if !traces::has_traces(&look.observed, &identity_of(service), uid, &self.settings) {
-                return Ok(true);
-            }
-        }
-        Err(CloudError::refused(problem))
-    }
-
     /// Holds the lease. What was read before somebody else held it, or by a standby before it ever held it, is read again.
     async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
         let held = self.locker.hold().await?;
@@ -327,41 +313,6 @@ impl AzureLoadBalancers {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
         }
         Ok(forecast::ingress(&addresses))
-    }
-
-    /// There is a load balancer as long as the documents or the Service's status tell of one: then the rest is taken away as well.
-    async fn find_status(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        if self.can_skip_deletion(service).await? {
-            return Ok(None);
-        }
-        let look = self.load_for_service(service).await?;
-        let spec = parse_leniently(service, &self.settings);
-        let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
-        let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
-        if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
-            return Ok(Some(forecast::ingress(addresses)));
-        }
-        let requests = [self.pipeline.context.service_index.deletion_request(service)];
-        let plan = plan_network(&look.observed, &requests, &look.specs(), &self.settings);
-        let has_something = !spec.status_addresses.is_empty() || !plan.is_empty();
-        if !has_something {
-            self.pipeline.context.public_ip_attempts().remove(&spec.identity);
-        }
-        Ok(has_something.then(|| forecast::ingress(&spec.status_addresses)))
-    }
-
-    async fn load_for_service(&self, service: &Service) -> CloudResult<StageInput> {
-        let request = self.pipeline.context.service_index.deletion_request(service);
-        let look = self.pipeline.context.load_first(std::slice::from_ref(&request), Urgency::Change).await?;
-        if let Some(error) = look.blocked_by(&request, &self.settings) {
-            return Err(error);
-        }
-        if let Some(unread) = look.ignorable_failure(&request, &self.settings) {
-            let external = request.spec().filter(|spec| !spec.internal);
-            let ids = external.map(|spec| expected::asked_for(spec, &self.settings)).unwrap_or_default();
-            ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
-        }
-        Ok(look)
     }
 }
 
