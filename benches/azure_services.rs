@@ -214,7 +214,9 @@ async fn deleted(count: u32) -> Row {
     place.world.azure().clear_requests();
     let (started, before) = (Instant::now(), manager.cpu());
     let names = place.server.list::<Service>().into_iter().filter_map(|service| service.metadata.name);
-    names.for_each(|name| place.server.delete::<Service>("default", &name));
+    for name in names {
+        place.server.delete::<Service>("default", &name);
+    }
     let (mut slowest, deadline) = (Duration::ZERO, Instant::now() + LIMIT);
     while !place.server.list::<Service>().is_empty() {
         assert!(Instant::now() < deadline, "not gone:\n{}", tail(&place.file("log")));

@@ -231,7 +231,7 @@ impl ControllerManager {
         metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
         let shadow = config.dry_run.then(|| ShadowReports::new(clock));
         let shown = ServedState { state: &watched, webhooks, shadow: shadow.as_ref() };
-        serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
+        Box::pin(serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background)).await?;
 
         nodes.start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {

@@ -29,8 +29,9 @@ impl ReviewClientSource {
         (serving, kube_api): (&SecureServingConfig, &KubeClientConfig),
         metrics: &Arc<Metrics>,
     ) -> Result<Self, KubeClientError> {
+        let is_own = |path: &PathBuf| kube_api.master.is_none() && kube_api.kubeconfig.as_ref() == Some(path);
         let load = async |flag: &FlagSpec, file: &Option<PathBuf>| match file {
-            Some(path) if serving.port != 0 && kube_api.kubeconfig.as_ref() != Some(path) => {
+            Some(path) if serving.port != 0 && !is_own(path) => {
                 let settings = KubeClientConfig { kubeconfig: Some(path.clone()), master: None, ..kube_api.clone() };
                 KubeClients::load(settings, Arc::clone(metrics)).await.map_err(|error| error.of_flag(flag.name))
             }

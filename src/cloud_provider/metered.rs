@@ -3,6 +3,8 @@
 //! In: a provider. Out: the same provider, whose calls are measured, end at a deadline, and write only while this replica leads.
 //! Every method is passed on, also those with a default, so that what a provider overrides is never lost.
 
+mod clusters;
+
 use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -435,17 +437,6 @@ impl Routes for MeteredProvider<dyn Routes> {
 
     async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
         self.meter.read("forecast_routes", self.inner.forecast_routes(cluster, changes)).await
-    }
-}
-
-#[async_trait]
-impl Clusters for MeteredProvider<dyn Clusters> {
-    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
-        self.meter.read("list_clusters", self.inner.list_clusters()).await
-    }
-
-    async fn master(&self, name: &str) -> CloudResult<String> {
-        self.meter.read("master", self.inner.master(name)).await
     }
 }
 

@@ -19,6 +19,7 @@ pub mod conditions;
 pub(crate) mod config;
 mod delays;
 pub mod events;
+mod failures;
 mod forecast;
 mod gauges;
 mod hosts;

@@ -67,7 +67,7 @@ const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("azure-load-balancer-health-probe-interval", &["7", "20"]),
     ("azure-load-balancer-health-probe-num-of-probe", &["3"]),
     ("azure-pip-tags", &["team=a", "team=b,cost=1"]),
-    ("azure-additional-public-ips", &["198.51.100.7", "198.51.100.8,198.51.100.9"]),
+    ("azure-additional-public-ips", &["198.51.100.7", "198.51.100.8,198.51.100.9", "10.20.0.1,10.224.0.4"]),
     ("azure-allowed-ip-ranges", &["192.0.2.0/24", "192.0.2.0/24,198.18.0.0/15"]),
     ("azure-deny-all-except-load-balancer-source-ranges", &["true"]),
 ];

@@ -295,7 +295,8 @@ async fn live_on(cluster: Cluster, life: Life, act: &Act, told: &str) -> (Cluste
 fn check(seed: u64) {
     alone(async {
         let mut random = SmallRng::seed_from_u64(seed);
-        let mut cluster = cluster(2, AzureOptions::default()).configured("moveServicesOnLabelChange", seed.is_multiple_of(2));
+        let mut cluster =
+            cluster(2, AzureOptions::default()).configured("moveServicesOnLabelChange", seed.is_multiple_of(2));
         put_shared_public_ip(&cluster);
         let before = unordered(&cluster);
         let mut nodes: Vec<String> = cluster.world.nodes().into_iter().filter_map(|node| node.metadata.name).collect();

@@ -57,7 +57,7 @@ pub(crate) fn predicted(plan: &ClusterPlan) -> Requests {
     requests
 }
 
-/// What was sent: writes of both sides, but for events and leases.
+/// What was sent: writes of both sides, but for events, leases and the record of security rules.
 pub(crate) fn sent(stage: &Stage) -> Requests {
     let mut requests = Requests::new();
     for request in stage.azure().requests() {
@@ -73,7 +73,7 @@ pub(crate) fn sent(stage: &Stage) -> Requests {
             "update" => "PUT",
             _ => continue,
         };
-        if matches!(request.resource.as_str(), "events" | "leases") {
+        if matches!(request.resource.as_str(), "events" | "leases" | "configmaps") {
             continue;
         }
         let namespace =

@@ -31,6 +31,7 @@ fn calls(account: &str) -> BTreeSet<Grant> {
     } else {
         // providers/azure/out_of_service.rs, providers/azure/load_balancer/{lease,engine/rule_record_store}.rs, providers/azure/config/source.rs
         calls.extend(["get", "patch"].map(|verb| ["cluster", "", "nodes", "*", verb]));
+        calls.push(["cluster", "", "services", "*", "get"]);
         calls.push([NAMESPACE, "coordination.k8s.io", "leases", "*", "create"]);
         calls.extend(["get", "update"].map(|verb| [NAMESPACE, "coordination.k8s.io", "leases", LEASE_NAME, verb]));
         calls.push([NAMESPACE, "", "configmaps", "*", "create"]);

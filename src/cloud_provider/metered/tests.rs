@@ -238,6 +238,10 @@ impl LoadBalancer for Probe {
         self.note("problem", Some("no".to_owned()))
     }
 
+    fn delay(&self) -> Option<String> {
+        self.note("delay", Some("a quota".to_owned()))
+    }
+
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
         self.note("disregards_limit", (limit == 1).then_some("one is none"))
     }
@@ -293,8 +297,9 @@ const WRITES: [&str; 9] = [
 ];
 
 /// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 25] = [
+const ACCESSORS: [&str; 26] = [
     "clusters",
+    "delay",
     "disregards_limit",
     "get_load_balancer_name",
     "has_cluster_id",
@@ -442,7 +447,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!(balancer.labels_read().service.len(), 1);
     balancer.hosts_changed().await;
     assert_eq!(balancer.max_in_flight(), Some(7));
-    assert_eq!(balancer.problem().as_deref(), Some("no"));
+    assert_eq!((balancer.problem().as_deref(), balancer.delay().as_deref()), (Some("no"), Some("a quota")));
     assert_eq!(balancer.disregards_limit(1), Some("one is none"));
     assert_eq!(balancer.plan_load_balancer("", &Service::default(), &[]).await.unwrap(), "the plan");
 

@@ -8,7 +8,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::sleep;
 
-use super::{conditions::LoadBalancerPhase, plan::EnsureReason, reconcile::ServiceReconciler, status_patch};
+use super::{conditions::LoadBalancerPhase, plan::EnsureReason, reconcile::ServiceReconciler};
 use crate::{
     cloud_provider::{CloudResult, LoadBalancerStatus},
     runtime::store::ObjectKey,
@@ -18,7 +18,8 @@ use crate::{
 const SHOWN_AFTER: Duration = Duration::from_secs(10);
 
 impl ServiceReconciler {
-    /// Ensures the load balancer of `service`, which becomes the object as it was written last.
+    /// Ensures the load balancer of `service`, which becomes the object as it was written last. A comparison shows no delay: the Service is
+    /// served meanwhile.
     pub(super) async fn call_ensure(
         &self,
         key: &ObjectKey,
@@ -27,33 +28,31 @@ impl ServiceReconciler {
         reason: EnsureReason,
     ) -> CloudResult<LoadBalancerStatus> {
         let (cluster, subject) = (&self.context.cluster_name, Arc::clone(service));
-        let mut call = pin!(async {
-            match reason {
-                EnsureReason::Resync => self.balancer.compare_load_balancer(cluster, &subject, nodes).await,
-                EnsureReason::NotSynced | EnsureReason::Changed => {
-                    self.balancer.ensure_load_balancer(cluster, &subject, nodes).await
-                }
-            }
-        });
-        loop {
-            tokio::select! {
-                biased;
-                result = &mut call => return result,
-                () = sleep(SHOWN_AFTER) => self.show_delay(key, service).await,
-            }
+        if reason == EnsureReason::Resync {
+            return self.balancer.compare_load_balancer(cluster, &subject, nodes).await;
+        }
+        let call = pin!(self.balancer.ensure_load_balancer(cluster, &subject, nodes));
+        // Both go on while the other waits: others may wait for the call.
+        tokio::select! {
+            biased;
+            result = call => result,
+            never = self.show_delay(key, service) => match never {},
         }
     }
 
     /// Best effort: the next write of the status says how the call ended.
-    async fn show_delay(&self, key: &ObjectKey, service: &mut Arc<Service>) {
-        let Some(delay) = self.balancer.delay() else { return };
+    async fn show_delay(&self, key: &ObjectKey, service: &mut Arc<Service>) -> std::convert::Infallible {
+        let delay = loop {
+            sleep(SHOWN_AFTER).await;
+            if let Some(delay) = self.balancer.delay() {
+                break delay;
+            }
+        };
         let phase = LoadBalancerPhase::Waiting(delay);
         self.cache().set_phase(key, phase.clone());
-        let body = status_patch::publish(service, None, &phase, self.context.clock.wall());
-        let Some(body) = body else { return };
-        match self.patch(key, body, "failed to update condition").await {
-            Ok(written) => *service = written,
-            Err(error) => tracing::debug!(%key, %error, "condition not written"),
+        if let Some(written) = self.write_condition(key, Some(Arc::clone(service)), &phase).await {
+            *service = written;
         }
+        std::future::pending().await
     }
 }

@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Most rounds of one reconcile; a Service that still conflicts then is tried again with back-off.
-const MAX_ROUNDS: usize = 10;
+pub(super) const MAX_ROUNDS: usize = 10;
 
 /// How a round ended.
 pub(super) enum ServiceRoundResult {
@@ -378,33 +378,6 @@ impl ServiceReconciler {
         }
     }
 
-    /// Says what went wrong where users look, and what the queue shall do.
-    async fn failed(&self, key: &ObjectKey, service: Option<Arc<Service>>, failure: &ServiceSyncError) -> ReconcileResult {
-        let verdict = failure.response();
-        if let Some(stage) = verdict.phase {
-            self.cache().set_phase(key, stage.clone());
-            self.write_condition(key, service, &stage).await;
-        }
-        verdict.outcome
-    }
-
-    /// Writes the condition if it is worth it. Best effort: the failure itself is in log, event and queue already.
-    async fn write_condition(&self, key: &ObjectKey, mut service: Option<Arc<Service>>, stage: &LoadBalancerPhase) {
-        for _ in 0..MAX_ROUNDS {
-            let Some(current) = service.take() else { return };
-            let body = status_patch::publish(&current, None, stage, self.context.clock.wall());
-            let Some(body) = body.filter(|_| !self.conditions_are_dropped.load(Ordering::Relaxed)) else { return };
-            match self.patch(key, body, "failed to update condition").await {
-                Err(ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) => {
-                    let same = |fresh: &Arc<Service>| fresh.metadata.uid == current.metadata.uid;
-                    service = self.read(key).await.unwrap_or_default().filter(same);
-                }
-                Err(error) => return tracing::debug!(%key, %error, "condition not written"),
-                Ok(_) => return,
-            }
-        }
-    }
-
     fn api(&self, key: &ObjectKey) -> Api<Service> {
         Api::namespaced(self.context.writer.client().clone(), &key.namespace)
     }
@@ -432,7 +405,7 @@ impl ServiceReconciler {
     }
 
     /// The Service as the server has it now, `None` when it is gone.
-    async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
+    pub(super) async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
         match self.context.writer.get(&self.api(key), key).await {
             Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
             Err(ApiError::NotFound(_)) => Ok(None),

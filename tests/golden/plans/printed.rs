@@ -16,7 +16,7 @@ use cloud_controller_manager::{
         arm::ResourceId,
         inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
         planner::load_balancer::{
-            desired::ServiceRequest,
+            desired::{ServiceRequest, security_rules::listed_destinations},
             plan::{
                 Plan, PlanInput, plan,
                 pools::{KnownMachines, PoolInput},
@@ -96,7 +96,8 @@ impl<'a> History<'a> {
         let machines = BackendLookup { all_nodes: &present, of_service: &behind };
         for request in &turn.asks {
             if let Ok(rules) = self.memory.rules_of_request(request, &observed, &machines, &turn.settings) {
-                self.memory.record_applied(request, &rules);
+                let listed = listed_destinations(&observed.security_group);
+                self.memory.record_applied(request, &rules, &listed);
             }
         }
     }

@@ -192,7 +192,7 @@ impl Budget {
         }
     }
 
-    /// The longest wait for a quota; `None`: no request waits.
+    /// The longest wait for a quota of a request for a new or changed Service; `None`: none waits.
     pub fn delay(&self) -> Option<RequestDelay> {
         let (state, now) = (self.shared.lock(), self.shared.clock.now());
         state.queue.longest_wait(&state.buckets, now).map(|(bucket, until)| RequestDelay::new(&bucket, until))

@@ -120,7 +120,7 @@ impl ArmClient {
         Self { leadership: leadership.clone(), ..self.clone() }
     }
 
-    /// What requests wait for now; `None`: no request waits.
+    /// What requests for new or changed Services wait for now; `None`: none waits.
     pub fn delay(&self) -> Option<RequestDelay> {
         self.shared.deps.gate.delay()
     }

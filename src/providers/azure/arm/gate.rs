@@ -18,7 +18,7 @@ pub trait RequestGate: Send + Sync {
     /// The request that was let through at `admitted` was not sent after all.
     fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
 
-    /// What requests wait for now; `None`: no request waits.
+    /// What requests for new or changed Services wait for now; `None`: none waits.
     fn delay(&self) -> Option<RequestDelay> {
         None
     }

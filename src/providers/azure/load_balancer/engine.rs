@@ -56,7 +56,7 @@ use super::{
     apply::NetworkWriter,
     backend_pools::BackendPoolSyncer,
     cluster_watches::{self, ClusterWatches},
-    events::{self, COMPONENT},
+    events::COMPONENT,
     lease::{LeaseGuard, ResourceLocker},
     observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
     reconcile_metrics::LoadBalancerMethod,

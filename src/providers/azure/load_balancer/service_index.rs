@@ -55,6 +55,17 @@ struct ServiceIndexState {
     subnets: Option<Result<Vec<(IpNet, String)>, String>>,
 }
 
+/// Whose load balancer a Service has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceOwner {
+    /// This manager's.
+    Own,
+    /// Another manager's.
+    Others,
+    /// The Service does not exist, as far as the store knows, or has none.
+    Nobody,
+}
+
 /// See the module.
 pub struct ServiceIndex {
     settings: Arc<LoadBalancerSettings>,
@@ -83,11 +94,23 @@ impl ServiceIndex {
 
     /// The other Services that have or may have something, in no order, with those of other managers ([`ServiceSpec::is_others`]).
     pub fn others(&self, asking: &BTreeSet<ServiceIdentity>) -> Vec<ParsedService> {
-        let classes = &self.settings.classes;
-        let takes_part = |service: &Arc<Service>| classes.is_managed(service) || classes.is_others(service);
-        let current: Vec<_> = self.services.list().into_iter().filter(takes_part).collect();
+        let current: Vec<_> = self.services.list().into_iter().filter(|service| self.takes_part(service)).collect();
         let claims = self.versions(current).into_iter().map(|version| self.parse_version(&version));
         claims.filter(|claim| !asking.contains(&claim.spec().identity)).collect()
+    }
+
+    /// Whether a Service has or may have a load balancer, of whichever manager.
+    pub fn takes_part(&self, service: &Service) -> bool {
+        self.settings.classes.is_managed(service) || self.settings.classes.is_others(service)
+    }
+
+    /// Whose a Service is.
+    pub fn owner(&self, identity: &ServiceIdentity) -> ServiceOwner {
+        match self.service(identity) {
+            Some(service) if self.settings.classes.is_managed(&service) => ServiceOwner::Own,
+            Some(service) if self.settings.classes.is_others(&service) => ServiceOwner::Others,
+            _ => ServiceOwner::Nobody,
+        }
     }
 
     /// The Services of this manager that have or may have something, in no order.
@@ -267,9 +290,9 @@ impl ServiceIndex {
         self.lock().memory.restore(records, gone);
     }
 
-    /// The security group has become as `rules` say.
-    pub fn record_applied(&self, request: &ServiceRequest, rules: &ServiceRules) {
-        self.lock().memory.record_applied(request, rules);
+    /// The security group has become as `rules` say: see [`RuleMemory::record_applied`].
+    pub fn record_applied(&self, request: &ServiceRequest, rules: &ServiceRules, listed: &ListedDestinations) {
+        self.lock().memory.record_applied(request, rules, listed);
     }
 
     fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
@@ -345,6 +368,12 @@ mod tests {
         BackendLookup { all_nodes: &NONE, of_service: &|_| Vec::new() }
     }
 
+    /// A group with the rule of a Service that is open to the Internet at port 80.
+    fn listing(texts: &[&str]) -> ListedDestinations {
+        let rules = ServiceRules::wanted(&service("web"), &["20.0.0.1".parse().unwrap()], &[]).unwrap().ownership.rules;
+        rules.into_iter().map(|rule| (rule, addresses(texts))).collect()
+    }
+
     fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
@@ -353,10 +382,10 @@ mod tests {
     fn what_a_service_had_is_remembered_until_its_rules_are_gone() {
         let (index, web, there) = (roster(), service("web"), observed(Vec::new()));
         let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&web), &reach);
+        index.record_applied(&ensure(&web), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
         let removed = || index.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
-        index.record_applied(&remove(&web), &removed());
+        index.record_applied(&remove(&web), &removed(), &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
         assert_eq!(removed().former, addresses(&[]));
         assert!(index.lock().memory.history_of(&web.identity).is_none());
     }
@@ -422,7 +451,7 @@ mod tests {
         let (index, there) = (roster(), observed(Vec::new()));
         let web = ServiceSpec { additional_ips: vec!["20.0.0.9".parse().unwrap()], ..ServiceSpec::clone(&service("web")) };
         let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&web), &reach);
+        index.record_applied(&ensure(&web), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
         let dropped = ServiceSpec {
             additional_ips: Vec::new(),
             status_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
@@ -473,7 +502,11 @@ mod tests {
         let index = roster();
         let valid = index.parsed(&object("web", &json!({group: "pips"}), "20.0.0.1"));
         let reach = ServiceRules::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ServiceRequest::Ensure(Arc::clone(valid.spec())), &reach);
+        index.record_applied(
+            &ServiceRequest::Ensure(Arc::clone(valid.spec())),
+            &reach,
+            &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]),
+        );
         let last = |text: &str| {
             index.deletion_request(&object("web", &json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
         };
@@ -511,7 +544,7 @@ mod tests {
             ..ServiceSpec::clone(&service("victim"))
         };
         let reach = ServiceRules::wanted(&once, &["20.0.0.6".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&once), &reach);
+        index.record_applied(&ensure(&once), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
         let key = || ObjectKey::namespaced("default", "victim");
         index.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
         assert!(!index.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));

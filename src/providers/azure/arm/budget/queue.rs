@@ -159,11 +159,12 @@ impl BudgetQueue {
         counts
     }
 
-    /// The bucket that makes the first caller of its line wait longest, and until when.
+    /// The bucket for which a request for a new or changed Service waits longest, and until when the first one in its line does.
     pub(super) fn longest_wait(&self, buckets: &QuotaBuckets, now: Instant) -> Option<(BucketId, Instant)> {
-        let waits = self.lines.values().filter(|line| !line.waiting.is_empty()).filter_map(|line| {
-            let ready = buckets.send_time(&line.shared_charges, |_| 0.0, now);
-            let charge = line.shared_charges.get(ready.limiting_bucket)?;
+        let waits = self.lines.values().filter_map(|line| {
+            let caller = line.waiting.values().find(|caller| caller.urgency <= Urgency::Change)?;
+            let ready = buckets.send_time(&caller.charges, |_| 0.0, now);
+            let charge = caller.charges.get(ready.limiting_bucket)?;
             (ready.at > now).then(|| (charge.id.clone(), ready.at))
         });
         waits.max_by_key(|(_, until)| *until)

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
+        arm::{ArmErrorClass, ResourceId, Urgency},
         load_balancer::backend_pools::member_addresses,
         planner::load_balancer::{
             desired::{ServiceRequest, security_rules},
@@ -149,22 +149,18 @@ impl SecurityGroupStage<'_> {
             }
             answers.insert(requests[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
         }
+        let listed =
+            security_rules::listed_destinations(outcome.document.as_ref().or(input.observed.security_group.as_ref()));
         for reach in reaches.into_iter().filter(|reach| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
             let request = requests.iter().find(|request| *request.identity() == reach.identity).cloned();
             let request = request.unwrap_or_else(|| ServiceRequest::Delete(reach.identity.clone(), None));
-            self.context.service_index.record_applied(&request, &reach);
+            self.context.service_index.record_applied(&request, &reach, &listed);
         }
         answers.retain(|who, _| requests.iter().any(|request| request.identity() == who));
-        self.save_records(input, outcome.document.as_ref()).await;
-        answers
-    }
-
-    /// What the group has lost is recorded afterwards. Should that fail, the record names too much until the next write.
-    async fn save_records(&self, input: &StageInput, written: Option<&NetworkSecurityGroup>) {
-        let group = written.or(input.observed.security_group.as_ref());
-        let records = self.context.service_index.records(&[], &security_rules::listed_destinations(group));
-        if let Err(error) = self.context.rule_records.save(records).await {
-            tracing::warn!(%error, "cannot record what the security group has lost");
+        // Should this fail, the record names too much until the next write.
+        if let Err(error) = self.context.rule_records.save(self.context.service_index.records(&[], &listed)).await {
+            tracing::debug!(%error, "what the security group has lost is not recorded");
         }
+        answers
     }
 }

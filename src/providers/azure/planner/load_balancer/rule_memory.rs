@@ -58,7 +58,7 @@ pub struct RuleHistory {
     addresses: BTreeSet<IpAddr>,
     /// Other addresses that it has or had: it only claims them.
     pub claimed: BTreeSet<IpAddr>,
-    /// Addresses that a process before this one recorded as its destinations.
+    /// Addresses that were destinations of its rules when its rules were last right, or in the records of a process before this one.
     recorded: BTreeSet<IpAddr>,
     /// What its rules are, where it only claims an address.
     ownership: RuleOwnership,
@@ -70,8 +70,7 @@ pub struct RuleHistory {
 
 impl RuleHistory {
     fn record(&self) -> RuleRecord {
-        let addresses = self.addresses.iter().chain(&self.claimed).chain(&self.recorded).copied().collect();
-        RuleRecord { addresses, rules: self.ownership.rules.clone() }
+        RuleRecord { addresses: self.recorded.clone(), rules: self.ownership.rules.clone() }
     }
 }
 
@@ -139,7 +138,9 @@ impl RuleMemory {
             let restored = || RuleHistory { recorded: addresses, ownership, ..RuleHistory::default() };
             self.history.entry(identity).or_insert_with(restored);
         }
-        self.gone = gone.into_iter().filter(|identity| self.history.contains_key(identity)).collect();
+        self.gone.extend(gone);
+        self.gone =
+            std::mem::take(&mut self.gone).into_iter().filter(|identity| self.history.contains_key(identity)).collect();
     }
 
     /// What each Service has in a group with these destinations, as far as this process knows, with what is planned.
@@ -152,10 +153,14 @@ impl RuleMemory {
         records.into_iter().filter_map(|(identity, record)| Some((identity, record.within(listed)?))).collect()
     }
 
-    /// What has to leave the security group with Services that do not exist any more, but for those of `requests`.
-    pub fn rules_of_gone(&self, requests: &[ServiceRequest]) -> Vec<ServiceRules> {
-        let is_asking = |identity: &ServiceIdentity| requests.iter().any(|request| request.identity() == identity);
-        let gone = self.gone.iter().filter(|identity| !is_asking(identity));
+    /// What has to leave the security group with Services that do not exist any more, but for those that are here again.
+    pub fn rules_of_gone(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> Vec<ServiceRules> {
+        if self.gone.is_empty() {
+            return Vec::new();
+        }
+        let asking = requests.iter().map(ServiceRequest::identity);
+        let present: BTreeSet<_> = asking.chain(others.iter().map(|other| &other.spec().identity)).collect();
+        let gone = self.gone.iter().filter(|identity| !present.contains(identity));
         let histories = gone.filter_map(|identity| Some((identity, self.history_of(identity)?)));
         let removed = histories.map(|(identity, history)| {
             let mut rules = ServiceRules::removed(identity.clone(), None, &[]);
@@ -218,8 +223,8 @@ impl RuleMemory {
         ServiceRules::unknown(spec.identity.clone(), known, ports)
     }
 
-    /// The security group has become as `reach` says.
-    pub fn record_applied(&mut self, request: &ServiceRequest, reach: &ServiceRules) {
+    /// The security group has become as `reach` says, and has the `listed` destinations.
+    pub fn record_applied(&mut self, request: &ServiceRequest, reach: &ServiceRules, listed: &ListedDestinations) {
         match request {
             ServiceRequest::Delete(identity, _) => {
                 self.history.remove(identity);
@@ -230,7 +235,7 @@ impl RuleMemory {
                 let reached = reach.destinations.union(&reach.former);
                 memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
                 memory.claimed.clone_from(&reach.claimed);
-                memory.recorded.clear();
+                memory.recorded = reach.record().within(listed).unwrap_or_default().addresses;
                 memory.ownership.clone_from(&reach.ownership);
                 add_ports(&mut memory.node_ports, &reach.node_ports);
                 memory.applied = Some(Arc::clone(spec));
@@ -242,8 +247,7 @@ impl RuleMemory {
 /// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
 fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
     let ServiceRules { destinations, former, claimed, .. } = reach;
-    let remembered = memory.claimed.union(&memory.recorded);
-    claimed.extend(remembered.filter(|address| !destinations.contains(address) && !former.contains(address)));
+    claimed.extend(memory.recorded.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
     claimed.retain(|address| !memory.addresses.contains(address));
     former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
     reach.ownership.add(&memory.ownership);

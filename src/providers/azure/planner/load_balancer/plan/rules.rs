@@ -71,7 +71,7 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
     let machines = BackendLookup { all_nodes: &memory.nodes().present, of_service: &behind };
     let rules_of_other = |service: &ParsedService| memory.rules_of_other(service, observed, &machines, settings);
     let mut other_rules: Vec<ServiceRules> = others.iter().map(rules_of_other).collect();
-    let (mut services, mut refused) = (memory.rules_of_gone(requests), Vec::new());
+    let (mut services, mut refused) = (memory.rules_of_gone(requests, others), Vec::new());
     for (place, request) in requests.iter().enumerate() {
         match memory.rules_of_request(request, observed, &machines, settings) {
             Ok(rules) => services.push(rules),
