@@ -51,6 +51,13 @@ pub fn is_ready(node: &Node) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
+/// Whether the kubelet of `node` reports: the condition `Ready` is there and not `Unknown`, to which kube-controller-manager turns it
+/// once the kubelet is silent.
+pub fn kubelet_reports(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status != "Unknown")
+}
+
 /// Whether `node` is being deleted already.
 pub fn is_being_deleted(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_some()

@@ -258,10 +258,10 @@ async fn a_hundred_of_five_thousand_go_and_no_others_when_arm_denies_them_and_li
 }
 
 /// A Node without a provider id whose machine ended before it was initialized.
-fn ghost(cluster: &Cluster, name: &str) -> String {
+fn ghost(cluster: &Cluster, name: &str, ready: &str) -> String {
     let mut node = cluster.world.uninitialized_nodes().remove(0);
     node.metadata.name = Some(name.to_owned());
-    set_ready(&mut node, "False");
+    set_ready(&mut node, ready);
     cluster.server.create::<Node>(&node);
     name.to_owned()
 }
@@ -270,12 +270,14 @@ fn ghost(cluster: &Cluster, name: &str) -> String {
 async fn uninitialized_nodes_without_a_machine_are_deleted_on_request() {
     for (flags, is_kept) in [(&[][..], true), (&["--delete-uninitialized-nodes-after=1h"], false)] {
         let cluster = Cluster::start_with(hundred(PoolKind::Uniform), flags).await;
-        let name = ghost(&cluster, "ghost-1");
+        let name = ghost(&cluster, "ghost-1", "Unknown");
+        let reports = ghost(&cluster, "reports-1", "False");
         pass(50 * 60).await;
         assert!(cluster.server.get::<Node>("", &name).is_some());
         pass(20 * 60).await;
         assert_eq!(cluster.server.get::<Node>("", &name).is_some(), is_kept, "{flags:?} {:?}", cluster.reasons());
-        assert_eq!(cluster.count(), 100 + usize::from(is_kept));
+        assert!(cluster.server.get::<Node>("", &reports).is_some(), "its kubelet reports");
+        assert_eq!(cluster.count(), 101 + usize::from(is_kept));
     }
 }
 
@@ -283,7 +285,7 @@ async fn uninitialized_nodes_without_a_machine_are_deleted_on_request() {
 async fn uninitialized_nodes_are_kept_while_the_cloud_cannot_be_read() {
     let cluster = Cluster::start_with(hundred(PoolKind::Uniform), &["--delete-uninitialized-nodes-after=1h"]).await;
     cluster.world.azure().add_fault(Fault::new(Effect::Forbidden));
-    let name = ghost(&cluster, "ghost-1");
+    let name = ghost(&cluster, "ghost-1", "Unknown");
     pass(5 * 60 * 60).await;
     assert!(cluster.server.get::<Node>("", &name).is_some());
 }

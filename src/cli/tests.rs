@@ -257,6 +257,10 @@ fn a_mistake_is_one_line() {
             "invalid value \"12\" for --min-resync-period: want a duration with units h, m, s, ms, us or ns, such as 1m30s",
         ),
         ("--node-monitor-period=-5s", "invalid value \"-5s\" for --node-monitor-period: a duration must not be negative"),
+        (
+            "--delete-uninitialized-nodes-after=5m",
+            "invalid value \"5m0s\" for --delete-uninitialized-nodes-after: want 0s, or at least 10m0s",
+        ),
         ("--node-monitor-period=0", "invalid value \"0s\" for --node-monitor-period: want more than zero"),
         ("--bind-address=localhost", "invalid value \"localhost\" for --bind-address: want an IPv4 or IPv6 address"),
         ("--logging-format=xml", "invalid value \"xml\" for --logging-format: want text or json"),

@@ -39,6 +39,8 @@ const CLOUD_NOT_SET: &str = "CLOUD-NOT-SET";
 const CLIENT_GO_QPS: f32 = 5.0;
 /// client-go's burst there.
 const CLIENT_GO_BURST: u32 = 10;
+/// Long enough for a machine that is being made to appear in all lists.
+const SHORTEST_UNINITIALIZED_TIME: Duration = Duration::from_secs(10 * 60);
 
 /// The arguments, and what there is to say about them.
 struct OptionsBuilder {
@@ -174,6 +176,14 @@ impl OptionsBuilder {
         let duration = self.read(flag);
         if duration.is_zero() {
             self.refuse(flag, "0s", "want more than zero");
+        }
+        duration
+    }
+
+    fn zero_or_at_least(&mut self, flag: &TypedFlag<Duration>, least: Duration) -> Duration {
+        let duration = self.read(flag);
+        if !duration.is_zero() && duration < least {
+            self.refuse(flag, &duration.print(), &format!("want 0s, or at least {}", least.print()));
         }
         duration
     }
@@ -379,7 +389,8 @@ impl OptionsBuilder {
             max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
             max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
             window: self.positive(&pace::NODE_DELETION_WINDOW),
-            delete_uninitialized_after: self.read(&pace::DELETE_UNINITIALIZED_NODES_AFTER),
+            delete_uninitialized_after: self
+                .zero_or_at_least(&pace::DELETE_UNINITIALIZED_NODES_AFTER, SHORTEST_UNINITIALIZED_TIME),
         }
     }
 

@@ -38,9 +38,9 @@ declare_flags! {
         "Share of the cluster's nodes for the limit described at --node-deletion-max-count; 100 turns the limit off.";
     NODE_DELETION_WINDOW: Duration = "node-deletion-window" "5m" "Length of the window for --node-deletion-max-count.";
     DELETE_UNINITIALIZED_NODES_AFTER: Duration = "delete-uninitialized-nodes-after" "0s"
-        "Delete a node that has no provider id, was not ready since this process started, and whose name no list of the cloud has had \
-         for this long. The limit described at --node-deletion-max-count applies. 0: never. A provider that has no such lists keeps the \
-         nodes.";
+        "Delete a node that has the uninitialized taint and no provider id, whose kubelet is silent, and whose name no list of the cloud \
+         has had for this long, at least 10m. The limit described at --node-deletion-max-count applies. 0: never. A provider that has no \
+         such lists keeps the nodes.";
     ROUTE_RECONCILIATION_PERIOD: Duration = "route-reconciliation-period" "10s"
         "How often routes are compared with the cloud when nothing has changed, unless they are watch-driven.";
     CONCURRENT_SERVICE_SYNCS: i32 = "concurrent-service-syncs" "0"

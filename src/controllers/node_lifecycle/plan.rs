@@ -13,7 +13,7 @@
 //! A Node that has no provider id and never was ready may have had no instance at all. With
 //! [`NodeLifecycleControllerConfig::delete_uninitialized_after`] it counts as gone once all lists have lacked its name for so long.
 //!
-//! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of
+//! "Unknown" confirms nothing and forgets nothing but the time without a list; one that lasts is told. Upstream deletes at the first "not found", without any of
 //! this.
 
 use std::{
@@ -116,7 +116,7 @@ pub(super) struct DeletionTracker {
     missing: BTreeMap<String, MissingNode>,
     deleted: BTreeMap<String, Instant>,
     unknown: BTreeMap<String, UnknownExistence>,
-    /// Nodes without a provider id that no list has, and since when.
+    /// Nodes without a provider id that no list has, and since when all reads have said so.
     unlisted: BTreeMap<String, Instant>,
     /// Nodes without a provider id that were ready at some time.
     once_ready: BTreeSet<String>,
@@ -136,9 +136,12 @@ impl DeletionTracker {
         now: Instant,
         config: &NodeLifecycleControllerConfig,
     ) -> LifecycleAction {
-        if !matches!(observation, NodeObservation::Unknown(_) | NodeObservation::Unlisted(_)) {
-            self.unknown.remove(uid);
+        let is_unlisted = matches!(observation, NodeObservation::Unlisted(_));
+        if !is_unlisted {
             self.unlisted.remove(uid);
+        }
+        if !is_unlisted && !matches!(observation, NodeObservation::Unknown(_)) {
+            self.unknown.remove(uid);
         }
         match observation {
             NodeObservation::Unknown(_) => self.existence_unknown(uid, now),

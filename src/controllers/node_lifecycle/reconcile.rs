@@ -12,7 +12,7 @@ use super::{
     preview,
 };
 use crate::{
-    node::{is_being_deleted, is_ready, name, patch, provider_id, taints, uid},
+    node::{is_being_deleted, is_ready, kubelet_reports, name, patch, provider_id, taints, uid},
     runtime::{
         events::RecordedEvent,
         patch::{ApiError, PatchKind, PatchTarget},
@@ -64,7 +64,7 @@ impl NodeLifecycleController {
     }
 
     fn may_be_unlisted(&self, node: &Node) -> bool {
-        !self.config.delete_uninitialized_after.is_zero() && provider_id(node).is_none()
+        !self.config.delete_uninitialized_after.is_zero() && is_silent_and_uninitialized(node)
     }
 
     /// What a look at the first `limit` Nodes that are due would lead to, decided on a copy of what is remembered. A replica that does not
@@ -154,7 +154,10 @@ impl NodeLifecycleController {
                 self.tracker().not_deleted(uid(node));
                 return Ok(());
             }
-            Ok(live) if provider_id(&live) != provider_id(node) => {
+            Ok(live)
+                if is_silent_and_uninitialized(&live) != is_silent_and_uninitialized(node)
+                    || provider_id(&live) != provider_id(node) =>
+            {
                 self.refused("initialized");
                 self.tracker().not_deleted(uid(node));
                 return Ok(());
@@ -239,4 +242,9 @@ impl NodeLifecycleController {
     fn api(&self) -> Api<Node> {
         Api::all(self.context.writer.client().clone())
     }
+}
+
+/// Whether nothing shows that the machine of `node` ever existed or still runs.
+fn is_silent_and_uninitialized(node: &Node) -> bool {
+    provider_id(node).is_none() && taints::is_uninitialized(node) && !kubelet_reports(node)
 }

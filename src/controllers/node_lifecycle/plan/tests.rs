@@ -412,7 +412,6 @@ fn unlisted_node_is_deleted_after_the_configured_time() {
     let mut world = World::new(10);
     assert_eq!(see_unlisted(&mut world, 0, 0), LifecycleAction::Nothing);
     assert!(matches!(see_unlisted(&mut world, HOUR - 1, 0), LifecycleAction::ReportUnknown(_)));
-    world.see(HOUR - 1, 0, &unknown());
     assert_eq!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report, "it counts as gone from now on");
     assert_eq!(see_unlisted(&mut world, HOUR + 5, 0), LifecycleAction::Nothing);
     assert_eq!(see_unlisted(&mut world, HOUR + 15, 0), LifecycleAction::Delete);
@@ -444,6 +443,15 @@ fn listed_node_starts_the_time_again() {
     see_unlisted(&mut world, 0, 0);
     world.see(HOUR / 2, 0, &NodeObservation::Running);
     assert!(!matches!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report | LifecycleAction::Delete));
+}
+
+#[test]
+fn a_look_without_an_answer_starts_the_time_again() {
+    let mut world = World::new(10);
+    see_unlisted(&mut world, 0, 0);
+    world.see(HOUR - 1, 0, &unknown());
+    assert!(!matches!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report | LifecycleAction::Delete));
+    assert_eq!(see_unlisted(&mut world, 2 * HOUR, 0), LifecycleAction::Report);
 }
 
 #[test]
