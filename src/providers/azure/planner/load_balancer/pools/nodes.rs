@@ -70,7 +70,7 @@ fn uniform_set(id: &ResourceId) -> Option<String> {
     Some(PoolMemberResource::of_instance(id)?.scale_set()?.name().to_owned())
 }
 
-/// Addresses of type `InternalIP`, of each family the first [`MAX_ADDRESSES_PER_FAMILY`].
+/// Addresses of type `InternalIP`, of each family the first eight.
 pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     let internal = listed.filter(|address| address.type_ == INTERNAL_IP).filter_map(|address| address.address.parse().ok());
