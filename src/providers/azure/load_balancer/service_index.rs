@@ -180,13 +180,15 @@ impl ServiceIndex {
                 Some(format!("the subnets of virtual network {} are not read yet", self.settings.virtual_network.name()))
             }
         };
-        ClusterAddresses { owners: self.address_owners(but), ranges, unknown }
+        let (owners, unsettled) = self.address_owners(but);
+        ClusterAddresses { owners, unsettled, ranges, unknown }
     }
 
     /// Who has which addresses, but for those in the status of the Service `but`. The status of a Service of ours also lists what it only
-    /// claims, now or once; `spec.externalIPs` are not looked at, since whoever writes a Service may name any.
-    fn address_owners(&self, but: &ServiceIdentity) -> HashMap<IpAddr, String> {
-        let mut owners = HashMap::new();
+    /// claims, now or once, so that those that are not synchronized yet come apart; `spec.externalIPs` are not looked at, since whoever writes
+    /// a Service may name any.
+    fn address_owners(&self, but: &ServiceIdentity) -> (HashMap<IpAddr, String>, HashMap<IpAddr, String>) {
+        let (mut owners, mut unsettled) = (HashMap::new(), HashMap::new());
         for service in self.services.list() {
             let identity = identity_of(&service);
             owners.extend(cluster_ips(&service).map(|address| (address, format!("Service {}", identity.key))));
@@ -194,18 +196,21 @@ impl ServiceIndex {
                 continue;
             }
             let mut own: BTreeSet<IpAddr> = status_addresses(&service).into_iter().collect();
+            let mut is_settled = true;
             if self.settings.classes.is_managed(&service) {
-                let remembered = self.history_of(&identity).map(|memory| memory.claimed).unwrap_or_default();
-                let claimed: BTreeSet<_> = annotated_additional_ips(&service).chain(remembered).collect();
+                let history = self.history_of(&identity).unwrap_or_default();
+                is_settled = history.applied.is_some();
+                let claimed: BTreeSet<_> = annotated_additional_ips(&service).chain(history.claimed).collect();
                 own.retain(|address| !claimed.contains(address));
             }
-            owners.extend(own.into_iter().map(|address| (address, format!("Service {}", identity.key))));
+            let holders = if is_settled { &mut owners } else { &mut unsettled };
+            holders.extend(own.into_iter().map(|address| (address, format!("Service {}", identity.key))));
         }
         for node in self.nodes.list() {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             owners.extend(addresses_of(&node).map(|address| (address, format!("Node {name}"))));
         }
-        owners
+        (owners, unsettled)
     }
 
     /// How many Services of this manager are being deleted.
@@ -547,7 +552,7 @@ mod tests {
         index.record_applied(&ensure(&once), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
         let key = || ObjectKey::namespaced("default", "victim");
         index.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
-        assert!(!index.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
+        assert!(!index.address_owners(&service("web").identity).0.contains_key(&"20.0.0.3".parse().unwrap()));
         index.services.insert(key(), victim);
         index.note_subnets(Ok(vec![("10.224.0.0/16".parse().unwrap(), "subnet nodes".to_owned())]));
         for (address, owner) in [
@@ -568,6 +573,14 @@ mod tests {
             assert_eq!(refusal.is_some(), owner.is_some(), "{address}: {refusal:?}");
             assert_eq!(served.additional_ips.len(), if owner.is_some() { 1 } else { 2 }, "{address}");
             assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));
+        }
+        // After a restart nobody knows whether one has an address or only claimed it.
+        index.services.insert(ObjectKey::namespaced("default", "unsynced"), object("unsynced", &json!({}), "20.0.0.8"));
+        let shared: IpAddr = "20.0.0.8".parse().unwrap();
+        for (has_it, is_refused) in [(false, true), (true, false)] {
+            let status_addresses = if has_it { vec![shared] } else { Vec::new() };
+            let spec = ServiceSpec { additional_ips: vec![shared], status_addresses, ..ServiceSpec::clone(&service("web")) };
+            assert_eq!(index.without_conflicting_ips(Arc::new(spec)).1.is_some(), is_refused, "{has_it}");
         }
     }
 }

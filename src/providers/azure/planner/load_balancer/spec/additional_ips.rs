@@ -58,6 +58,8 @@ const UNKNOWN: &str = "subnets that are not known";
 pub struct ClusterAddresses {
     /// Single addresses, each with the object that has it.
     pub owners: HashMap<IpAddr, String>,
+    /// Addresses in the status of Services that this process has not synchronized yet, which may have claimed them only, with the Service.
+    pub unsettled: HashMap<IpAddr, String>,
     /// Ranges, each with its name.
     pub ranges: Vec<(IpNet, String)>,
     /// Why ranges are missing: no private address is safe then.
@@ -73,9 +75,12 @@ impl ClusterAddresses {
         self.owners.get(&address).cloned().or_else(of_range).or_else(unknown)
     }
 
-    /// Returns what keeps the Service from the address. It keeps one that it has already as long as ranges are missing.
+    /// Returns what keeps the Service from the address. It keeps one that it has already as long as ranges are missing, or as it is not known
+    /// whether another Service only claimed it.
     pub fn obstacle(&self, spec: &ServiceSpec, address: IpAddr) -> Option<String> {
-        self.holder(address).filter(|holder| holder != UNKNOWN || !spec.status_addresses.contains(&address))
+        let holder = self.holder(address).filter(|holder| holder != UNKNOWN);
+        let doubtful = || self.holder(address).or_else(|| self.unsettled.get(&address).cloned());
+        holder.or_else(|| doubtful().filter(|_| !spec.status_addresses.contains(&address)))
     }
 }
 
@@ -218,6 +223,7 @@ mod tests {
                 range("fd00::/64", "subnet nodes"),
             ],
             unknown: None,
+            ..ClusterAddresses::default()
         };
         let blind = ClusterAddresses { unknown: Some("why".to_owned()), ..cluster.clone() };
         for (address, holder, holder_if_unknown) in [
