@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use cloud_controller_manager::{
     providers::azure::planner::load_balancer::rule_records::CONFIG_MAP, sandbox::azure::AzureOptions,
 };
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
     cluster::{Cluster, alone, two_nodes},
@@ -128,6 +128,32 @@ fn services_are_served_without_the_right_to_record() {
         assert!(opens(&cluster, FORMER));
         cluster.delete("web");
         cluster.until_gone(5 * MINUTE).await;
+        life.stop().await;
+    });
+}
+
+/// Somebody deletes the ConfigMap and applies a copy of it.
+#[test]
+fn records_go_on_in_another_config_map() {
+    alone(async {
+        let cluster = cluster();
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let mut copy = cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP).unwrap();
+        cluster.server.delete::<ConfigMap>("kube-system", CONFIG_MAP);
+        copy.metadata = ObjectMeta { name: copy.metadata.name, namespace: copy.metadata.namespace, ..ObjectMeta::default() };
+        cluster.server.create(&copy);
+        cluster.create(&with(external("late"), ADDITIONAL, "198.51.100.8"));
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let records = recorded(&cluster);
+        assert!(records.values().any(|record| record.contains("198.51.100.8")), "{records:?}");
+        life.kill();
+        cluster.change("late", |late| annotate(late, ADDITIONAL, None));
+        let life = cluster.start();
+        cluster.settle().await;
+        assert!(!opens(&cluster, "198.51.100.8") && opens(&cluster, FORMER), "{:?}", recorded(&cluster));
         life.stop().await;
     });
 }

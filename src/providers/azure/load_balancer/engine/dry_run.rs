@@ -81,7 +81,7 @@ pub(super) async fn plan_on(
         now: Instant::now(),
     };
     let mut memory = context.service_index.memory();
-    memory.restore(context.rule_records.peek().await, BTreeSet::new());
+    memory.restore(context.rule_records.peek(&context.service_index).await, BTreeSet::new());
     plan(&PlanInput {
         observed: &input.observed,
         requests,

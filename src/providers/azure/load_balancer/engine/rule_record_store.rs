@@ -85,7 +85,7 @@ impl RuleRecordStore {
         if saved.is_some() {
             return Ok(());
         }
-        let mut read = match self.read().await {
+        let read = match self.read(index).await {
             Ok(read) => read,
             Err(ApiError::Forbidden(reason)) => {
                 self.report(&reason);
@@ -94,7 +94,6 @@ impl RuleRecordStore {
             Err(error) => return Err(CloudError::failed(format!("read whose security rules are whose: {error}"))),
         };
         if read.is_original && self.is_writable(&read).await {
-            read.records.retain(|identity, _| index.owner(identity) != ServiceOwner::Others);
             let gone = self.gone(&read.records, index).await;
             index.restore_records(read.records.clone(), gone);
         }
@@ -103,18 +102,18 @@ impl RuleRecordStore {
     }
 
     /// What a process that has not restored them yet would restore, for a plan that is not carried out.
-    pub(super) async fn peek(&self) -> RuleRecords {
+    pub(super) async fn peek(&self, index: &ServiceIndex) -> RuleRecords {
         if self.saved.lock().await.is_some() {
             return RuleRecords::new();
         }
-        let read = self.read().await.unwrap_or_default();
+        let read = self.read(index).await.unwrap_or_default();
         if read.is_original { read.records } else { RuleRecords::new() }
     }
 
     /// Makes the ConfigMap name `records` and no others of this manager. Failures are tolerated, since Services must not wait for it.
-    pub(super) async fn save(&self, records: RuleRecords) -> CloudResult<()> {
+    pub(super) async fn save(&self, records: RuleRecords, index: &ServiceIndex) -> CloudResult<()> {
         let mut saved = self.saved.lock().await;
-        // Once more if somebody has deleted it.
+        // Once more if somebody has deleted it, or made another one.
         for _ in 0..2 {
             let before = saved.get_or_insert_default();
             let changes = rule_records::changes(&before.records, &records);
@@ -129,6 +128,10 @@ impl RuleRecordStore {
                 Err(ApiError::NotFound(_)) => *before = SavedRecords::default(),
                 Err(ApiError::NotLeading(error)) => return Err(CloudError::NotLeader(error.to_string())),
                 Err(error) => {
+                    if let Some(other) = self.replacement(before, index).await {
+                        *before = other;
+                        continue;
+                    }
                     self.report(&error);
                     if !matches!(error, ApiError::Rejected(_)) {
                         // It may have been written.
@@ -147,12 +150,21 @@ impl RuleRecordStore {
         Api::namespaced(self.writer.client().clone(), NAMESPACE)
     }
 
-    async fn read(&self) -> Result<SavedRecords, ApiError> {
-        match with_timeout(self.writer.get(&self.api(), &key())).await {
-            Ok(map) => Ok(SavedRecords::of(map)),
-            Err(ApiError::NotFound(_)) => Ok(SavedRecords::default()),
-            Err(error) => Err(error),
-        }
+    /// What the ConfigMap has, without Services of other managers.
+    async fn read(&self, index: &ServiceIndex) -> Result<SavedRecords, ApiError> {
+        let mut read = match with_timeout(self.writer.get(&self.api(), &key())).await {
+            Ok(map) => SavedRecords::of(map),
+            Err(ApiError::NotFound(_)) => return Ok(SavedRecords::default()),
+            Err(error) => return Err(error),
+        };
+        read.records.retain(|identity, _| index.owner(identity) != ServiceOwner::Others);
+        Ok(read)
+    }
+
+    /// The ConfigMap of this name, if it is another one than `before`.
+    async fn replacement(&self, before: &SavedRecords, index: &ServiceIndex) -> Option<SavedRecords> {
+        let read = self.read(index).await.ok()?;
+        (read.uid.is_some() && read.uid != before.uid).then_some(read)
     }
 
     /// Whether a patch that changes nothing is accepted.

@@ -10,18 +10,22 @@ use super::{
     stage_context::{self, StageContext, StageInput},
 };
 use crate::{
-    cloud_provider::CloudError,
+    cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency},
         load_balancer::backend_pools::member_addresses,
         planner::load_balancer::{
-            desired::{ServiceRequest, security_rules},
+            desired::{
+                ServiceRequest,
+                security_rules::{self, ServiceRules},
+            },
             plan::{
                 print::PlannedChange,
                 rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
                 waiting::{WaitingFor, for_addresses},
             },
             pools::member_addresses::PoolMemberAddresses,
+            rule_records::ListedDestinations,
         },
     },
 };
@@ -122,9 +126,15 @@ impl SecurityGroupStage<'_> {
         let PlannedSecurityRules { plan: outcome, services, .. } = rules;
         let Some(document) = &outcome.document else { return Ok(()) };
         let listed = security_rules::listed_destinations(input.observed.security_group.iter().chain([document]));
-        self.context.rule_records.save(self.context.service_index.records(services, &listed)).await?;
+        self.save_records(services, &listed).await?;
         self.context.announce(PlannedChange::SecurityGroup(outcome), &outcome.causes);
         Ok(self.context.writer.put_security_group(id, document, Urgency::Shared).await?)
+    }
+
+    /// What the group has with these destinations, and what is planned.
+    async fn save_records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> CloudResult<()> {
+        let index = &self.context.service_index;
+        self.context.rule_records.save(index.records(planned, listed), index).await
     }
 
     async fn record_applied(
@@ -158,7 +168,7 @@ impl SecurityGroupStage<'_> {
         }
         answers.retain(|who, _| requests.iter().any(|request| request.identity() == who));
         // Should this fail, the record names too much until the next write.
-        if let Err(error) = self.context.rule_records.save(self.context.service_index.records(&[], &listed)).await {
+        if let Err(error) = self.save_records(&[], &listed).await {
             tracing::debug!(%error, "what the security group has lost is not recorded");
         }
         answers
