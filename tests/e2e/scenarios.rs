@@ -180,13 +180,15 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
     }
 }
 
-/// Whose turn it was to write among `replicas`, from the audit log. Where nobody writes beside another, nobody comes twice.
+/// Whose turn it was to write among `replicas`, from the audit log, but for its own records. Where nobody writes beside another, nobody comes
+/// twice.
 pub(crate) fn terms(plane: &ControlPlane, replicas: &[&str]) -> Vec<String> {
     let name = |user: &str| user.rsplit(':').next().unwrap_or_default().to_owned();
     let writes = plane.audited_writes().into_iter().filter(|(user, request)| {
         replicas.contains(&name(user).as_str())
             && !request.contains("/leases")
             && !request.contains("/events")
+            && !request.contains("/configmaps")
             && !request.contains("reviews")
     });
     let mut terms: Vec<String> = writes.map(|(user, _)| name(&user)).collect();
