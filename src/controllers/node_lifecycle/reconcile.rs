@@ -170,7 +170,9 @@ impl NodeLifecycleController {
             }
             Ok(live) if is_being_deleted(&live) => return Ok(()),
             Ok(live) => {
-                self.context.events.record(events::deleting(&live));
+                let event = events::deleting(&live);
+                tracing::info!(node = name(&live), "{}", event.message);
+                self.context.events.record(event);
                 self.context.writer.delete(&self.api(), &key, uid(node)).await
             }
             Err(error) => Err(error),
