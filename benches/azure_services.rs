@@ -2,7 +2,8 @@
 //! a simulated Resource Manager in this process, ten nodes in a uniform scale set, pages of 100. Counts, bytes, processor time and
 //! memory are the binary's own and asserted; times are reported beside those of Go's program.
 //!
-//! `-- 200` makes so many Services at once and nothing else, `-- delete 2000` deletes so many at once.
+//! `-- 200` makes so many Services at once and nothing else, `-- delete 1500` deletes so many at once, `-- hostile 500` makes so many that carry
+//! all the annotations that the API server takes, beside 200 EndpointSlices of 1,000 Nodes that do not exist.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
@@ -27,7 +28,11 @@ use cloud_controller_manager::{
         objects::{self, ObjectExt, ServiceExt},
     },
 };
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::{
+    core::v1::{Node, Service},
+    discovery::v1::EndpointSlice,
+};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -62,6 +67,13 @@ const GROWTH_CPU: f64 = 10.0;
 const PORTS_PER_ADDRESS: u32 = 100;
 /// The limit of the shipped manifests.
 const LIMIT_MIB: f64 = 512.0;
+/// Of the hostile Services: 255 KiB each.
+const ANNOTATIONS: usize = 2_900;
+const SLICES: u32 = 200;
+/// How often one of the slices changes.
+const ROUNDS: u32 = 100;
+/// For 500 hostile Services.
+const HOSTILE_MEMORY_MIB: f64 = 64.0;
 /// How long `/livez` may take; kubelet waits 15 s.
 const LIVEZ: Duration = Duration::from_secs(1);
 /// Names another binary than the built one.
@@ -77,10 +89,12 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let rows = runtime.block_on(async {
         let count = std::env::args().find_map(|argument| argument.parse().ok());
-        match (count, std::env::args().any(|argument| argument == "delete")) {
-            (Some(count), false) => vec![some(count).await],
-            (Some(count), true) => vec![deleted(count).await],
-            (None, _) => all().await,
+        let is_asked = |name: &str| std::env::args().any(|argument| argument == name);
+        match count {
+            Some(count) if is_asked("delete") => vec![deleted(count).await],
+            Some(count) if is_asked("hostile") => vec![hostile(count).await],
+            Some(count) => vec![some(count).await],
+            None => all().await,
         }
     });
     println!("| scenario | wall | reads | polls | writes | received | CPU | peak RSS | Go |");
@@ -232,6 +246,59 @@ async fn deleted(count: u32) -> Row {
     row
 }
 
+/// Services with annotations that nobody reads, as many as the API server takes, and EndpointSlices that name Nodes that do not exist. One of
+/// the slices changes all the time.
+async fn hostile(count: u32) -> Row {
+    let mut place = Place::new(responding()).await;
+    // To list what the server has takes long here.
+    place.tick = Duration::from_secs(1);
+    place.configure("loadBalancerBackendPoolConfigurationType", "nodeIP".into());
+    // One load balancer takes 300 rules where there may be several.
+    let entries = json!([{"name": "kubernetes", "primaryVMSet": "none"}, {"name": "lb2", "primaryVMSet": "nobody"}]);
+    place.configure("multipleStandardLoadBalancerConfigurations", entries);
+    let annotations: Vec<_> = (0..ANNOTATIONS).map(|index| (format!("example.com/key-{index}"), "x".repeat(70))).collect();
+    for index in 0..count {
+        let name = format!("service-{index}");
+        let service = objects::load_balancer_service("default", &name);
+        // Public IPs and pools would be more writes than Azure takes in five minutes.
+        let mut service = service.annotation("service.beta.kubernetes.io/azure-load-balancer-internal", "true");
+        if index < SLICES {
+            service = service.external_traffic_policy("Local");
+        }
+        service.metadata.annotations.get_or_insert_default().extend(annotations.iter().cloned());
+        place.server.create::<Service>(&service);
+        if index < SLICES {
+            place.server.create(&slice_of_strangers(&name, 0));
+        }
+    }
+    let (started, manager) = (Instant::now(), place.start());
+    place.until_ready(&manager).await;
+    let wall = started.elapsed();
+    let before = manager.cpu();
+    for round in 1..=ROUNDS {
+        let changed = slice_of_strangers("service-0", round);
+        place
+            .server
+            .update_with("default", "service-0", |slice: &mut EndpointSlice| slice.endpoints.clone_from(&changed.endpoints));
+        tokio::time::sleep(TICK).await;
+    }
+    println!("{ROUNDS} changes of one EndpointSlice took {:.2} s of CPU", manager.cpu() - before);
+    let bounds = Bounds { memory: Some(HOSTILE_MEMORY_MIB), ..Bounds::default() };
+    let name = format!("{count} Services with 255 KiB of annotations, 200 EndpointSlices of strangers");
+    Row { wall: wall.as_secs_f64(), ..place.settled(&name, started, &manager, 0.0, "not measured", bounds).await }
+}
+
+/// A slice with 1,000 endpoints on Nodes that do not exist.
+fn slice_of_strangers(service: &str, round: u32) -> EndpointSlice {
+    let endpoint = |index: u32| json!({"addresses": ["10.244.0.9"], "nodeName": format!("stranger-{round}-of-{service}-number-{index}")});
+    let endpoints: Vec<_> = (0..1_000).map(endpoint).collect();
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "default", "name": service, "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "endpoints": endpoints, "ports": [],
+    }))
+    .expect("an EndpointSlice")
+}
+
 /// Every write is answered after 200 ms, and its operation ends 200 ms later.
 fn responding() -> Latencies {
     let time = Duration::from_millis(200);
@@ -336,6 +403,8 @@ struct Place {
     server: ApiServer,
     world: World,
     folder: tempfile::TempDir,
+    /// How often the server is looked at.
+    tick: Duration,
     stop: Shutdown,
 }
 
@@ -366,7 +435,15 @@ impl Place {
         config["maximumNetworkInterfaceRuleCount"] = 1_500.into();
         fs::write(folder.path().join("azure.json"), config.to_string()).expect("azure.json");
         world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
-        Self { server, world, folder, stop }
+        Self { server, world, folder, tick: TICK, stop }
+    }
+
+    /// Sets a field of `azure.json`.
+    fn configure(&self, field: &str, value: Value) {
+        let text = fs::read_to_string(self.file("azure.json")).expect("azure.json");
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        config[field] = value;
+        fs::write(self.file("azure.json"), config.to_string()).expect("azure.json");
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -397,7 +474,7 @@ impl Place {
 
     async fn until_ready(&self, manager: &Manager) {
         let deadline = Instant::now() + LIMIT;
-        let mut ticks = tokio::time::interval(TICK);
+        let mut ticks = tokio::time::interval(self.tick);
         while !self.server.list::<Service>().iter().all(has_address) {
             assert!(Instant::now() < deadline, "not ready:\n{}", tail(&self.file("log")));
             manager.look();

@@ -43,8 +43,8 @@ use crate::{
     serving::{self, HealthEndpointSet, ReviewClients, ServingDeps as ServingParts},
 };
 
-/// EndpointSlices of one page of a list: each has up to 100 endpoints, most of which goes right after it is decoded.
-const SLICES_IN_PAGE: u32 = 100;
+/// EndpointSlices of one page of a list: each may have 1,000 endpoints, most of which goes right after it is decoded.
+const SLICES_IN_PAGE: u32 = 50;
 
 /// How long background tasks may take to end once the work is done; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);

@@ -96,6 +96,7 @@ pub fn new(
     let metrics = || Arc::clone(&context.metrics);
     let reconciler = Arc::new(ServiceReconciler {
         context: context.clone(),
+        client: informers.services.filtered(context.writer.client().clone()),
         services: informers.services.store(),
         nodes: informers.nodes.store(),
         namespaces: informers.namespaces.store(),

@@ -135,6 +135,16 @@ where
         Self { unread, ..self }
     }
 
+    /// A client whose responses lack what this informer leaves out, for single requests.
+    pub fn filtered(&self, client: kube::Client) -> kube::Client {
+        let unread = self.unread.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (client, unread) = (client.clone(), unread.clone());
+            async move { Ok::<_, BoxError>(without_unread(client.send(request).await?, unread)) }
+        });
+        kube::Client::new(service, "default")
+    }
+
     /// The store it will fill.
     pub fn store(&self) -> InformerStore<K> {
         self.store.clone()

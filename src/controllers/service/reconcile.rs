@@ -64,6 +64,8 @@ pub(super) fn without_status(service: &Service) -> Arc<Service> {
 /// Everything a reconcile needs.
 pub(super) struct ServiceReconciler {
     pub(super) context: ControllerContext,
+    /// For Services, which may carry 256 KiB of annotations that nobody reads.
+    pub(super) client: kube::Client,
     pub(super) services: InformerStore<Service>,
     pub(super) nodes: InformerStore<Node>,
     /// Empty unless the provider needs them.
@@ -379,7 +381,7 @@ impl ServiceReconciler {
     }
 
     fn api(&self, key: &ObjectKey) -> Api<Service> {
-        Api::namespaced(self.context.writer.client().clone(), &key.namespace)
+        Api::namespaced(self.client.clone(), &key.namespace)
     }
 
     pub(super) async fn patch(

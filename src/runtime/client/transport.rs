@@ -44,6 +44,8 @@ use tower::{BoxError, Service};
 use self::erased::{Connector, ErasedConnection, erased};
 use super::{rustls_config::rustls_config, tls::KubeClientTls};
 
+/// Longest part of an HTTP/1.1 response that a connection holds: what it holds grows with the largest response, and stays.
+const HTTP1_BUFFER: usize = 64 * 1024;
 /// A connection that was silent for so long is asked whether it still works.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// One that does not answer within this time is closed, and what waits on it fails.
@@ -218,6 +220,7 @@ where
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(idle)
+            .http1_max_buf_size(HTTP1_BUFFER)
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_ANSWER)
             .http2_keep_alive_while_idle(true)
