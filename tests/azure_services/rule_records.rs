@@ -8,7 +8,7 @@ use cloud_controller_manager::{
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, Life, alone, two_nodes},
     services::{annotate, external, with},
 };
 
@@ -20,6 +20,14 @@ fn cluster() -> Cluster {
     let cluster = Cluster::new(two_nodes(), AzureOptions::default());
     cluster.create(&with(external("web"), ADDITIONAL, FORMER));
     cluster
+}
+
+/// A manager that has served all Services and has nothing left to do.
+async fn served(cluster: &Cluster) -> Life {
+    let life = cluster.start();
+    cluster.until_ready(5 * MINUTE).await;
+    cluster.settle().await;
+    life
 }
 
 fn opens(cluster: &Cluster, address: &str) -> bool {
@@ -36,9 +44,7 @@ fn recorded(cluster: &Cluster) -> BTreeMap<String, String> {
 fn an_address_given_up_while_no_process_runs_leaves_the_rules() {
     alone(async {
         let cluster = cluster();
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
+        let life = served(&cluster).await;
         assert!(opens(&cluster, FORMER));
         life.kill();
         cluster.change("web", |web| annotate(web, ADDITIONAL, None));
@@ -54,9 +60,7 @@ fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address() {
     alone(async {
         let cluster = cluster();
         cluster.create(&external("other"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
+        let life = served(&cluster).await;
         life.kill();
         cluster.change("web", |web| web.metadata.finalizers = None);
         cluster.delete("web");
@@ -74,9 +78,7 @@ fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address() {
 fn addresses_of_others_stay() {
     alone(async {
         let cluster = cluster();
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
+        let life = served(&cluster).await;
         life.kill();
         let group = cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups").remove(0);
         cluster.azure().change_document(group["id"].as_str().unwrap(), |document| {
@@ -137,9 +139,7 @@ fn services_are_served_without_the_right_to_record() {
 fn records_go_on_in_another_config_map() {
     alone(async {
         let cluster = cluster();
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
+        let life = served(&cluster).await;
         let mut copy = cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP).unwrap();
         cluster.server.delete::<ConfigMap>("kube-system", CONFIG_MAP);
         copy.metadata = ObjectMeta { name: copy.metadata.name, namespace: copy.metadata.namespace, ..ObjectMeta::default() };
