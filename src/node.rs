@@ -45,17 +45,21 @@ pub fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether the condition `Ready` of `node` is `True`. Absent counts as not ready.
+/// Returns `true` if the condition `Ready` of `node` is `True`.
 pub fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    ready_status(node) == Some("True")
 }
 
-/// Whether the kubelet of `node` reports: the condition `Ready` is there and not `Unknown`, to which kube-controller-manager turns it
-/// once the kubelet is silent.
+/// Returns `true` if the kubelet of `node` reports: the condition `Ready` exists and is not `Unknown`, to which kube-controller-manager sets
+/// it once the kubelet is silent.
 pub fn kubelet_reports(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status != "Unknown")
+    ready_status(node).is_some_and(|status| status != "Unknown")
+}
+
+/// Returns the status of the condition `Ready`; `None` without the condition.
+fn ready_status(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
 }
 
 /// Whether `node` is being deleted already.
@@ -74,18 +78,19 @@ mod tests {
     use super::{fixtures::*, *};
 
     #[test]
-    fn only_the_status_true_is_ready() {
-        for (conditions, expected) in [
-            (vec![], false),
-            (vec![condition("Ready", "True")], true),
-            (vec![condition("Ready", "False")], false),
-            (vec![condition("Ready", "Unknown")], false),
-            (vec![condition("MemoryPressure", "True")], false),
+    fn ready_condition_decides_readiness_and_reports() {
+        for (conditions, ready, reports) in [
+            (vec![], false, false),
+            (vec![condition("Ready", "True")], true, true),
+            (vec![condition("Ready", "False")], false, true),
+            (vec![condition("Ready", "Unknown")], false, false),
+            (vec![condition("MemoryPressure", "True")], false, false),
+            (vec![condition("MemoryPressure", "True"), condition("Ready", "True")], true, true),
         ] {
             let node = node("n").with(|n| status(n).conditions = Some(conditions.clone()));
-            assert_eq!(is_ready(&node), expected, "{conditions:?}");
+            assert_eq!((is_ready(&node), kubelet_reports(&node)), (ready, reports), "{conditions:?}");
         }
-        assert!(!is_ready(&Node::default()));
+        assert!(!is_ready(&Node::default()) && !kubelet_reports(&Node::default()));
     }
 
     #[test]
