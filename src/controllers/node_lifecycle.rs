@@ -5,6 +5,7 @@
 //! become due. Each is looked at on its own, so that a cloud call that hangs holds up nobody else.
 
 pub(crate) mod config;
+mod deletion;
 mod events;
 mod forecast;
 mod instances;

@@ -18,7 +18,7 @@ impl NodeLifecycleController {
     /// Looks at every Node that is due.
     pub(super) async fn forecast(&self) -> WritePlan {
         let mut plan = WritePlan::default();
-        for (node, observation, action) in self.look_at_due().await {
+        for (node, observation, action) in self.check_due_nodes(usize::MAX).await.0 {
             let told = || preview::plan(&node, &observation, &action).map(|line| line.trim_end().to_owned());
             match (&observation, write(&node, &observation, &action)) {
                 (_, Some(write)) => plan.writes.push(write),

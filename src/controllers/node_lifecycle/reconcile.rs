@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Api;
 
 use super::{
-    NodeLifecycleController, events,
+    NodeLifecycleController,
+    deletion::{DeletionVerdict, RECREATED, deletion_verdict, is_silent_and_uninitialized},
+    events,
     plan::{LifecycleAction, NodeObservation, waiting_reason},
     preview,
 };
 use crate::{
-    node::{is_being_deleted, is_ready, kubelet_reports, name, patch, provider_id, taints, uid},
+    node::{is_ready, name, patch, taints, uid},
     runtime::{
         events::RecordedEvent,
         patch::{ApiError, PatchKind, PatchTarget},
@@ -26,6 +28,9 @@ const ATTEMPTS: usize = 5;
 
 /// How many instances a printed plan asks for at once.
 const CONCURRENT_LOOKS: usize = 10;
+
+/// A Node, what was observed of its instance, and the action that follows.
+pub(super) type CheckedNode = (Arc<Node>, NodeObservation, LifecycleAction);
 
 impl NodeLifecycleController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
@@ -67,41 +72,32 @@ impl NodeLifecycleController {
         !self.config.delete_uninitialized_after.is_zero() && is_silent_and_uninitialized(node)
     }
 
-    /// What a look at the first `limit` Nodes that are due would lead to, decided on a copy of what is remembered. A replica that does not
-    /// lead has confirmed nothing yet.
+    /// Describes what the controller would do to the first `limit` Nodes that are due.
     pub(super) async fn plan_due(&self, limit: usize) -> String {
-        let nodes = self.nodes.list();
-        let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
-        let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
-        due.sort_by(|one, other| name(one).cmp(name(other)));
-        let left_out = due.len().saturating_sub(limit);
-        due.truncate(limit);
-        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
-        let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
-        let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
-        let tell = |(node, observation): (&Arc<Node>, NodeObservation)| {
-            let action = tracker.observe(uid(node), &observation, &uids, now, &self.config);
-            preview::plan(node, &observation, &action)
-        };
-        let text: String = due.iter().zip(seen).filter_map(tell).collect();
-        let more = (left_out > 0).then(|| format!("{left_out} more Nodes that are not ready are left out\n"));
+        let (due, omitted) = self.check_due_nodes(limit).await;
+        let text: String =
+            due.iter().filter_map(|(node, observation, action)| preview::plan(node, observation, action)).collect();
+        let more = (omitted > 0).then(|| format!("{omitted} more Nodes that are not ready are left out\n"));
         text + &more.unwrap_or_default()
     }
 
-    /// What a look at every Node that is due would lead to, decided on a copy of what is remembered.
-    pub(super) async fn look_at_due(&self) -> Vec<(Arc<Node>, NodeObservation, LifecycleAction)> {
+    /// Observes the first `limit` Nodes that are due, and decides on a copy of the tracker; also returns how many are omitted. A replica that
+    /// does not lead has confirmed nothing yet.
+    pub(super) async fn check_due_nodes(&self, limit: usize) -> (Vec<CheckedNode>, usize) {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
         let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
         due.sort_by(|one, other| name(one).cmp(name(other)));
-        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
-        let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
+        let omitted = due.len().saturating_sub(limit);
+        due.truncate(limit);
+        let lookups: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
+        let observations: Vec<_> = futures::stream::iter(lookups).buffered(CONCURRENT_LOOKS).collect().await;
         let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
         let decide = |(node, observation): (Arc<Node>, NodeObservation)| {
             let action = tracker.observe(uid(&node), &observation, &uids, now, &self.config);
             (node, observation, action)
         };
-        due.into_iter().zip(seen).map(decide).collect()
+        (due.into_iter().zip(observations).map(decide).collect(), omitted)
     }
 
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
@@ -144,46 +140,26 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Deletes `node` unless a fresh look at it shows another one of its name, or one that is ready again.
+    /// Deletes `node` unless a fresh read of it says otherwise.
     async fn delete(&self, node: &Node) -> Result<(), ApiError> {
-        let key = ObjectKey::of(node);
-        let result = match self.context.writer.get(&self.api(), &key).await {
-            Ok(live) if uid(&live) != uid(node) => Err(ApiError::Conflict(key.to_string())),
-            Ok(live) if is_ready(&live) => {
-                self.refused("ready_again");
-                self.tracker().not_deleted(uid(node));
-                return Ok(());
-            }
-            Ok(live)
-                if is_silent_and_uninitialized(&live) != is_silent_and_uninitialized(node)
-                    || provider_id(&live) != provider_id(node) =>
-            {
-                self.refused("initialized");
-                self.tracker().not_deleted(uid(node));
-                return Ok(());
-            }
-            // `--node-filter-requirements` may hide it by now: the informer shows whether it does.
-            Ok(live) if self.nodes.as_kept(live.clone()).metadata.labels != node.metadata.labels => {
-                self.refused("relabelled");
-                self.tracker().not_deleted(uid(node));
-                return Ok(());
-            }
-            Ok(live) if is_being_deleted(&live) => return Ok(()),
+        let result = match self.context.writer.get(&self.api(), &ObjectKey::of(node)).await {
             Ok(live) => {
-                let event = events::deleting(&live);
-                tracing::info!(node = name(&live), "{}", event.message);
-                self.context.events.record(event);
-                self.context.writer.delete(&self.api(), &key, uid(node)).await
+                let pruned = self.nodes.as_kept(live.clone());
+                match deletion_verdict(node, &live, &pruned) {
+                    DeletionVerdict::Delete => self.delete_live(&live).await,
+                    DeletionVerdict::AlreadyDeleting => return Ok(()),
+                    DeletionVerdict::Refuse(reason) => {
+                        self.refuse_deletion(node, reason);
+                        return Ok(());
+                    }
+                }
             }
             Err(error) => Err(error),
         };
         match result {
             Ok(()) => *self.forbidden() = None,
             Err(ApiError::NotFound(_)) => {}
-            Err(ApiError::Conflict(_)) => {
-                self.refused("recreated");
-                self.tracker().not_deleted(uid(node));
-            }
+            Err(ApiError::Conflict(_)) => self.refuse_deletion(node, RECREATED),
             Err(error) => {
                 self.tracker().not_deleted(uid(node));
                 self.context.events.record(events::deleting_failed(node, &error));
@@ -191,6 +167,18 @@ impl NodeLifecycleController {
             }
         }
         Ok(())
+    }
+
+    async fn delete_live(&self, live: &Node) -> Result<(), ApiError> {
+        let event = events::deleting(live);
+        tracing::info!(node = name(live), "{}", event.message);
+        self.context.events.record(event);
+        self.context.writer.delete(&self.api(), &ObjectKey::of(live), uid(live)).await
+    }
+
+    fn refuse_deletion(&self, node: &Node, reason: &str) {
+        self.refused(reason);
+        self.tracker().not_deleted(uid(node));
     }
 
     fn refused(&self, reason: &str) {
@@ -244,9 +232,4 @@ impl NodeLifecycleController {
     fn api(&self) -> Api<Node> {
         Api::all(self.context.writer.client().clone())
     }
-}
-
-/// Whether nothing shows that the machine of `node` ever existed or still runs.
-fn is_silent_and_uninitialized(node: &Node) -> bool {
-    provider_id(node).is_none() && taints::is_uninitialized(node) && !kubelet_reports(node)
 }
