@@ -7,37 +7,23 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+mod place;
 
-use cloud_controller_manager::{
-    runtime::{clock::Clock, shutdown::Shutdown},
-    sandbox::{
-        api_server::ApiServer,
-        azure::{
-            AzureOptions, Class, Latencies, Latency, RequestRecord,
-            topology::{PoolKind, Topology},
-            world::{Serving, Start, World, start_world},
-        },
-        objects::{self, ObjectExt, ServiceExt},
-    },
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::{
+    azure::{Latencies, Latency},
+    objects::{self, ObjectExt, ServiceExt},
 };
 use k8s_openapi::api::{
     core::v1::{Node, Service},
     discovery::v1::EndpointSlice,
 };
-use serde_json::{Value, json};
+use place::{Manager, Place, tail};
+use serde_json::json;
 use tokio::time::Instant;
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// Nothing that is going on pauses for so long.
-const QUIET: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(50);
 const MIB: f64 = 1024.0 * 1024.0;
 /// Writes that put ten instances and their scale set into the pool, once in the life of a cluster.
@@ -78,8 +64,6 @@ const HOSTILE_MEMORY_MIB: f64 = 64.0;
 const LIVEZ: Duration = Duration::from_secs(1);
 /// Names another binary than the built one.
 const SHIPPED: &str = "CCM_BINARY";
-/// Of `/proc/*/stat` on Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 fn main() {
     // `cargo test --benches` runs every bench once and briefly; this one has its own `make bench`.
@@ -396,216 +380,4 @@ fn growth(rows: &[Row]) -> Vec<String> {
     wrong
         .map(|(what, times, most)| format!("{what} grow {times:.1} times from 50 to 400 Services, at most {most}"))
         .collect()
-}
-
-/// A cluster in Azure, served to other processes.
-struct Place {
-    server: ApiServer,
-    world: World,
-    folder: tempfile::TempDir,
-    /// How often the server is looked at.
-    tick: Duration,
-    stop: Shutdown,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.stop.begin();
-    }
-}
-
-impl Place {
-    async fn new(latencies: Latencies) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        ApiServer::write_kubeconfig(&folder.path().join("kubeconfig"), &url, None).expect("kubeconfig");
-        let (serving, until) = (server.clone(), stop.clone());
-        stop.spawn(async move { serving.serve(listener, until).await });
-
-        let ca_file = folder.path().join("ca.pem");
-        let serving = Serving { port: 0, ca_file: Some(ca_file), shutdown: stop.clone() };
-        let options = AzureOptions { latencies, ..AzureOptions::default() };
-        let start = Start { azure: options, serving: Some(serving), ..Start::default() };
-        let topology = Topology::new().pools(PoolKind::Uniform, 1, 10);
-        let world = start_world(topology, start).await.expect("the simulated cloud");
-        let mut config = world.config();
-        // More than fit at a network interface.
-        config["maximumNetworkInterfaceRuleCount"] = 1_500.into();
-        fs::write(folder.path().join("azure.json"), config.to_string()).expect("azure.json");
-        world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
-        Self { server, world, folder, tick: TICK, stop }
-    }
-
-    /// Sets a field of `azure.json`.
-    fn configure(&self, field: &str, value: Value) {
-        let text = fs::read_to_string(self.file("azure.json")).expect("azure.json");
-        let mut config: Value = serde_json::from_str(&text).expect("JSON");
-        config[field] = value;
-        fs::write(self.file("azure.json"), config.to_string()).expect("azure.json");
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The built binary, or the one that `CCM_BINARY` names, with the flags of `manifests/deployment.yaml`.
-    fn start(&self) -> Manager {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-        let log = fs::File::create(self.file("log")).expect("a log");
-        let binary = std::env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned());
-        let child = Command::new(binary)
-            .env("SSL_CERT_FILE", self.file("ca.pem"))
-            // As in the image.
-            .env("MALLOC_ARENA_MAX", "1")
-            .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
-            .arg(format!("--cloud-config={}", self.file("azure.json").display()))
-            .arg(format!("--secure-port={port}"))
-            .args(["--cloud-provider=azure", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
-            .arg("--leader-elect=true")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the program starts");
-        let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
-        Manager { child, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
-    }
-
-    async fn until_ready(&self, manager: &Manager) {
-        let deadline = Instant::now() + LIMIT;
-        let mut ticks = tokio::time::interval(self.tick);
-        while !self.server.list::<Service>().iter().all(has_address) {
-            assert!(Instant::now() < deadline, "not ready:\n{}", tail(&self.file("log")));
-            manager.look();
-            ticks.tick().await;
-        }
-    }
-
-    /// Waits until ARM is left alone; answers what was asked of it. `cpu`: what the program had used before.
-    async fn settled(
-        &self,
-        name: &str,
-        started: Instant,
-        manager: &Manager,
-        cpu: f64,
-        go: &'static str,
-        bounds: Bounds,
-    ) -> Row {
-        let azure = self.world.azure();
-        let mut last = Instant::now();
-        let (mut before, mut ticks) = (azure.count(is_arm), tokio::time::interval(TICK));
-        while last.elapsed() < QUIET {
-            ticks.tick().await;
-            manager.look();
-            let now = azure.count(is_arm);
-            if now != before {
-                (before, last) = (now, Instant::now());
-            }
-        }
-        let count = |class: &[Class]| azure.count(|request| class.contains(&request.class));
-        let received: usize = azure.requests().iter().filter(|request| is_arm(request)).map(|request| request.bytes).sum();
-        Row {
-            name: name.to_owned(),
-            count: None,
-            wall: last.duration_since(started).as_secs_f64(),
-            reads: count(&[Class::Read]),
-            polls: count(&[Class::Poll]),
-            writes: count(&[Class::Write, Class::Delete]),
-            received: f64::from(u32::try_from(received).unwrap_or(u32::MAX)) / MIB,
-            cpu: manager.cpu() - cpu,
-            memory: manager.mib("VmHWM:"),
-            own: manager.own.get(),
-            asked: asked(&azure.requests()),
-            go,
-            bounds,
-        }
-    }
-}
-
-/// How often was asked for what.
-fn asked(requests: &[RequestRecord]) -> String {
-    let mut counts = BTreeMap::<String, usize>::new();
-    for request in requests.iter().filter(|request| matches!(request.class, Class::Read | Class::Poll)) {
-        let what = match request.class {
-            Class::Poll => "poll".to_owned(),
-            _ => format!("{}{}", if request.list { "list " } else { "" }, request.resource_type.replace("microsoft.", "")),
-        };
-        *counts.entry(what).or_default() += 1;
-    }
-    counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
-}
-
-fn is_arm(request: &RequestRecord) -> bool {
-    request.class != Class::Other
-}
-
-fn has_address(service: &Service) -> bool {
-    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
-}
-
-/// The end of a log.
-fn tail(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<_> = text.lines().rev().take(20).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
-}
-
-/// The program.
-struct Manager {
-    child: Child,
-    /// The most memory of its own that was seen, in MiB.
-    own: std::cell::Cell<f64>,
-    client: reqwest::Client,
-    livez: String,
-}
-
-impl Manager {
-    fn proc(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
-    }
-
-    /// Seconds of processor time so far.
-    fn cpu(&self) -> f64 {
-        let stat = self.proc("stat");
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
-    }
-
-    /// Looks at how much memory is the program's own at present.
-    fn look(&self) {
-        self.own.set(self.own.get().max(self.mib("RssAnon:")));
-    }
-
-    /// How long `/livez` takes.
-    async fn livez(&self) -> Duration {
-        let started = Instant::now();
-        let response = self.client.get(&self.livez).send().await.expect("a response of /livez");
-        assert!(response.status().is_success(), "/livez: {}", response.status());
-        started.elapsed()
-    }
-
-    /// A field of `/proc/*/status`.
-    fn mib(&self, field: &str) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::MAX) / 1024.0
-    }
-
-    /// Sends SIGTERM and waits for the end.
-    fn terminate(mut self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
-        assert!(status.success(), "kill failed");
-        let status = self.child.wait().expect("the program ends");
-        assert!(status.success(), "the program ended with {status}");
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        // It has ended already unless something failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
