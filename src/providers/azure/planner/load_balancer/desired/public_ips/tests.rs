@@ -1,3 +1,4 @@
 mod cases;
 mod fixtures;
+mod labels;
 mod properties;
