@@ -57,6 +57,7 @@ use self::{
     version::{VERSION_WORD, raw_version, short_version},
 };
 use crate::controllers::leader_migration::LeaderMigration;
+use crate::flags::quoted;
 
 /// What the command line has to know of the providers: which can do what, by name, and their flags.
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,7 +229,7 @@ fn leader_migration(arguments: &FlagArguments) -> Result<Option<LeaderMigration>
     let text = fs::read_to_string(&file).map_err(|error| error.to_string());
     text.and_then(|text| leader_migration::parse(&text))
         .map(Some)
-        .map_err(|error| format!("invalid value {file:?} for --leader-migration-config: {error}"))
+        .map_err(|error| format!("invalid value {} for --leader-migration-config: {error}", quoted(&file)))
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 //! In: a table ([`declare_flags!`]), and the texts that were typed. Out: typed values ([`FlagTexts::read`]).
 
 pub mod duration;
+mod excerpt;
 mod flag;
 mod texts;
 mod value;
 
+pub use self::excerpt::{excerpt, quoted};
 pub use self::flag::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag, declare_flags};
 pub use self::texts::FlagTexts;
 pub(crate) use self::value::integer;

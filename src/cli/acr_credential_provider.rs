@@ -21,6 +21,7 @@ use super::{
     version::{VERSION, VERSION_WORD},
 };
 use crate::cloud_provider::config::{IdentityBindingConfig, ImageCredentialConfig};
+use crate::flags::quoted;
 
 /// Name of the subcommand, and of the program that is nothing else.
 pub const NAME: &str = "acr-credential-provider";
@@ -76,7 +77,8 @@ fn identity_binding(arguments: &FlagArguments, errors: &mut Vec<String>) -> Opti
         return None;
     }
     if binding.sni_name.contains('/') {
-        errors.push(format!("--ib-sni-name: want the name of a host without https://, not {:?}", binding.sni_name));
+        let name = quoted(&binding.sni_name);
+        errors.push(format!("--ib-sni-name: want the name of a host without https://, not {name}"));
     }
     if binding.api_server.is_empty() {
         errors.push("--ib-sni-name: needs --ib-apiserver-ip".to_owned());

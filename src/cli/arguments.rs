@@ -12,7 +12,7 @@ use super::{
     },
     value::{FlagValue, InvalidFlagValue},
 };
-use crate::flags::FlagTexts;
+use crate::flags::{FlagTexts, quoted};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlagArguments {
@@ -69,7 +69,7 @@ impl FlagArguments {
         for spec in specs {
             let mut texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
             if let Err(InvalidFlagValue { text, accepted }) = spec.canonical(&texts) {
-                let line = format!("invalid value {text:?} for --{}: {accepted}", spec.name);
+                let line = format!("invalid value {} for --{}: {accepted}", quoted(&text), spec.name);
                 arguments.invalid.push((spec.name, line));
                 texts = vec![spec.default.to_owned()];
             }

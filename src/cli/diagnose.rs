@@ -11,6 +11,7 @@ use super::{
     plan::{is_key, output, wants_json},
     usage_errors::{UsageError, UsageErrors},
 };
+use crate::flags::quoted;
 
 /// Names of the subcommands.
 pub(super) const DOCTOR: &str = "doctor";
@@ -57,7 +58,7 @@ pub(super) fn parse(
 ) -> Result<DiagnoseOptions, UsageError> {
     let account = matches.try_get_one::<String>(ACCOUNT).ok().flatten();
     if let Some(wrong) = account.filter(|account| !is_key(account)) {
-        mistakes.add(format!("invalid value {wrong:?} for --{ACCOUNT}: want NAMESPACE/NAME"));
+        mistakes.add(format!("invalid value {} for --{ACCOUNT}: want NAMESPACE/NAME", quoted(wrong)));
     }
     let account = account.and_then(|key| key.split_once('/')).map(|(space, name)| (space.to_owned(), name.to_owned()));
     let mut arguments = FlagArguments::new(matches, table.all());

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::value::MapStringBool;
+use crate::flags::quoted;
 
 /// How settled a feature is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +247,7 @@ pub fn resolve(given: &MapStringBool) -> ResolvedFeatureGates {
         match TABLE.iter().find(|gate| gate.name == name) {
             None => match RETIRED.iter().find(|gate| gate.name == name) {
                 Some(gate) => resolution.retired.push(*gate),
-                None => resolution.errors.push(format!("no feature gate is called {name:?}")),
+                None => resolution.errors.push(format!("no feature gate is called {}", quoted(name))),
             },
             Some(gate) if gate.stage.is_locked() && gate.default != *on => {
                 resolution.errors.push(format!("{name} is locked to {}", gate.default));

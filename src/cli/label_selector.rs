@@ -3,6 +3,8 @@
 //! In: text. Out: whether an API server would take it, else what is wrong with it. The grammar is that of apimachinery's `labels.Parse`:
 //! requirements between commas, each `key`, `!key`, `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1` or `key<1`.
 
+use crate::flags::quoted;
+
 /// Longest name and value of a label.
 const LONGEST_NAME: usize = 63;
 /// Longest prefix of a key.
@@ -60,17 +62,17 @@ fn requirement(text: &str) -> Result<(), String> {
 
 fn set_based(left: &str, values: &str) -> Result<(), String> {
     let Some(values) = values.strip_suffix(')') else {
-        return Err(format!("{values:?} does not end with a parenthesis"));
+        return Err(format!("{} does not end with a parenthesis", quoted(values)));
     };
     match left.rsplit_once(char::is_whitespace) {
         Some((name, "in" | "notin")) => key(name.trim())?,
-        _ => return Err(format!("{left:?} stands before a parenthesis: want a key with \"in\" or \"notin\"")),
+        _ => return Err(format!("{} stands before a parenthesis: want a key with \"in\" or \"notin\"", quoted(left))),
     }
     values.split(',').try_for_each(|text| value(text.trim()))
 }
 
 fn key(text: &str) -> Result<(), String> {
-    let wrong = || Err(format!("{text:?} is no key of a label"));
+    let wrong = || Err(format!("{} is no key of a label", quoted(text)));
     let name = match text.split_once('/') {
         Some((prefix, _)) if !is_subdomain(prefix) => return wrong(),
         Some((_, name)) => name,
@@ -80,11 +82,11 @@ fn key(text: &str) -> Result<(), String> {
 }
 
 fn value(text: &str) -> Result<(), String> {
-    if text.is_empty() || is_name(text) { Ok(()) } else { Err(format!("{text:?} is no value of a label")) }
+    if text.is_empty() || is_name(text) { Ok(()) } else { Err(format!("{} is no value of a label", quoted(text))) }
 }
 
 fn number(text: &str) -> Result<(), String> {
-    text.parse::<i64>().map(drop).map_err(|_| format!("{text:?} is no whole number"))
+    text.parse::<i64>().map(drop).map_err(|_| format!("{} is no whole number", quoted(text)))
 }
 
 fn is_name(text: &str) -> bool {

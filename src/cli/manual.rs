@@ -6,6 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 use clap_mangen::Man;
 
 use super::{ACR_CREDENTIAL_PROVIDER, NAME as PROGRAM, NODE_MANAGER, VERSION, health_probe_proxy};
+use crate::flags::quoted;
 
 /// The subcommand's name.
 pub(super) const NAME: &str = "man";
@@ -28,7 +29,7 @@ pub(super) fn page(chosen: &ArgMatches, parser: &Command) -> Result<String, Vec<
     let Some(wanted) = chosen.get_one::<String>(PAGE) else { return Ok(names("\n") + "\n") };
     match all.iter().find(|(name, _)| name == wanted) {
         Some((name, command)) => Ok(render(name, command)),
-        None => Err(vec![format!("there is no page {wanted:?}: want one of {}", names(", "))]),
+        None => Err(vec![format!("there is no page {}: want one of {}", quoted(wanted), names(", "))]),
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     flags::{FlagTable, generic},
     usage_errors::{UsageError, UsageErrors},
 };
+use crate::flags::quoted;
 
 /// Name of the subcommand.
 pub(super) const NAME: &str = "plan";
@@ -73,7 +74,8 @@ pub(super) fn parse(
     let service = word(SERVICE).and_then(|service| {
         let key = service_key(service, word(NAMESPACE)).map(|(namespace, name)| format!("{namespace}/{name}"));
         if key.is_none() {
-            mistakes.add(format!("invalid Service {service:?}: want NAMESPACE/NAME, or svc/NAME with -n NAMESPACE"));
+            let service = quoted(service);
+            mistakes.add(format!("invalid Service {service}: want NAMESPACE/NAME, or svc/NAME with -n NAMESPACE"));
         }
         key
     });

@@ -10,6 +10,8 @@ use std::{
 
 use clap::Command;
 
+use crate::flags::quoted;
+
 /// Name of the program as a plugin.
 pub(super) const NAME: &str = "kubectl-ccm";
 
@@ -62,7 +64,7 @@ pub(super) fn words(mut words: Vec<OsString>, kubeconfig: impl FnOnce() -> Optio
         }
         Some((_, false)) => PluginWords::Parse(words),
         None if first == "help" => PluginWords::Parse(words),
-        None => PluginWords::Refused(format!("unexpected argument {first:?}: {TYPED} wants one of {}", names())),
+        None => PluginWords::Refused(format!("unexpected argument {}: {TYPED} wants one of {}", quoted(&first), names())),
     }
 }
 

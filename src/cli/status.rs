@@ -13,6 +13,7 @@ use super::{
     plan::{NAMESPACE, namespace, output, service_key, wants_json},
     usage_errors::{UsageError, UsageErrors},
 };
+use crate::flags::quoted;
 use crate::runtime::client::KubeClientConfig;
 
 /// Name of the subcommand.
@@ -137,14 +138,15 @@ fn subject(word: Option<&str>, namespace: Option<&str>) -> Result<StatusSubject,
         return Ok(StatusSubject::Node(name.to_owned()));
     }
     let (namespace, name) = service_key(word, namespace).ok_or_else(|| {
-        format!("invalid subject {word:?}: want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME")
+        let word = quoted(word);
+        format!("invalid subject {word}: want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME")
     })?;
     Ok(StatusSubject::Service { namespace, name })
 }
 
 fn url(word: Option<&str>) -> Result<Option<http::Uri>, String> {
     let Some(word) = word else { return Ok(None) };
-    let wanted = || format!("invalid value {word:?} for --{URL}: want https://HOST:PORT");
+    let wanted = || format!("invalid value {} for --{URL}: want https://HOST:PORT", quoted(word));
     let url: http::Uri = word.parse().map_err(|_| wanted())?;
     if url.scheme_str() == Some("https") && url.host().is_some() { Ok(Some(url)) } else { Err(wanted()) }
 }

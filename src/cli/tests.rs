@@ -1,3 +1,4 @@
+mod bad_values;
 mod features;
 mod outputs;
 

@@ -12,6 +12,7 @@ use clap::{
 };
 
 use super::{arguments::FlagArguments, value::FlagValue};
+use crate::flags::{excerpt, quoted};
 
 /// Unknown words that are told; the parser runs once for each.
 const MAX_UNKNOWN_WORDS: usize = 20;
@@ -42,7 +43,10 @@ pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result
             }
             Err(error) => error,
         };
-        mistakes.add(complaint(&error, command, &words));
+        // Only arguments of a built command can be printed.
+        let mut built = command.clone();
+        built.build();
+        mistakes.add(complaint(&error, &built, &words));
         if mistakes.lines.len() >= MAX_UNKNOWN_WORDS || !drop_word(command, &mut words, &error) {
             return Err(UsageError::new(mistakes.lines));
         }
@@ -146,11 +150,11 @@ fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> Stri
             unexpected_argument(&word, text(error, ContextKind::SuggestedSubcommand), chosen.unwrap_or(command))
         }
         ErrorKind::UnknownArgument => match text(error, ContextKind::SuggestedArg) {
-            Some(known) => format!("unknown flag {word}: did you mean {known}?"),
-            None => format!("unknown flag {word}: --help lists the flags"),
+            Some(known) => format!("unknown flag {}: did you mean {known}?", excerpt(&word)),
+            None => format!("unknown flag {}: --help lists the flags", excerpt(&word)),
         },
         ErrorKind::InvalidValue => match text(error, ContextKind::InvalidValue).filter(|value| !value.is_empty()) {
-            Some(value) => format!("invalid value {value:?} for {word}: want {}", accepted(&word, chosen)),
+            Some(value) => format!("invalid value {} for {word}: want {}", quoted(&value), accepted(&word, chosen)),
             None => format!("{word} needs a value"),
         },
         ErrorKind::MissingRequiredArgument => {
@@ -166,17 +170,18 @@ fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> Stri
 fn unexpected_argument(word: &str, meant: Option<String>, command: &Command) -> String {
     const SWITCH: &str = "a switch takes its value after an equals sign, as in --leader-elect=false";
     let shown = command.get_subcommands().filter(|known| !known.is_hide_set()).map(Command::get_name);
+    let shown_word = quoted(word);
     let mut known: Vec<_> = shown.chain(["help"]).collect();
     known.sort_unstable();
     known.dedup();
     let is_value = <bool as FlagValue>::parse(word).is_ok();
     match meant {
-        Some(meant) => format!("unexpected argument {word:?}: did you mean {meant}?"),
-        None if is_value => format!("unexpected argument {word:?}: {SWITCH}"),
+        Some(meant) => format!("unexpected argument {shown_word}: did you mean {meant}?"),
+        None if is_value => format!("unexpected argument {shown_word}: {SWITCH}"),
         None if command.has_subcommands() => {
-            format!("unexpected argument {word:?}: want flags, or one of the subcommands {}; {SWITCH}", known.join(", "))
+            format!("unexpected argument {shown_word}: want flags, or one of the subcommands {}; {SWITCH}", known.join(", "))
         }
-        None => format!("unexpected argument {word:?}: only flags are accepted, and {SWITCH}"),
+        None => format!("unexpected argument {shown_word}: only flags are accepted, and {SWITCH}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
 
-use super::duration;
+use super::{duration, quoted};
 
 /// A type that a flag can have.
 pub trait FlagValue: Sized + Default {
@@ -212,8 +212,9 @@ impl FlagValue for MapStringBool {
     fn parse(text: &str) -> Result<Self, String> {
         let mut switches = Self::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| format!("want name=true or name=false, not {pair:?}"))?;
-            let value = bool::parse(value.trim()).map_err(|accepted| format!("{accepted} for {:?}", name.trim()))?;
+            let (name, value) =
+                pair.split_once('=').ok_or_else(|| format!("want name=true or name=false, not {}", quoted(pair)))?;
+            let value = bool::parse(value.trim()).map_err(|accepted| format!("{accepted} for {}", quoted(name.trim())))?;
             switches.insert(name.trim().to_owned(), value);
         }
         Ok(switches)

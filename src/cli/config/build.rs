@@ -26,7 +26,7 @@ use crate::cloud_provider::config::{ProviderConfig, SecretRef};
 use crate::controllers::node::config::NodeControllerConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::{NodeMaskSizes, RouteControllerConfig};
-use crate::flags::FlagTexts;
+use crate::flags::{FlagTexts, quoted};
 use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
 use crate::serving::config::SecureServingConfig;
@@ -168,7 +168,7 @@ impl OptionsBuilder {
     }
 
     fn refuse<T>(&mut self, flag: &TypedFlag<T>, value: &str, accepted: &str) {
-        self.errors.push(format!("invalid value {value:?} for --{}: {accepted}", flag.spec.name));
+        self.errors.push(format!("invalid value {} for --{}: {accepted}", quoted(value), flag.spec.name));
     }
 
     /// A duration that a loop waits for: zero would make it spin. Upstream does not check.
@@ -350,7 +350,8 @@ impl OptionsBuilder {
         let known: Vec<_> = controllers::TABLE.iter().map(|names| names.canonical).collect();
         for name in &selection.unknown {
             let known = known.join(", ");
-            self.errors.push(format!("{name:?} in --controllers is not in the list of known controllers: {known}"));
+            let name = quoted(name);
+            self.errors.push(format!("{name} in --controllers is not in the list of known controllers: {known}"));
         }
         if !self.read(&pace::ENABLE_NODE_CONTROLLER) {
             selection.enabled.remove(controllers::NODE.canonical);

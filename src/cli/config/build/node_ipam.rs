@@ -10,6 +10,7 @@ use crate::cli::{
 };
 use crate::cloud_provider::config::ClusterNetworks;
 use crate::controllers::node_ipam::config::{CidrAllocatorType, DEFAULT_MASK_IPV4, DEFAULT_MASK_IPV6, NodeIpamConfig};
+use crate::flags::quoted;
 
 impl OptionsBuilder {
     /// Upstream judges most of these flags only when pod CIDRs are allocated; so do we.
@@ -82,7 +83,7 @@ impl OptionsBuilder {
             items.iter().map(|item| item.parse::<IpNet>().map_err(|_| item)).partition(Result::is_ok);
         for item in bad.into_iter().filter_map(Result::err) {
             let effect = if enabled { ": nodes may get its addresses" } else { "" };
-            self.notices.push(format!("{item:?} in --{} is no CIDR and is ignored{effect}", flag.spec.name));
+            self.notices.push(format!("{} in --{} is no CIDR and is ignored{effect}", quoted(item), flag.spec.name));
         }
         let cidrs: Vec<IpNet> = good.into_iter().flatten().collect();
         if enabled && items.len() == 2 && are_of_one_family(&cidrs) {
