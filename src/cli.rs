@@ -113,6 +113,7 @@ pub fn parse_for(
         Some((manual::NAME, chosen)) => mistakes.finish(manual::page(chosen, &command(&table)).map(CliCommand::Print)),
         Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
+            let mistakes = mistakes.with_flags_in_front(&matches, &table, check_config::NAME);
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
         }
         Some((plan::NAME, chosen)) => {

@@ -9,9 +9,10 @@ use std::{ffi::OsString, fmt};
 use clap::{
     ArgMatches, Command,
     error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
 };
 
-use super::{arguments::FlagArguments, value::FlagValue};
+use super::{arguments::FlagArguments, flags::FlagTable, value::FlagValue};
 use crate::flags::{excerpt, quoted};
 
 /// Unknown words that are told; the parser runs once for each.
@@ -77,6 +78,16 @@ impl UsageErrors {
             self.invalid_flags.push(flag);
             self.add(line.clone());
         }
+    }
+
+    /// Adds the manager's flags in front of a subcommand that does not read them.
+    #[must_use]
+    pub(super) fn with_flags_in_front(mut self, matches: &ArgMatches, table: &FlagTable, subcommand: &str) -> Self {
+        let is_given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        for spec in table.all().filter(|spec| is_given(spec.name)) {
+            self.add(format!("--{} in front of {subcommand} has no effect: write it after {subcommand}", spec.name));
+        }
+        self
     }
 
     /// What was made of the words, or all mistakes: these, and those of the rules.
@@ -149,10 +160,7 @@ fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> Stri
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if !word.starts_with('-') => {
             unexpected_argument(&word, text(error, ContextKind::SuggestedSubcommand), chosen.unwrap_or(command))
         }
-        ErrorKind::UnknownArgument => match text(error, ContextKind::SuggestedArg) {
-            Some(known) => format!("unknown flag {}: did you mean {known}?", excerpt(&word)),
-            None => format!("unknown flag {}: --help lists the flags", excerpt(&word)),
-        },
+        ErrorKind::UnknownArgument => unknown_flag(&word, text(error, ContextKind::SuggestedArg), command, chosen),
         ErrorKind::InvalidValue => match text(error, ContextKind::InvalidValue).filter(|value| !value.is_empty()) {
             Some(value) => format!("invalid value {} for {word}: want {}", quoted(&value), accepted(&word, chosen)),
             None => format!("{word} needs a value"),
@@ -163,6 +171,40 @@ fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> Stri
         }
         ErrorKind::InvalidUtf8 => "an argument is not UTF-8 text".to_owned(),
         _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    }
+}
+
+/// Returns the complaint about a flag that `chosen`, or else the program, does not have.
+fn unknown_flag(word: &str, meant: Option<String>, program: &Command, chosen: Option<&Command>) -> String {
+    let name = word.split('=').next().unwrap_or_default();
+    let is_of_manager = program.get_arguments().any(|argument| names_of(argument).any(|flag| flag == name));
+    match (chosen.filter(|_| is_of_manager), meant) {
+        (Some(subcommand), _) => {
+            let (subcommand, flags) = (subcommand.get_name(), listed_flags(subcommand));
+            format!("unknown flag {name}: the manager has it, {subcommand} does not; {flags}")
+        }
+        (None, Some(meant)) => format!("unknown flag {}: did you mean {meant}?", excerpt(word)),
+        (None, None) => format!("unknown flag {}: --help lists the flags", excerpt(word)),
+    }
+}
+
+/// Returns the names of a flag, with dashes.
+fn names_of(argument: &clap::Arg) -> impl Iterator<Item = String> {
+    let short = argument.get_short().map(|letter| format!("-{letter}"));
+    let long = argument.get_long_and_visible_aliases().unwrap_or_default().into_iter().map(|name| format!("--{name}"));
+    long.chain(short).collect::<Vec<_>>().into_iter()
+}
+
+/// Names the flags of a subcommand, or its help where they are many.
+fn listed_flags(subcommand: &Command) -> String {
+    const MOST: usize = 20;
+    let name = subcommand.get_name();
+    let shown = subcommand.get_arguments().filter(|argument| !argument.is_hide_set()).flat_map(names_of);
+    let flags: Vec<String> = shown.filter(|flag| flag.starts_with("--") && flag != "--help").collect();
+    match flags.len() {
+        0 => format!("{name} takes no flags"),
+        1..=MOST => format!("{name} takes {}", flags.join(", ")),
+        _ => format!("{name} --help lists its flags"),
     }
 }
 

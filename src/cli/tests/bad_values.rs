@@ -36,3 +36,37 @@ fn refused_values_are_cut_after_64_characters() {
         assert!(found.contains(&cut[..60]) && !found.contains(&format!("{cut}x")), "{line}: {found}");
     }
 }
+
+#[test]
+fn subcommands_name_flags_of_the_manager_and_their_own() {
+    for (line, expected) in [
+        (
+            "check-config --secure-port=1",
+            "unknown flag --secure-port: the manager has it, check-config does not; check-config takes --",
+        ),
+        (
+            "check-config --secure_port 1",
+            "unknown flag --secure-port: the manager has it, check-config does not; check-config takes --",
+        ),
+        ("check-config -v=2", "unknown flag -v: the manager has it, check-config does not; check-config takes --"),
+        (
+            "version --secure-port=1",
+            "unknown flag --secure-port: the manager has it, version does not; version takes no flags",
+        ),
+        ("check-config -o yaml", "invalid value \"yaml\" for --output <FORMAT>: want one of "),
+        (
+            "cloud-node-manager --leader-elect=false",
+            "unknown flag --leader-elect: the manager has it, cloud-node-manager does not; cloud-node-manager --help lists",
+        ),
+        ("check-config --cloud-confg=/c", "unknown flag --cloud-confg: did you mean --cloud-config?"),
+        (
+            "--cluster-name=c check-config",
+            "--cluster-name in front of check-config has no effect: write it after check-config",
+        ),
+    ] {
+        let found = complaints(line);
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{line}: {found:?}");
+    }
+    let found = complaints("check-config --secure-port=1");
+    assert!(["--cloud-config", "--strict", "--cluster-name"].iter().all(|flag| found[0].contains(flag)), "{found:?}");
+}
