@@ -356,7 +356,21 @@ impl OptionsBuilder {
         if !self.read(&pace::ENABLE_NODE_CONTROLLER) {
             selection.enabled.remove(controllers::NODE.canonical);
         }
+        if !selection.enabled.contains(controllers::NODE.canonical) {
+            self.notice_flags_of_node_controller();
+        }
         selection.enabled
+    }
+
+    /// Reports the switches that only the node controller reads, where it does not run.
+    fn notice_flags_of_node_controller(&mut self) {
+        let (list, switch) = (pace::CONTROLLERS.spec.name, pace::ENABLE_NODE_CONTROLLER.spec.name);
+        for flag in [&pace::RECONCILE_NODE_LABELS, &pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS] {
+            if self.read(flag) {
+                let (flag, controller) = (flag.spec.name, controllers::NODE.canonical);
+                self.notices.push(format!("--{flag} has no effect: --{list} or --{switch} disables {controller}"));
+            }
+        }
     }
 
     fn node_filter(&mut self) -> Option<String> {

@@ -70,3 +70,19 @@ fn subcommands_name_flags_of_the_manager_and_their_own() {
     let found = complaints("check-config --secure-port=1");
     assert!(["--cloud-config", "--strict", "--cluster-name"].iter().all(|flag| found[0].contains(flag)), "{found:?}");
 }
+
+#[test]
+fn flags_of_a_disabled_node_controller_are_reported() {
+    for (line, expected) in [
+        ("--reconcile-node-labels", 0),
+        ("--controllers=service", 0),
+        ("--reconcile-node-labels --controllers=service", 1),
+        ("--reconcile-node-labels --controllers=*,-cloud-node", 1),
+        ("--reconcile-node-labels --enable-deprecated-beta-topology-labels --enable-node-controller=false", 2),
+    ] {
+        let notices = config(line).notices;
+        let found =
+            notices.iter().filter(|notice| notice.contains("has no effect: --controllers or --enable-node-controller"));
+        assert_eq!(found.count(), expected, "{line}: {notices:?}");
+    }
+}
