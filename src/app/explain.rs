@@ -1,4 +1,4 @@
-//! The command `explain`: what an error code, an annotation, a metric, an event or an alert means, and what to do about it.
+//! The command `explain`: what an error code, an annotation, a flag, a metric, an event or an alert means, and what to do about it.
 //!
 //! In: a name, and the tables that the reference pages are made of. Out: text and an exit code: 0 when the name is known, 1 when not, with
 //! names that look like it.
@@ -14,7 +14,10 @@ use super::{
     process::{fail, print},
 };
 use crate::{
-    cli::ExplainOptions,
+    cli::{
+        ExplainOptions, docs,
+        flags::{FlagSpec, FlagTable},
+    },
     cloud_provider::{Registry, registry::ReferenceTopic},
     metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
 };
@@ -40,7 +43,16 @@ pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
 fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
     let events = rows().map(ReferenceTopic::event);
     let metrics = CoreMetrics::TABLE.iter().copied().chain(registry.metrics());
-    events.chain(metrics.map(|row| metric(&row))).chain(alerts::topics()).chain(registry.topics()).collect()
+    let flags =
+        docs::flags_by_program(&FlagTable::new(registry.flags())).into_iter().map(|(program, spec)| flag(program, &spec));
+    let tables = events.chain(metrics.map(|row| metric(&row))).chain(alerts::topics()).chain(flags);
+    tables.chain(registry.topics()).collect()
+}
+
+fn flag(program: &str, spec: &FlagSpec) -> ReferenceTopic {
+    let long = [spec.name].into_iter().chain(spec.aliases.iter().copied()).map(|name| format!("--{name}"));
+    let names = long.chain(spec.short.map(|letter| format!("-{letter}"))).collect();
+    ReferenceTopic { kind: "flag", names, lines: docs::flag_lines(program, spec) }
 }
 
 fn metric(row: &Metric) -> ReferenceTopic {
@@ -55,8 +67,10 @@ fn metric(row: &Metric) -> ReferenceTopic {
 }
 
 fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic> {
-    let wanted = name.to_lowercase();
-    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| known.to_lowercase() == wanted);
+    // Flags are found with and without their dashes.
+    let key = |name: &str| name.trim_start_matches('-').to_lowercase();
+    let wanted = key(name);
+    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| key(known) == wanted);
     topics.iter().filter(is_named).collect()
 }
 
@@ -99,6 +113,17 @@ mod tests {
             assert!(told.starts_with("CloudControllerManagerDriftLeft (alert)\n"), "{told}");
             assert!(told.contains("docs/runbooks/drift-left.md"), "{told}");
         }
+        for name in ["--route-reconciliation-period", "route-reconciliation-period", "Route-Reconciliation-Period"] {
+            let found = text(&find(&topics, name));
+            assert!(found.starts_with("--route-reconciliation-period (flag)\n"), "{name}: {found}");
+            assert!(
+                found.contains("Flag of cloud-controller-manager; value: ") && found.contains("default: 10s"),
+                "{found}"
+            );
+        }
+        assert!(text(&find(&topics, "--wait-routes")).contains("Flag of cloud-node-manager"));
+        assert!(text(&find(&topics, "node-sync-period")).contains("Deprecated: "));
+        assert_eq!(suggestions(&topics, "--route-reconcilation-period"), ["--route-reconciliation-period"]);
         assert!(find(&topics, "nonsense").is_empty() && suggestions(&topics, "nonsense").is_empty());
         assert_eq!(suggestions(&topics, "NodeDeletionDelay"), ["NodeDeletionDelayed"]);
     }

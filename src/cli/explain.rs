@@ -1,4 +1,4 @@
-//! `explain`: which name to explain. In: the words after `explain`. Out: an [`ExplainOptions`].
+//! `explain`: the name to explain. In: the words after `explain`. Out: an [`ExplainOptions`].
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -18,8 +18,11 @@ pub struct ExplainOptions {
 }
 
 pub(super) fn command() -> Command {
-    let about = "Explains an error code, an annotation, a metric, an event or an alert, and says what to do";
-    Command::new(NAME).about(about).arg(Arg::new(SUBJECT).value_name("NAME").required(true)).arg(output())
+    let about = "Explains an error code, an annotation, a flag, a metric, an event or an alert, and says what to do";
+    let help = "Error code, annotation, flag, metric, event or alert to explain";
+    // Names of flags begin with dashes.
+    let subject = Arg::new(SUBJECT).value_name("NAME").required(true).allow_hyphen_values(true).help(help);
+    Command::new(NAME).about(about).arg(subject).arg(output())
 }
 
 pub(super) fn parse(matches: &ArgMatches) -> ExplainOptions {

@@ -86,3 +86,17 @@ fn flags_of_a_disabled_node_controller_are_reported() {
         assert_eq!(found.count(), expected, "{line}: {notices:?}");
     }
 }
+
+#[test]
+fn explain_takes_names_with_and_without_dashes() {
+    for (line, name, json) in [
+        ("explain --route-reconciliation-period", "--route-reconciliation-period", false),
+        ("explain --route_reconciliation_period -o json", "--route-reconciliation-period", true),
+        ("explain -o json -v", "-v", true),
+        ("explain route-reconciliation-period", "route-reconciliation-period", false),
+    ] {
+        let Ok(CliCommand::Explain(options)) = parsed(line) else { panic!("{line}") };
+        assert_eq!((options.name.as_str(), options.json), (name, json), "{line}");
+    }
+    assert!(printed("explain --help").contains("<NAME>"));
+}
