@@ -138,7 +138,7 @@ fn mistakes_are_told_with_key_and_format() {
         ("azure-load-balancer-internal", "True", "exactly `true`"),
         ("azure-load-balancer-internal", "yes", "exactly `true`"),
         ("azure-disable-load-balancer-floating-ip", " true", "`true` in any letter case"),
-        ("azure-dns-label-name", "Not_A_Label!", "3 to 63 letters"),
+        ("azure-dns-label-name", "Not_A_Label!", "3 to 63 lower-case letters"),
         ("azure-additional-public-ips", "10.0.0.1,x", "IP addresses between commas"),
         ("azure-allowed-ip-ranges", "everybody", "CIDR ranges between commas"),
         ("port_{p}_health-probe_interval", "4", "a whole number from 5 up"),

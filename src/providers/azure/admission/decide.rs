@@ -63,6 +63,7 @@ mod tests {
 
     const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
     const LABEL: &str = "service.beta.kubernetes.io/azure-dns-label-name";
+    const GROUP: &str = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
     const TIMEOUT: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout";
 
     fn settings() -> LoadBalancerSettings {
@@ -97,13 +98,21 @@ mod tests {
     fn what_the_planner_refuses_is_refused_with_the_field() {
         for (annotations, fields, told) in [
             (json!({TIMEOUT: "1"}), json!({}), "azure-load-balancer-tcp-idle-timeout"),
-            (json!({LABEL: "Not_A_Label!"}), json!({}), "azure-dns-label-name"),
+            (json!({GROUP: "a/b"}), json!({}), "azure-load-balancer-resource-group"),
             (json!({}), json!({"loadBalancerIP": "not-an-address"}), "loadBalancerIP"),
             (json!({INTERNAL: "true", "service.beta.kubernetes.io/azure-load-balancer-ipv4": "fd00::1"}), json!({}), "ipv4"),
         ] {
             let refusal = created(&annotations, &fields).refusal.unwrap_or_default();
             assert!(refusal.contains(told), "{annotations} {fields}: {refusal}");
         }
+    }
+
+    #[test]
+    fn invalid_dns_label_is_a_warning() {
+        let answer = created(&json!({LABEL: "Not_A_Label!"}), &json!({}));
+        assert_eq!(answer.refusal, None);
+        let [warning] = answer.warnings.as_slice() else { panic!("{answer:?}") };
+        assert!(warning.contains(LABEL) && warning.contains("lower-case letters"), "{warning}");
     }
 
     #[test]
@@ -152,9 +161,9 @@ mod tests {
         let answer = decide(&request("UPDATE", labelled, document(&bad, &json!({}))), &settings());
         assert_eq!(answer.refusal, None);
         assert!(answer.warnings.iter().any(|warning| warning.contains("no load balancer because of")), "{answer:?}");
-        let worse = document(&json!({TIMEOUT: "1", LABEL: "Not_A_Label!"}), &json!({}));
+        let worse = document(&json!({TIMEOUT: "1", GROUP: "a/b"}), &json!({}));
         let refusal = decide(&request("UPDATE", worse, document(&bad, &json!({}))), &settings()).refusal.unwrap();
-        assert!(refusal.contains("azure-dns-label-name") && !refusal.contains("idle-timeout"), "{refusal}");
+        assert!(refusal.contains("azure-load-balancer-resource-group") && !refusal.contains("idle-timeout"), "{refusal}");
         // Its type changes: everything is new.
         let other = document(&bad, &json!({"type": "ClusterIP"}));
         assert!(decide(&request("UPDATE", document(&bad, &json!({})), other), &settings()).refusal.is_some());

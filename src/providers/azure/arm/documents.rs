@@ -7,6 +7,7 @@
 pub mod api;
 pub mod compute;
 pub mod document;
+pub mod names;
 pub mod network;
 pub mod private_link;
 mod resource_id;

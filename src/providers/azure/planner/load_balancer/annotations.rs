@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, marker::PhantomData};
 use super::spec::ServiceRefusal;
 
 mod formats;
-mod names;
 mod patterns;
 mod policy;
 mod reference;
@@ -16,10 +15,10 @@ mod unknown;
 
 pub use formats::{
     AddressFormat, AddressListFormat, AnnotationFormat, AnyCaseTrueFormat, CommaListFormat, DnsLabelFormat, ExactTrueFormat,
-    InvalidAnnotationText, IpTagListFormat, MOST_RANGES, PrefixIdFormat, ProbePathFormat, ProbePortFormat,
-    ProbeProtocolFormat, RangeListFormat, ResourceGroupFormat, ResourceNameFormat, RestrictionFormat, ServiceTagListFormat,
-    SpaceListFormat, SubnetFormat, TagListFormat, TextFormat, TrimmedTrueFormat, VmSetFormat, WholeNumberFormat,
-    is_reserved,
+    InvalidAnnotationText, IpTagListFormat, MOST_RANGES, NamespaceListFormat, PrefixIdFormat, ProbePathFormat,
+    ProbePortFormat, ProbeProtocolFormat, RangeListFormat, ResourceGroupFormat, ResourceNameFormat, RestrictionFormat,
+    ServiceTagListFormat, SpaceListFormat, SubnetFormat, TagListFormat, TextFormat, TrimmedTrueFormat, VmSetFormat,
+    WholeNumberFormat, is_reserved,
 };
 pub use policy::admission_policy;
 pub use reference::reference_page;
@@ -191,7 +190,7 @@ service {
     "Addresses" {
         IPV4: AddressFormat = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
         IPV6: AddressFormat = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
-        SHARING_NAMESPACES: CommaListFormat = "azure-load-balancer-sharing-namespaces" "the Service's own" "With `enforcePublicIPNamespaces`: other namespaces whose Services may pin the private address of this Service, or `*`. Only in this program.";
+        SHARING_NAMESPACES: NamespaceListFormat = "azure-load-balancer-sharing-namespaces" "the Service's own" "With `enforcePublicIPNamespaces`: other namespaces whose Services may pin the private address of this internal Service, or `*`. Without it, Services of every namespace may. An invalid name is ignored. Only in this program.";
         ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further addresses that route to the nodes: added to the status and to the security rules, not to the load balancer.";
     }
     "Public IPs" {
@@ -202,7 +201,7 @@ service {
         PIP_PREFIX_ID_IPV6: PrefixIdFormat = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
         PIP_TAGS: TagListFormat = "azure-pip-tags" "none" "Tags of public IPs created by this program; they override those of the configuration. Ignored keys: those that begin with `k8s-azure-`, `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
         PIP_IP_TAGS: IpTagListFormat = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
-        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of the public IP, also of one that a user created; an empty value removes a label that this Service has set. Of Services that share a public IP, the one that it was created for has precedence.";
+        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of the public IP, also of one that a user created. An invalid label is ignored; an empty value removes a label that this Service has set. Of Services that share a public IP, the one that it was created for has precedence.";
     }
     "Who may connect" {
         ALLOWED_SERVICE_TAGS: ServiceTagListFormat = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. An invalid tag is ignored, and all traffic that is not allowed is then denied; an empty list denies all.";

@@ -6,8 +6,11 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{names, patterns};
-use crate::providers::azure::planner::load_balancer::{spec::ranges, tag_list::parse_tags};
+use super::patterns;
+use crate::providers::azure::{
+    arm::documents::names,
+    planner::load_balancer::{spec::ranges, tag_list::parse_tags},
+};
 
 pub trait AnnotationFormat {
     /// What a text becomes.
@@ -107,19 +110,19 @@ kinds! {
     /// A text without meaning.
     TextFormat => &'a str, LIST, "text", None, |text| Ok(Some(text));
     /// The name of a resource group; an empty one counts as not given.
-    ResourceGroupFormat => &'a str, NAME, "the name of a resource group: 1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end",
+    ResourceGroupFormat => &'a str, NAME, format!("the name of a resource group: {}", names::GROUP_FORMAT),
         Some(patterns::RESOURCE_GROUP), |text| checked(text, names::is_group);
     /// The name of a network resource; an empty one counts as not given.
     ResourceNameFormat => &'a str, NAME, "a name of 1 to 80 letters, digits, `_`, `.` and `-` that begins with a letter or digit and ends with one or `_`",
         Some(patterns::RESOURCE_NAME), |text| checked(text, names::is_resource);
     /// The name of a subnet, which is part of names, so that blanks around it matter; a blank one counts as not given.
-    SubnetFormat => &'a str, NAME, "the name of a subnet: 1 to 80 letters, digits, `_`, `.` and `-`, beginning with a letter or digit and ending with one or `_`",
+    SubnetFormat => &'a str, NAME, format!("the name of a subnet: {}", names::RESOURCE_FORMAT),
         Some(patterns::SUBNET), |text| subnet(text);
     /// The name of a VM set, or `__auto__`.
-    VmSetFormat => &'a str, NAME, "`__auto__` or the name of a VM set: 1 to 80 letters, digits, `_`, `.` and `-`",
+    VmSetFormat => &'a str, NAME, format!("`__auto__` or the name of a VM set: {}", names::MACHINE_SET_FORMAT),
         Some(patterns::VM_SET), |text| checked(text, names::is_machine_set);
     /// A DNS label, or nothing, which takes the label away.
-    DnsLabelFormat => &'a str, WORD, "3 to 63 letters, digits and `-` that begin with a letter and do not end with `-`, or nothing",
+    DnsLabelFormat => &'a str, WORD, "3 to 63 lower-case letters, digits and `-` that begin with a letter and do not end with `-`, or nothing",
         Some(patterns::DNS_LABEL), |text| if text.is_empty() || names::is_dns_label(text) { Ok(Some(text)) } else { Err(InvalidAnnotationText(text)) };
     /// The path of a probe; an empty one counts as not given.
     ProbePathFormat => &'a str, PATH, "a path of ASCII characters without blanks, at most 2048", Some(patterns::PROBE_PATH), |text| checked(text, names::is_path);
@@ -133,6 +136,9 @@ kinds! {
     ProbeProtocolFormat => &'a str, WORD, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", Some(patterns::PROBE_PROTOCOL), |text| Ok(Some(text));
     /// Words between commas, without blanks around them; empty ones do not count.
     CommaListFormat => Vec<&'a str>, LIST, "words between commas", None, |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
+    /// Names of Namespaces between commas, each with the result of its check; empty items do not count.
+    NamespaceListFormat => Vec<Result<&'a str, &'a str>>, LIST, "names of Namespaces (RFC 1123 labels) between commas, or `*`",
+        None, |text| Ok(namespaces(text));
     /// Words between blanks.
     SpaceListFormat => Vec<&'a str>, LIST, "words between spaces", None, |text| Ok(some(text.split_whitespace().collect()));
     /// IP addresses between commas.
@@ -209,6 +215,22 @@ fn at_most<'a, T>(
         return Err(InvalidAnnotationText(text));
     }
     Ok(Some(text.split(',').map(read).collect()))
+}
+
+fn namespaces(text: &str) -> Option<Vec<Result<&str, &str>>> {
+    let check = |name| if name == "*" || is_namespace(name) { Ok(name) } else { Err(name) };
+    let names: Vec<_> = text.split(',').filter_map(non_blank).map(check).collect();
+    Some(names).filter(|names| !names.is_empty())
+}
+
+/// Returns `true` if Kubernetes accepts the name of a Namespace: an RFC 1123 label.
+fn is_namespace(name: &str) -> bool {
+    const LONGEST: usize = 63;
+    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(is_edge)
+        && name.ends_with(is_edge)
+        && name.len() <= LONGEST
+        && name.chars().all(|c| is_edge(c) || c == '-')
 }
 
 fn service_tags(text: &str) -> Result<Option<Vec<Result<&str, &str>>>, InvalidAnnotationText<'_>> {
@@ -301,6 +323,21 @@ mod tests {
             ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS)).is_ok()
                 && ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS + 1)).is_err()
         );
+    }
+
+    #[test]
+    fn namespace_lists_check_each_name() {
+        let long = "a".repeat(64);
+        for (text, expected) in [
+            ("shop, 1-a ,,*", Some(vec![Ok("shop"), Ok("1-a"), Ok("*")])),
+            ("Shop,a_b,a.b", Some(vec![Err("Shop"), Err("a_b"), Err("a.b")])),
+            ("-a,a-,a b", Some(vec![Err("-a"), Err("a-"), Err("a b")])),
+            (&long[1..], Some(vec![Ok(&long[1..])])),
+            (&long, Some(vec![Err(&long)])),
+            (" , ", None),
+        ] {
+            assert_eq!(NamespaceListFormat::read(text), Ok(expected), "{text}");
+        }
     }
 
     #[test]

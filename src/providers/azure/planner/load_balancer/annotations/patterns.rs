@@ -34,7 +34,7 @@ pub(super) const RESOURCE_NAME: &str =
     concat!("^", blanks!(), "([0-9A-Za-z]([0-9A-Za-z_.-]{0,78}[0-9A-Za-z_])?)?", blanks!(), "$");
 pub(super) const SUBNET: &str = concat!("^(", blanks!(), "|[0-9A-Za-z]([0-9A-Za-z_.-]{0,78}[0-9A-Za-z_])?)$");
 pub(super) const VM_SET: &str = concat!("^", blanks!(), "[0-9A-Za-z_.-]{0,80}", blanks!(), "$");
-pub(super) const DNS_LABEL: &str = "^([A-Za-z][0-9A-Za-z-]{1,61}[0-9A-Za-z])?$";
+pub(super) const DNS_LABEL: &str = "^([a-z][0-9a-z-]{1,61}[0-9a-z])?$";
 pub(super) const PROBE_PATH: &str = concat!("^", blanks!(), "[!-~]*", blanks!(), "$");
 pub(super) const ADDRESS: &str = concat!("^", blanks!(), "(", address!(), ")?", blanks!(), "$");
 pub(super) const ADDRESSES: &str =

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::annotations::{
     ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotationFormat, AnnotationKey, DENY_ALL, DISABLE_NSG_RULE, ExactTrueFormat,
-    INTERNAL, MOST_RANGES, RangeListFormat, RestrictionFormat, SOURCE_RANGES, ServiceTagListFormat, excerpts,
+    INTERNAL, MOST_RANGES, RangeListFormat, RestrictionFormat, SOURCE_RANGES, ServiceTagListFormat, excerpt, excerpts,
 };
 
 const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
@@ -137,16 +137,17 @@ fn combine(reading: &mut SpecReader<'_>, sources: SourceRanges, tags: Vec<String
 
 /// `True` and the like, and what is not clearly a no: the Service is external, as upstream makes it, but the Internet is not let in.
 fn seems_internal(reading: &mut SpecReader<'_>) -> bool {
-    let text = reading.annotations.get(INTERNAL.key).filter(|text| *text != "true");
-    let seems = text.is_some_and(|text| {
+    let may_mean_yes = |text: &&String| {
         text.len() > RestrictionFormat::LONGEST || !matches!(RestrictionFormat::read(text), Ok(None | Some(false)))
-    });
-    if seems {
+    };
+    let text = reading.annotations.get(INTERNAL.key).filter(|text| *text != "true").filter(may_mean_yes);
+    if let Some(text) = text {
+        let (expected, found) = (ExactTrueFormat::accepts(), excerpt(text));
         let message =
-            format!("expected {}: the Service is external, and no rule lets the Internet in", ExactTrueFormat::accepts());
+            format!("expected {expected}, found `{found}`: the Service is external, and no rule lets the Internet in");
         reading.warn(reason::IGNORED_CONFIGURATION, INTERNAL.key, message);
     }
-    seems
+    text.is_some()
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use crate::providers::azure::{
     config::LoadBalancerSku,
     planner::load_balancer::{
         annotations::{
-            ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotatedPorts, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET,
-            IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, SHARING_NAMESPACES, ServiceAnnotations,
-            excerpt, unknown_annotations,
+            ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotatedPorts, AnnotationFormat, CONFIGURATIONS, DISABLE_FLOATING_IP,
+            DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, NamespaceListFormat, SHARED_SECURITY_RULE,
+            SHARING_NAMESPACES, ServiceAnnotations, excerpt, excerpts, unknown_annotations,
         },
         entries::service_label_keys,
         labels::LabelMap,
@@ -101,7 +101,7 @@ fn assemble(
         subnet,
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
-        sharing_namespaces: sharing_namespaces(reading),
+        sharing_namespaces: sharing_namespaces(reading, settings, internal),
         public_ip,
         additional_ips: additional_ips::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
@@ -142,8 +142,22 @@ fn families(reading: &mut SpecReader<'_>, fields: &Fields) -> Vec<IpFamily> {
     if families.is_empty() { vec![IpFamily::V4] } else { families }
 }
 
-fn sharing_namespaces(reading: &mut SpecReader<'_>) -> Vec<String> {
-    reading.get(&SHARING_NAMESPACES).unwrap_or_default().into_iter().map(str::to_owned).collect()
+/// Returns the namespaces that may pin the private address. Invalid names are ignored, because they only restrict other Services further.
+fn sharing_namespaces(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, internal: bool) -> Vec<String> {
+    let Some(names) = reading.get_if(false, &SHARING_NAMESPACES) else { return Vec::new() };
+    let invalid = excerpts(names.iter().filter_map(|name| name.err()));
+    if !invalid.is_empty() {
+        let message = format!("expected {}, found {invalid}", NamespaceListFormat::accepts());
+        reading.without_effect(SHARING_NAMESPACES.key, &message);
+    }
+    if !settings.namespaces_are_enforced {
+        let reason = "enforcePublicIPNamespaces of the provider's configuration is false, so Services of every namespace may pin the address";
+        reading.without_effect(SHARING_NAMESPACES.key, reason);
+    } else if !internal {
+        let reason = format!("the Service is external; `{}: \"true\"` makes it internal", INTERNAL.key);
+        reading.without_effect(SHARING_NAMESPACES.key, &reason);
+    }
+    names.into_iter().filter_map(Result::ok).map(str::to_owned).collect()
 }
 
 /// One Service must not use up what all share: rules of network interfaces, and sources of the security group.
@@ -171,7 +185,8 @@ fn check_caps(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadB
 fn subnet(reading: &mut SpecReader<'_>, internal: bool) -> Option<String> {
     let subnet = reading.get_if(internal, &INTERNAL_SUBNET);
     if subnet.is_some() && !internal {
-        reading.without_effect(INTERNAL_SUBNET.key, "the Service is external");
+        let reason = format!("the Service is external; `{}: \"true\"` makes it internal", INTERNAL.key);
+        reading.without_effect(INTERNAL_SUBNET.key, &reason);
     }
     subnet.filter(|_| internal).map(str::to_owned)
 }
@@ -180,7 +195,10 @@ fn mode(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option
     let is_basic = settings.sku == LoadBalancerSku::Basic;
     let mode = reading.get_if(is_basic, &MODE);
     if mode.is_some() && !is_basic {
-        reading.without_effect(MODE.key, "only basic load balancers belong to a VM set");
+        reading.without_effect(
+            MODE.key,
+            "loadBalancerSku of the provider's configuration is not basic; only basic load balancers belong to a VM set",
+        );
     }
     mode.filter(|_| is_basic).map(str::to_owned)
 }
@@ -196,11 +214,15 @@ fn configurations(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings)
     let names: Vec<&str> = settings.entries.iter().map(|entry| entry.name.as_str()).collect();
     let names = names.join(", ");
     if known.is_empty() {
-        let message = format!("no entry of multipleStandardLoadBalancerConfigurations is named; there are {names}");
+        let found = excerpts(unknown.iter().copied());
+        let message = format!("expected entries of multipleStandardLoadBalancerConfigurations ({names}), found {found}");
         reading.refuse(refusal(CONFIGURATIONS.key, message));
     } else {
         for name in &unknown {
-            let message = format!("`{}` without effect: there is no such entry, but {names}", excerpt(name));
+            let message = format!(
+                "`{}` without effect: expected entries of multipleStandardLoadBalancerConfigurations ({names})",
+                excerpt(name)
+            );
             reading.warn(reason::IGNORED_CONFIGURATION, CONFIGURATIONS.key, message);
         }
     }
@@ -274,4 +296,68 @@ pub fn warnings(service: &Service, settings: &LoadBalancerSettings) -> Vec<Servi
     let mut warnings = parse(service, settings).warnings;
     warnings.extend(unknown_keys(service));
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::azure::planner::load_balancer::spec::tests::{service, settings};
+
+    const INTERNAL_TRUE: (&str, &str) = ("azure-load-balancer-internal", "true");
+
+    fn messages(annotations: &[(&str, &str)], settings: &LoadBalancerSettings) -> Vec<String> {
+        warnings(&service(annotations, json!({})), settings).into_iter().map(|warning| warning.message).collect()
+    }
+
+    #[test]
+    fn sharing_namespaces_without_effect_are_reported() {
+        let (off, internal, external) = ("enforcePublicIPNamespaces", true, false);
+        for (text, is_enforced, is_internal, granted, expected) in [
+            ("shop,*", true, internal, &["shop", "*"][..], &[][..]),
+            ("shop", true, external, &["shop"], &["azure-load-balancer-internal: \"true\""]),
+            ("shop", false, internal, &["shop"], &[off]),
+            ("Shop,blog,a_b", true, internal, &["blog"], &["found `Shop`, `a_b`"]),
+            ("a.b", false, internal, &[], &["(RFC 1123 labels)", off]),
+            (" , ", false, internal, &[], &[]),
+        ] {
+            let settings = LoadBalancerSettings { namespaces_are_enforced: is_enforced, ..settings() };
+            let mut annotations = vec![("azure-load-balancer-sharing-namespaces", text)];
+            annotations.extend(is_internal.then_some(INTERNAL_TRUE));
+            let spec = parse_service(&service(&annotations, json!({})), &settings).unwrap();
+            assert_eq!(spec.sharing_namespaces, granted, "{text}");
+            let found = messages(&annotations, &settings);
+            let matches = found.iter().zip(expected).all(|(message, expected)| message.contains(expected));
+            assert!(matches && found.len() == expected.len(), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn ignored_annotations_name_what_gives_them_an_effect() {
+        for (annotation, expected) in [
+            (("azure-load-balancer-internal-subnet", "apps"), "azure-load-balancer-internal: \"true\""),
+            (("azure-load-balancer-mode", "__auto__"), "loadBalancerSku"),
+            (("azure-load-balancer-enable-high-availability-ports", "true"), "azure-load-balancer-internal"),
+            (("azure-load-balancer-internal", "True"), "found `True`"),
+        ] {
+            let found = messages(&[annotation], &settings());
+            assert!(found.len() == 1 && found[0].contains(expected), "{annotation:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn unlisted_configurations_name_field_and_entries() {
+        let entries = crate::providers::azure::config::decode(
+            "loadBalancerBackendPoolConfigurationType: nodeIP\n\
+             multipleStandardLoadBalancerConfigurations: [{name: lb1, primaryVMSet: a}, {name: lb2, primaryVMSet: b}]\n",
+        );
+        let settings = LoadBalancerSettings::new(&entries.config, "lb1");
+        let service = |names: &str| service(&[("azure-load-balancer-configurations", names)], json!({}));
+        let refusals = parse_service(&service("lb3"), &settings).unwrap_err();
+        let expected = "expected entries of multipleStandardLoadBalancerConfigurations (lb1, lb2)";
+        assert_eq!(refusals[0].message, format!("{expected}, found `lb3`"));
+        let warned = warnings(&service("lb1,lb3"), &settings);
+        assert_eq!(warned[0].message, format!("`lb3` without effect: {expected}"));
+    }
 }

@@ -65,7 +65,12 @@ fn uses_ha_ports(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, 
     let asked = reading.is(&HA_PORTS);
     let can = front.internal && settings.sku == LoadBalancerSku::Standard;
     if asked && !can {
-        reading.without_effect(HA_PORTS.key, "only internal standard load balancers have high-availability ports");
+        let reason = format!(
+            "only internal standard load balancers have high-availability ports: `{}` must be `true`, and loadBalancerSku of the \
+             provider's configuration standard",
+            INTERNAL.key
+        );
+        reading.without_effect(HA_PORTS.key, &reason);
     }
     asked && can
 }

@@ -36,7 +36,7 @@ pub(super) fn public_ip(
         prefix: of_families(families, prefixes),
         tags: reading.get_if(!internal, &PIP_TAGS).unwrap_or_default(),
         ip_tags: reading.get_if(!internal, &PIP_IP_TAGS),
-        dns_label: reading.get_if(!internal, &DNS_LABEL).map(str::to_owned),
+        dns_label: dns_label(reading),
     }
 }
 
@@ -52,6 +52,12 @@ fn group(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Resou
         reading.refuse(refusal(RESOURCE_GROUP.key, message));
     }
     ResourceId::group_of(settings.group.subscription(), name)
+}
+
+/// Returns the DNS label. An invalid label is ignored, because the load balancer works without it, as it does without a label that another
+/// Service has.
+fn dns_label(reading: &mut SpecReader<'_>) -> Option<String> {
+    reading.get_if(false, &DNS_LABEL).map(str::to_owned)
 }
 
 fn uses_plain(families: &[IpFamily], ipv6: Option<&str>) -> bool {
@@ -95,4 +101,36 @@ fn skipped_pairs(reading: &mut SpecReader<'_>, key: &str, longest: usize) {
 
 fn key_of(pair: &str) -> &str {
     pair.split_once('=').map_or(pair, |(key, _)| key).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::providers::azure::planner::load_balancer::spec::{
+        reason,
+        tests::{accepted, refused, service, settings},
+        warnings,
+    };
+
+    #[test]
+    fn invalid_dns_label_is_ignored_with_an_event() {
+        const KEY: &str = "azure-dns-label-name";
+        let long = "a".repeat(64);
+        for text in ["My-Label", "ab", "1ab", "ab-", "a.b", "Not_A_Label!", &long, &"x".repeat(240_000)] {
+            let annotations = [(KEY, text)];
+            assert_eq!(refused(&annotations, json!({})), [""; 0], "{text:.70}");
+            assert_eq!(accepted(&annotations, json!({})).public_ip.dns_label, None, "{text:.70}");
+            let warned = warnings(&service(&annotations, json!({})), &settings());
+            let [warning] = warned.as_slice() else { panic!("{text:.70}: {warned:?}") };
+            assert!(warning.reason == reason::IGNORED_CONFIGURATION && warning.field.ends_with(KEY), "{warning:?}");
+            let shown: String = text.chars().take(64).collect();
+            assert!(
+                warning.message.contains("3 to 63 lower-case letters") && warning.message.contains(&shown),
+                "{warning:?}"
+            );
+            assert!(!warning.message.contains(&"x".repeat(65)), "more than 64 characters are shown");
+        }
+        assert_eq!(accepted(&[(KEY, "my-label")], json!({})).public_ip.dns_label.as_deref(), Some("my-label"));
+    }
 }

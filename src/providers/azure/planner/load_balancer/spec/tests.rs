@@ -287,8 +287,6 @@ fn what_arm_could_not_know_is_refused_before_it_is_used() {
         ("azure-pip-name", "a b"),
         ("azure-pip-name-ipv6", "a?b"),
         ("azure-pip-prefix-id", &long),
-        ("azure-dns-label-name", &long),
-        ("azure-dns-label-name", "a.b"),
         ("azure-pip-tags", &long),
         ("azure-pip-tags", &dots),
         ("azure-pip-ip-tags", &long),

@@ -1,4 +1,4 @@
-//! What ARM takes as a name, a label or a tag: length and characters. Pure.
+//! Lengths and characters that ARM accepts in names, labels and tags. Pure.
 //!
 //! In: texts of users. Out: whether ARM could know them at all. What it could not know goes into no URL, label or log line.
 //! Upstream: Azure's naming rules (`azure-resource-manager/management/resource-name-rules`, `…/tag-resources`).
@@ -18,6 +18,14 @@ const TAG: (usize, usize) = (512, 256);
 /// Longest type and value of an IP tag.
 const IP_TAG: usize = 256;
 
+/// What [`is_group`] accepts, for messages.
+pub const GROUP_FORMAT: &str = "1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end";
+/// What [`is_resource`] accepts, for messages.
+pub const RESOURCE_FORMAT: &str =
+    "1 to 80 letters, digits, `_`, `.` and `-`, beginning with a letter or digit and ending with one or `_`";
+/// What [`is_machine_set`] accepts, for messages.
+pub const MACHINE_SET_FORMAT: &str = "1 to 80 letters, digits, `_`, `.` and `-`";
+
 /// Whether `text` has at most `longest` characters. Counts no further than that.
 fn fits(text: &str, longest: usize) -> bool {
     text.chars().nth(longest).is_none()
@@ -28,51 +36,49 @@ fn is_word(c: char) -> bool {
 }
 
 /// A resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
-pub(super) fn is_group(text: &str) -> bool {
+pub fn is_group(text: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || "_-.()".contains(c);
     !text.is_empty() && fits(text, GROUP) && !text.ends_with('.') && text.chars().all(allowed)
 }
 
 /// A network resource, such as a public IP or a subnet: it begins with a letter or digit and ends with one or `_`.
-pub(super) fn is_resource(text: &str) -> bool {
+pub fn is_resource(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let ends = text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     starts && ends && fits(text, RESOURCE) && text.chars().all(is_word)
 }
 
 /// A scale set or availability set, or `__auto__`.
-pub(super) fn is_machine_set(text: &str) -> bool {
+pub fn is_machine_set(text: &str) -> bool {
     !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word)
 }
 
-/// The DNS label of a public IP. Letter case does not matter: ARM's is lower.
-pub(super) fn is_dns_label(text: &str) -> bool {
-    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
-    starts
-        && !text.ends_with('-')
-        && LABEL.contains(&text.len())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+/// Returns `true` if ARM accepts the DNS label of a public IP: `^[a-z][a-z0-9-]{1,61}[a-z0-9]$`, as ARM's own error states.
+pub fn is_dns_label(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
+    starts && !text.ends_with('-') && LABEL.contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 /// Key and value of a tag.
-pub(super) fn is_tag(key: &str, value: &str) -> bool {
+pub fn is_tag(key: &str, value: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !"<>%&\\?/".contains(c);
     fits(key, TAG.0) && key.chars().all(allowed) && fits(value, TAG.1) && !value.chars().any(char::is_control)
 }
 
 /// Type and value of an IP tag.
-pub(super) fn is_ip_tag(kind: &str, value: &str) -> bool {
+pub fn is_ip_tag(kind: &str, value: &str) -> bool {
     [kind, value].iter().all(|text| fits(text, IP_TAG) && !text.chars().any(char::is_control))
 }
 
 /// What a security rule takes as a source: a service tag, a range, an address or `*`.
-pub(super) fn is_source(text: &str) -> bool {
+pub fn is_source(text: &str) -> bool {
     let is_tag = !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word);
     is_tag || text == "*" || text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok()
 }
 
 /// The path of an HTTP request.
-pub(super) fn is_path(text: &str) -> bool {
+pub fn is_path(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -111,7 +117,10 @@ mod tests {
     fn labels_and_tags_have_limits() {
         for (text, valid) in [
             ("my-label", true),
-            ("My1", true),
+            ("my1", true),
+            ("My1", false),
+            ("my-Label", false),
+            ("MY-LABEL", false),
             ("ab", false),
             ("1ab", false),
             ("ab-", false),
