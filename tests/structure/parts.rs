@@ -88,7 +88,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ("inventory", &["arm", "arm::documents", "config"]),
     ("arm", &["arm::documents", "auth", "config", "metrics", "transport"]),
     ("auth", &["arm::documents", "config", "transport"]),
-    ("config", &[]),
+    ("config", &["arm::documents"]),
     ("arm::documents", &[]),
     ("node", &[]),
     ("operation_metrics", &["metrics"]),

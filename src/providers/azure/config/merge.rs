@@ -1,12 +1,14 @@
 //! File and Secret to one configuration. Pure. Upstream: `pkg/azclient/configloader`.
 
+use std::collections::BTreeSet;
+
 use super::{
     choices::CloudConfigType,
     decode::{DecodedConfig, decode, decode_over},
     environment::EnvironmentOverrides,
     fields::AzureConfig,
-    finding::{ConfigFinding, has_errors, promote_warnings},
-    validate::validate,
+    finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings},
+    validate::{validate, validate_fields},
 };
 
 /// Texts as read. May hold secrets and therefore have no `Debug`.
@@ -39,14 +41,26 @@ pub fn merge(
 ) -> Result<LoadedConfig, Vec<ConfigFinding>> {
     let DecodedConfig { config, mut findings } = decode_both(texts);
     let config = environment.apply(config);
-    // A rule about fields that could not be read would only repeat what was said about them.
-    if !has_errors(&findings) {
-        findings.extend(validate(&config));
-    }
+    findings.extend(broken_rules(&config, &findings));
     if is_strict {
         promote_warnings(&mut findings);
     }
     if has_errors(&findings) { Err(findings) } else { Ok(LoadedConfig { config, findings }) }
+}
+
+/// Returns the findings of the rules. After an error of the decoder, only rules about one other field apply: those about several would
+/// judge a default in place of the value that could not be read.
+fn broken_rules(config: &AzureConfig, decoded: &[ConfigFinding]) -> Vec<ConfigFinding> {
+    let errors = decoded.iter().filter(|finding| finding.severity == FindingSeverity::Error);
+    let unread: BTreeSet<&str> = errors.map(|error| error.field.split(['.', '[']).next().unwrap_or_default()).collect();
+    if unread.is_empty() {
+        return validate(config);
+    }
+    if unread.contains("") {
+        // The text as a whole could not be read, so that every field has its default.
+        return Vec::new();
+    }
+    validate_fields(config).into_iter().filter(|finding| !unread.contains(finding.field.as_str())).collect()
 }
 
 fn decode_both(texts: &ConfigTexts) -> DecodedConfig {
@@ -114,15 +128,32 @@ mod tests {
 
     #[test]
     fn findings_say_which_source_is_to_blame() {
-        let found = merged(Some("vmTipe: a"), Some("location: [a]")).unwrap_err();
+        let found = merged(Some(&format!("{FILE}vmTipe: a")), Some("location: [a]")).unwrap_err();
         let shown: Vec<_> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             shown,
             [
-                "warning: vmTipe (line 1): unknown field, ignored; did you mean vmType?",
+                "warning: vmTipe (line 5): unknown field, ignored; did you mean vmType?",
                 "error: location (line 1): expected string (in the Secret)"
             ]
         );
+    }
+
+    #[test]
+    fn type_errors_hide_only_rules_that_need_the_value() {
+        let wrong_type = "vmType: [a]\nmaximumServiceRuleCount: x\n";
+        let rules = "requestSharePercent: 101\nmaximumServiceSourceRangeCount: -1\nenableVmssFlexNodes: true\n";
+        let found = merged(Some(&format!("{FILE}{wrong_type}{rules}")), None).unwrap_err();
+        let fields: Vec<_> = found.iter().map(|finding| finding.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            ["vmType", "maximumServiceRuleCount", "requestSharePercent", "maximumServiceSourceRangeCount"],
+            "{found:?}"
+        );
+        let found = merged(Some("subscriptionId: [a]"), None).unwrap_err();
+        let fields: Vec<_> = found.iter().map(|finding| finding.field.as_str()).collect();
+        assert_eq!(fields, ["subscriptionId", "resourceGroup", "location"], "{found:?}");
+        assert_eq!(merged(Some("a: [b"), None).unwrap_err().len(), 1, "nothing is known of any field");
     }
 
     #[test]

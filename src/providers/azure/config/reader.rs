@@ -100,8 +100,8 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// The beginning of a key, without line breaks.
-fn shown(key: &str) -> String {
+/// Returns the beginning of a key or name, without line breaks.
+pub(super) fn shown(key: &str) -> String {
     key.chars().take(LONGEST_KEY).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

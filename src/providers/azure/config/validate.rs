@@ -1,10 +1,11 @@
-//! Rules over several fields. Pure. In: a configuration. Out: every problem at once.
+//! Rules about fields and their combinations. Pure. In: a configuration. Out: every problem at once.
 //!
 //! An error is what upstream refuses at start (`pkg/provider/azure.go`), or accepts and then fails with at every request. What
 //! merely has no effect is a warning.
 
 mod credentials;
 mod load_balancers;
+mod names;
 
 use super::{
     choices::VmType,
@@ -17,13 +18,22 @@ pub use load_balancers::missing_cluster_entry;
 
 /// Checks `config` after [`super::EnvironmentOverrides::apply`].
 pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
-    let mut findings = FindingCollector::default();
-    required(config, &mut findings);
+    let mut findings = FindingCollector(validate_fields(config));
+    extended_location(config, &mut findings);
     credentials::check(config, &mut findings);
     machines(config, &mut findings);
+    load_balancers::check(config, &mut findings);
+    findings.0
+}
+
+/// Applies the rules that each judge one field, whatever the others are.
+pub(super) fn validate_fields(config: &AzureConfig) -> Vec<ConfigFinding> {
+    let mut findings = FindingCollector::default();
+    required(config, &mut findings);
     requests(config, &mut findings);
     tags(config, &mut findings);
-    load_balancers::check(config, &mut findings);
+    names::check(config, &mut findings);
+    load_balancers::check_fields(config, &mut findings);
     findings.0
 }
 
@@ -43,6 +53,9 @@ fn required(config: &AzureConfig, findings: &mut FindingCollector) {
         "location",
         "is empty: zones are not recognised and nothing can be created without the name of the region, such as westeurope",
     );
+}
+
+fn extended_location(config: &AzureConfig, findings: &mut FindingCollector) {
     let halves = config.extended_location_name.is_empty() != config.extended_location_type.is_empty();
     findings.warn_if(
         halves,
@@ -74,7 +87,7 @@ fn requests(config: &AzureConfig, findings: &mut FindingCollector) {
     findings.error_if(
         !(1..=100).contains(&config.request_share_percent),
         "requestSharePercent",
-        "expected a whole number from 1 to 100",
+        &format!("{} is out of range: expected a whole number from 1 to 100", config.request_share_percent),
     );
     let rates = [
         ("cloudProviderRateLimitQPS", config.cloud_provider_rate_limit_qps),

@@ -10,10 +10,26 @@ use super::super::{
     fields::AzureConfig,
     finding::{ConfigFinding, FindingCollector},
     objects::MultipleStandardLoadBalancer,
+    reader::shown,
 };
+use crate::providers::azure::arm::documents::names;
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";
 
+/// Applies the rules that each judge one field.
+pub(super) fn check_fields(config: &AzureConfig, findings: &mut FindingCollector) {
+    let types = config.pre_configured_backend_pool_load_balancer_types.as_str();
+    findings.warn_if(
+        !["", "internal", "external", "all"].contains(&types),
+        "preConfiguredBackendPoolLoadBalancerTypes",
+        "expected internal, external, all or nothing, in lower case; any other word has no effect",
+    );
+    counts(config, findings);
+    private_links(config, findings);
+    policy(config, findings);
+}
+
+/// Applies the rules about several fields.
 pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
     findings.error_if(
@@ -21,17 +37,23 @@ pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
         "disableOutboundSNAT",
         "can be true only with loadBalancerSku standard",
     );
-    let types = config.pre_configured_backend_pool_load_balancer_types.as_str();
-    findings.warn_if(
-        !["", "internal", "external", "all"].contains(&types),
-        "preConfiguredBackendPoolLoadBalancerTypes",
-        "expected internal, external, all or nothing, in lower case; any other word has no effect",
-    );
-    private_links(config, findings);
-    policy(config, findings);
     service_gateway(config, findings);
     probes(config, findings);
     several(config, is_standard, findings);
+}
+
+/// Checks the limits. Only those of this program are errors: upstream has the first one, and starts with any number.
+fn counts(config: &AzureConfig, findings: &mut FindingCollector) {
+    let message = |count: i32| format!("{count} is out of range: expected a whole number from 0 to {}", i32::MAX);
+    let count = config.maximum_load_balancer_rule_count;
+    findings.warn_if(count < 0, "maximumLoadBalancerRuleCount", &message(count));
+    for (field, count) in [
+        ("maximumNetworkInterfaceRuleCount", config.maximum_network_interface_rule_count),
+        ("maximumServiceRuleCount", config.maximum_service_rule_count),
+        ("maximumServiceSourceRangeCount", config.maximum_service_source_range_count),
+    ] {
+        findings.error_if(count < 0, field, &message(count));
+    }
 }
 
 /// Azure's limit of private link services of a subscription.
@@ -117,17 +139,15 @@ pub fn missing_cluster_entry(config: &AzureConfig, cluster: &str) -> Option<Conf
 
 /// What is wrong with the name of an entry, whatever the others are called.
 fn name_problem(name: &str) -> Option<String> {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    let ends = name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     let ending = name.get(name.len().saturating_sub(INTERNAL.len())..);
     if name.trim().is_empty() {
         Some("is required: the name of the load balancer".to_owned())
     } else if ending.is_some_and(|ending| ending.eq_ignore_ascii_case(INTERNAL)) {
         Some(format!("must not end in {INTERNAL}, which internal load balancers get as an ending"))
-    } else if name.len() > LONGEST_NAME || !starts || !ends || !name.chars().all(is_word) {
+    } else if name.len() > LONGEST_NAME || !names::is_resource(name) {
         Some(format!(
-            "expected at most {LONGEST_NAME} letters, digits, `_`, `.` and `-`, a letter or digit first, no `.` or `-` last"
+            "expected at most {LONGEST_NAME} letters, digits, `_`, `.` and `-`, a letter or digit first, no `.` or `-` last, found `{}`",
+            shown(name)
         ))
     } else {
         None
@@ -146,7 +166,7 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
         SEVERAL,
         "cannot be combined with loadBalancerBackendPoolConfigurationType nodeIPConfiguration, the default; set nodeIP",
     );
-    let (mut names, mut machines) = (BTreeSet::new(), BTreeSet::new());
+    let (mut distinct_names, mut machines) = (BTreeSet::new(), BTreeSet::new());
     for (index, one) in all.iter().enumerate() {
         let field = |name: &str| format!("{SEVERAL}[{index}].{name}");
         if let Some(problem) = name_problem(&one.name) {
@@ -158,7 +178,7 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
             &field("primaryVMSet"),
             "is required: the machines of the load balancer",
         );
-        let is_new = one.name.is_empty() || names.insert(one.name.to_lowercase());
+        let is_new = one.name.is_empty() || distinct_names.insert(one.name.to_lowercase());
         findings.error_if(!is_new, &field("name"), "is the name of an entry above; names must be unique");
         let is_new = one.primary_vm_set.is_empty() || machines.insert(one.primary_vm_set.to_lowercase());
         findings.error_if(!is_new, &field("primaryVMSet"), "is that of an entry above; each must be unique");

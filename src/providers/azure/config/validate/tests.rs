@@ -33,6 +33,22 @@ fn each_rule() {
         ("maximumPrivateLinkServiceCount: 1", &[]),
         ("maximumPrivateLinkServiceCount: 800", &[]),
         ("maximumPrivateLinkServiceCount: 801", &["error maximumPrivateLinkServiceCount"]),
+        ("maximumNetworkInterfaceRuleCount: 0", &[]),
+        ("maximumNetworkInterfaceRuleCount: -1", &["error maximumNetworkInterfaceRuleCount"]),
+        ("maximumServiceRuleCount: 0", &[]),
+        ("maximumServiceRuleCount: -1", &["error maximumServiceRuleCount"]),
+        ("maximumServiceSourceRangeCount: -2147483648", &["error maximumServiceSourceRangeCount"]),
+        ("maximumLoadBalancerRuleCount: -1", &["warning maximumLoadBalancerRuleCount"]),
+        ("vnetName: a b", &["warning vnetName"]),
+        ("subnetName: /subscriptions/s", &["warning subnetName"]),
+        ("securityGroupName: nsg-", &["warning securityGroupName"]),
+        ("routeTableName: routes_", &[]),
+        ("loadBalancerName: a/b", &["warning loadBalancerName"]),
+        ("resourceGroup: Größe_(1)", &[]),
+        ("resourceGroup: rg.", &["warning resourceGroup"]),
+        ("vnetResourceGroup: a?b", &["warning vnetResourceGroup"]),
+        ("primaryScaleSetName: vmss one", &["warning primaryScaleSetName"]),
+        ("allowedPublicIPResourceGroups: 'a, b c,'", &["warning allowedPublicIPResourceGroups"]),
         ("requestSharePercent: 1", &[]),
         ("requestSharePercent: 100", &[]),
         ("requestSharePercent: 101", &["error requestSharePercent"]),
@@ -113,6 +129,16 @@ fn names_of_entries_can_be_those_of_load_balancers() {
     }
     let empty = "loadBalancerBackendPoolConfigurationType: nodeIP\nmultipleStandardLoadBalancerConfigurations: [{name: a, primaryVMSet: p, serviceLabelSelector: {}}]\n";
     assert_eq!(found(empty), ["warning multipleStandardLoadBalancerConfigurations[0].serviceLabelSelector"]);
+}
+
+#[test]
+fn odd_names_are_shown_cut_with_what_is_accepted() {
+    let name = format!("a b{}", "x".repeat(200));
+    let config = AzureConfig { vnet_name: name.clone(), ..decode(BASE).config };
+    let findings = validate(&config);
+    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+    assert!(finding.message.contains("expected 1 to 80 letters"), "{finding}");
+    assert!(finding.message.contains(&format!("`{}`", &name[..64])), "{finding}");
 }
 
 #[test]
