@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -167,7 +168,7 @@ fn assemble_plan(
             wave: RETURNS,
         })
         .collect();
-    let (changed, is_interim) = changes(context, attempt.drafts);
+    let (changed, is_interim) = changes(context, attempt.drafts, &former_addresses(requests));
     if is_interim {
         documents.clear();
     }
@@ -178,9 +179,22 @@ fn assemble_plan(
     LoadBalancerPlan { changes: documents, is_interim, services }
 }
 
+/// Addresses that the Services have according to their status.
+fn former_addresses(requests: &[&ServiceRequest]) -> BTreeSet<IpAddr> {
+    requests
+        .iter()
+        .filter_map(|request| ensured_spec(request))
+        .flat_map(|spec| spec.status_addresses.iter().copied())
+        .collect()
+}
+
 /// Who takes an address that another load balancer gives back is written after that one. Those that take addresses of each other give
 /// them back first, and that is all then.
-fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>) -> (Vec<LoadBalancerChange>, bool) {
+fn changes<'a>(
+    context: &PlanContext<'_>,
+    mut drafts: Vec<LoadBalancerDraft<'a>>,
+    former: &BTreeSet<IpAddr>,
+) -> (Vec<LoadBalancerChange>, bool) {
     for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
         draft.reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
@@ -195,7 +209,7 @@ fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>
         Ok(waves) => waves,
         Err(circle) => return (returns(context, drafts, &flows, &circle), true),
     };
-    let is_postponed = write_order::moves_private(&flows)
+    let is_postponed = write_order::moves_private(&flows, former)
         && drafts.iter().any(|draft| draft.frontends().iter().any(|part| is_newly_dynamic(draft, part)));
     let written = drafts.into_iter().zip(waves).filter(|(draft, _)| !draft.reasons.is_empty());
     let mut changed: Vec<LoadBalancerChange> = match is_postponed {

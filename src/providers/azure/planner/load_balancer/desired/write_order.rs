@@ -3,7 +3,7 @@
 //! In: the addresses on each load balancer before and after. Out: a wave for each, or those that take addresses of each other in a circle,
 //! and so have to give them back first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::frontends::FrontendAddress;
 
@@ -27,12 +27,16 @@ impl AddressChange {
     }
 }
 
-/// Whether some load balancer takes a private address from another one.
-pub(super) fn moves_private(changes: &[AddressChange]) -> bool {
-    let takes = |taker: &AddressChange, giver: &AddressChange| {
-        taker.taken_from(giver).any(|address| matches!(address, FrontendAddress::Private(_)))
+/// Whether some load balancer takes a private address from another one, or one of `former`: addresses that Services had. A load balancer
+/// may have given those back in an earlier write, and until another one has them, Azure gives them to whoever asks for any.
+pub(super) fn moves_private(changes: &[AddressChange], former: &BTreeSet<IpAddr>) -> bool {
+    let is_private = |address: &FrontendAddress| matches!(address, FrontendAddress::Private(_));
+    let takes = |taker: &AddressChange, giver: &AddressChange| taker.taken_from(giver).any(is_private);
+    let regains = |taker: &AddressChange| {
+        let new = taker.after.iter().filter(|address| !taker.before.contains(*address));
+        new.into_iter().any(|address| matches!(address, FrontendAddress::Private(address) if former.contains(address)))
     };
-    changes.iter().any(|taker| changes.iter().any(|giver| giver.is_written && takes(taker, giver)))
+    changes.iter().any(|taker| regains(taker) || changes.iter().any(|giver| giver.is_written && takes(taker, giver)))
 }
 
 /// The first wave in which a load balancer may be written.
@@ -72,6 +76,19 @@ mod tests {
         assert_eq!(waves(&chain), Ok(vec![2, 1, 3, 1]));
         let idle = AddressChange { is_written: false, ..change(&["a"], &["a"]) };
         assert_eq!(waves(&[idle, change(&[], &["a"])]), Ok(vec![1, 1]), "it will be refused");
+    }
+
+    #[test]
+    fn a_private_address_moves_from_a_load_balancer_or_from_nowhere() {
+        let private = |address: &str| FrontendAddress::Private(address.parse().unwrap());
+        let set = |addresses: &[&str]| addresses.iter().map(|address| private(address)).collect();
+        let change =
+            |before: &[&str], after: &[&str]| AddressChange { before: set(before), after: set(after), is_written: true };
+        let former = BTreeSet::from(["10.0.0.4".parse().unwrap()]);
+        assert!(moves_private(&[change(&["10.0.0.4"], &[]), change(&[], &["10.0.0.4"])], &BTreeSet::new()));
+        assert!(moves_private(&[change(&[], &["10.0.0.4"])], &former), "it was given back in an earlier write");
+        assert!(!moves_private(&[change(&[], &["10.0.0.5"])], &former), "new and pinned");
+        assert!(!moves_private(&[change(&["10.0.0.4"], &["10.0.0.4"])], &former), "it is where it was");
     }
 
     #[test]
