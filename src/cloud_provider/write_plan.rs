@@ -12,6 +12,8 @@ use serde_json::Value;
 pub const DELETE: &str = "DELETE";
 /// The method of writes to the API server.
 pub const PATCH: &str = "PATCH";
+/// The method of actions.
+pub const POST: &str = "POST";
 /// The method of writes of whole documents.
 pub const PUT: &str = "PUT";
 
@@ -20,7 +22,7 @@ pub const PUT: &str = "PUT";
 pub struct PlannedWrite {
     /// What it changes, in few words that do not vary: a label of the metric.
     pub kind: &'static str,
-    /// `PUT`, `PATCH`, `DELETE`.
+    /// `PUT`, `PATCH`, `POST`, `DELETE`.
     pub method: &'static str,
     /// Path of the document or object.
     pub target: String,

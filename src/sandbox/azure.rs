@@ -24,6 +24,7 @@ pub mod kinds;
 pub mod limits;
 pub mod listen;
 pub mod log;
+pub mod migration;
 pub mod operation;
 pub mod options;
 pub mod private_link;

@@ -44,6 +44,7 @@ mod lifecycle;
 mod local_services;
 mod machines;
 mod membership;
+mod migration;
 mod order;
 mod private_link_heirs;
 mod private_links;

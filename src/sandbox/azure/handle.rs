@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     distort,
     faults::{self, Effect},
-    kinds,
+    kinds, migration,
     operation::{Operations, Outcome},
     options::{AzureOptions, Class},
     read,
@@ -151,6 +151,7 @@ fn check_version(version: Option<&str>) -> Result<(), Refusal> {
 
 fn permitted(state: &State, target: &Target, class: Class, effect: Option<&Effect>) -> Result<(), Refusal> {
     let verb = match class {
+        Class::Write if matches!(target, Target::Migration(_)) => "action",
         Class::Write => "write",
         Class::Delete => "delete",
         _ => "read",
@@ -190,6 +191,7 @@ fn dispatch(
     match (method, target) {
         ("PUT", Target::Document(id)) => write::put(state, &write, id),
         ("PUT", Target::Part(id, parent, list)) => write::put_part(state, &write, (id, parent, list)),
+        ("POST", Target::Migration(id)) => migration::migrate(state, &write, id),
         ("PATCH", Target::Document(id)) => write::patch(state, &write, id),
         ("DELETE", Target::Document(id)) => write::delete(state, &write, id),
         ("DELETE", Target::Part(id, parent, list)) => write::delete_part(state, &write, (id, parent, list)),

@@ -35,6 +35,7 @@ pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<An
             Ok(Answer::new(200, json!({"value": shape::parts(&shown, list).collect::<Vec<_>>()})))
         }
         Target::Collection { scope, kind } => list(state, request, scope, kind),
+        Target::Migration(_) => Err(Refusal::method_not_allowed("GET")),
         Target::Permissions(scope) => {
             group(state, scope)?;
             Ok(Answer::new(200, permissions(state, scope)))

@@ -33,6 +33,8 @@ pub enum Target {
     Parts(ResourceId, &'static str),
     /// The instance view of a machine.
     InstanceView(ResourceId),
+    /// The action `migrateToIpBased` of a load balancer.
+    Migration(ResourceId),
     /// What the caller may do at a scope.
     Permissions(ResourceId),
     /// How much of its network quotas a subscription uses in a region.
@@ -46,6 +48,7 @@ impl Target {
             Self::Document(id) | Self::Part(id, ..) if id.resource_type().is_empty() => GROUPS.to_ascii_lowercase(),
             Self::Document(id) | Self::Part(id, ..) | Self::InstanceView(id) => id.resource_type().to_ascii_lowercase(),
             Self::Collection { kind, .. } => kind.clone(),
+            Self::Migration(id) => format!("{}/{MIGRATION}", id.resource_type()).to_ascii_lowercase(),
             Self::Parts(id, list) => format!("{}/{list}", id.resource_type()).to_ascii_lowercase(),
             Self::Permissions(_) => PERMISSIONS.to_ascii_lowercase(),
             Self::Usages(_) => USAGES.to_ascii_lowercase(),
@@ -63,6 +66,7 @@ impl Target {
             Self::Collection { scope, .. }
             | Self::Parts(scope, _)
             | Self::InstanceView(scope)
+            | Self::Migration(scope)
             | Self::Permissions(scope) => scope,
         }
     }
@@ -76,6 +80,8 @@ impl Target {
 const GROUPS: &str = "Microsoft.Resources/resourceGroups";
 const USAGES: &str = "Microsoft.Network/locations/usages";
 const PERMISSIONS: &str = "Microsoft.Authorization/permissions";
+const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
+const MIGRATION: &str = "migrateToIpBased";
 const SCALE_SETS: &str = "microsoft.compute/virtualmachinescalesets";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
 
@@ -142,6 +148,9 @@ fn below_document(scope: ResourceId, last: &str) -> Option<Target> {
     if last.eq_ignore_ascii_case("instanceView") {
         return Some(Target::InstanceView(scope));
     }
+    if parent == LOAD_BALANCERS && last.eq_ignore_ascii_case(MIGRATION) {
+        return Some(Target::Migration(scope));
+    }
     if let Some((_, list)) = kinds::part_of(&kind) {
         return Some(Target::Parts(scope, list));
     }
@@ -169,6 +178,7 @@ mod tests {
             Some(Target::Parts(parent, list)) => format!("all {list} of {parent}"),
             Some(Target::Document(id)) => format!("document {}", id.name()),
             Some(Target::InstanceView(id)) => format!("view {}", id.name()),
+            Some(Target::Migration(id)) => format!("migration of {}", id.name()),
             Some(Target::Usages(id)) => format!("usages of {id}"),
             Some(Target::Permissions(id)) => format!("permissions at {id}"),
             Some(Target::Operation { operation, result, .. }) => format!("operation {operation} {result}"),
@@ -199,6 +209,10 @@ mod tests {
                 "subnets of /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v",
             ),
             ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v/instanceView", "view v"),
+            (
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l/migrateToIpBased",
+                "migration of l",
+            ),
             ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/unheardOf/v", "nothing"),
             (
                 "/subscriptions/s/resourceGroups/g/providers/Microsoft.Authorization/permissions",

@@ -163,7 +163,8 @@ fn parent_body(state: &State, id: &ResourceId, parent: &ResourceId) -> Result<Va
     Ok((*parent.body).clone())
 }
 
-fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value) -> Result<Answer, Refusal> {
+/// Stores a document with all that follows from it.
+pub(super) fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value) -> Result<Answer, Refusal> {
     let old = state.store.get(id.as_str()).cloned();
     preconditions(state, write.request, id)?;
     busy(state, id)?;

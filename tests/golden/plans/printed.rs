@@ -14,14 +14,14 @@ use cloud_controller_manager::{
     controllers::service::predicates::is_host,
     providers::azure::{
         arm::ResourceId,
-        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        inventory::{LookupError, Machine, MachineInterface, MachineIpConfiguration, MachineKind},
         planner::load_balancer::{
             desired::{ServiceRequest, security_rules::listed_destinations},
             plan::{
                 Plan, PlanInput, plan,
-                pools::{KnownMachines, PoolInput},
+                pools::{PoolInput, PoolMemory, PoolReads},
             },
-            pools::{member_addresses::PoolMemberAddresses, nodes::internal_addresses, orphans::OrphanedPoolMembers},
+            pools::{member_addresses::PoolMemberAddresses, nodes::internal_addresses},
             rule_memory::{BackendLookup, ParsedService, RuleMemory},
             spec::ServiceSpec,
         },
@@ -64,28 +64,33 @@ impl<'a> History<'a> {
 
     fn plan(&self, step: &Step, documents: &State, turn: &Turn) -> Plan {
         let observed = Cloud::new(self.case, step, documents.clone()).observed(turn);
-        let machines = known_machines(documents, &self.nodes);
+        let reads = reads(documents, &self.nodes);
         let group = ResourceId::parse(&turn.settings.group.to_string()).unwrap();
         let others: Vec<ParsedService> = turn.others.iter().cloned().map(ParsedService::Valid).collect();
         let hosts: Vec<Arc<Node>> = self.nodes.iter().filter(|node| is_host(node)).cloned().collect();
         let pools = PoolInput {
             hosts: Some(&hosts),
             all_nodes: &self.nodes,
-            machines: &machines,
-            orphans: &OrphanedPoolMembers::default(),
+            reads: &reads,
+            memory: &PoolMemory::default(),
             local: &turn.local_pools(),
             unfilled: &[],
+            deleting: &[],
             group: &group,
+            migrate_api: false,
             now: Instant::now(),
         };
-        plan(&PlanInput {
+        let input = PlanInput {
             observed: &observed,
             requests: &turn.asks,
             others: &others,
             memory: &self.memory,
             pools: &pools,
             settings: &turn.settings,
-        })
+        };
+        let plan = plan(&input);
+        assert!(plan.pools.needs.is_empty(), "{:?}", plan.pools.needs);
+        plan
     }
 
     /// The rules of these Services have become as they ask.
@@ -111,8 +116,8 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What an inventory would know of the machines in these documents.
-fn known_machines(documents: &State, nodes: &[Arc<Node>]) -> KnownMachines {
+/// What would be read of the machines in these documents.
+fn reads(documents: &State, nodes: &[Arc<Node>]) -> PoolReads {
     let machines: Vec<Arc<Machine>> =
         documents.values().filter_map(|document| machine(document, documents)).map(Arc::new).collect();
     let of_node = |node: &Arc<Node>| {
@@ -120,16 +125,17 @@ fn known_machines(documents: &State, nodes: &[Arc<Node>]) -> KnownMachines {
         let found = machines
             .iter()
             .find(|machine| machine.computer_name.eq_ignore_ascii_case(&name) || machine.name.eq_ignore_ascii_case(&name));
-        Some((name, Ok(Arc::clone(found?))))
+        let answer = found.cloned().ok_or_else(|| LookupError::NotListed(format!("no machine of {name}")));
+        (name, answer)
     };
     let is_set = |document: &&Value| document["type"] == "Microsoft.Compute/virtualMachineScaleSets";
     let set = |document: &Value| {
-        (text(&document["id"]).to_lowercase(), Arc::new(serde_json::from_value(document.clone()).unwrap()))
+        (ResourceId::parse(text(&document["id"])).unwrap(), Arc::new(serde_json::from_value(document.clone()).unwrap()))
     };
-    KnownMachines {
-        by_node: nodes.iter().filter_map(of_node).collect(),
-        scale_sets: documents.values().filter(is_set).map(set).collect(),
-        in_pools: machines,
+    PoolReads {
+        machines: nodes.iter().map(of_node).collect(),
+        models: Some(Ok(documents.values().filter(is_set).map(set).collect())),
+        machines_at: Some(machines),
     }
 }
 

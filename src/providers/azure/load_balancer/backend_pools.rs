@@ -1,19 +1,14 @@
-//! Who is in which back-end pool.
-//!
-//! In: what there is ([`ObservedNetwork`]), the Nodes. Out: documents written so that each node that belongs into the pools
-//! is in them, and no other: models of scale sets, instances, network interfaces, pools. What to write is decided in `plan`
-//! and in [`crate::providers::azure::planner::load_balancer::desired::pool_members`], both pure; what is written is told in
-//! [`PoolSyncSummary`].
+//! Carries out plans of who is in which back-end pool.
 //!
 //! ```text
-//! ObservedNetwork ─► managed_pool ─┐
-//! Nodes ─► nodes ──────────────────┼─► plan ─► model_writer ─► member_writer    pools that interfaces list
-//! inventory ─► member_resource ────┘
-//!                    managed_pool ─► by_address ─► PoolWriter                  pools that list addresses
+//! ObservedNetwork, Nodes, PoolMemory ─► plan::pools ─► PoolNeeds ─► read ─┐
+//!                                           ▲  └─► PoolPlan ─► carry_out  │
+//!                                           └──────── PoolReads ──────────┘
 //! ```
-//! Whether a machine is in a pool is told by the pools in [`ObservedNetwork`], so that nothing is read while nothing has to change. Every
-//! document is written by itself, once for all pools, and planned from what it is then: a process killed between any two requests leaves what the next one
-//! completes.
+//! What is written is decided in [`plan::pools`](crate::providers::azure::planner::load_balancer::plan::pools), which is pure. Here is
+//! read what a plan needs; then its changes are sent, and what was sent is in [`PoolSyncSummary`]. Members of a pool are in
+//! [`ObservedNetwork`], so that nothing is read while nothing has to change. Each document is written by itself, once for all pools, and
+//! on the version that is read just before: a process killed between any two requests leaves what the next one completes.
 
 mod by_address;
 mod member_list;
@@ -24,59 +19,43 @@ mod outcome;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use crate::providers::azure::planner::load_balancer::{
-    desired::pool_members::{
-        PoolNode,
-        node_ip_configuration::{PoolEntryStatus, PoolMembershipPatch},
-    },
-    observed::ObservedNetwork,
-    plan::waiting::NO_ENTRY,
-    pools::{
-        local_pools::LocalPools,
-        located::{self, ExcludedMembers, vm_set},
-        managed_pool::{self, ManagedPool},
-        member_addresses::PoolMemberAddresses,
-        member_updates::{self, LeaveReason, PoolMember},
-        node_placement::place_nodes,
-        nodes,
-        orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
-        stand_ins::ReadyEntries,
-    },
-    settings::LoadBalancerSettings,
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+use tracing::warn;
+
+pub use self::by_address::PoolWriter;
+pub use self::outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
+use self::{
+    by_address::PoolUpdater,
+    member_writer::{PoolMemberWriter, ScaleSetFacts},
+    model_writer::ScaleSetModelWriter,
+    outcome::PoolSyncOutcome,
 };
 use crate::providers::azure::{
-    arm::{
-        ArmClient, ArmResult, ResourceId, Urgency,
-        compute::VirtualMachineScaleSet,
-        network::{ArmLoadBalancer, BackendAddressPool},
-    },
-    config::{BackendPoolType, VmType},
-    inventory::{Freshness, Inventory, LookupError},
+    arm::{ArmClient, ResourceId, Urgency, network::ArmLoadBalancer},
+    config::BackendPoolType,
+    inventory::{Freshness, Inventory},
     node,
+    planner::load_balancer::{
+        desired::pool_members::PoolNode,
+        observed::ObservedNetwork,
+        plan::{
+            pools::{
+                self, POWERED_OFF_RESYNC, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads,
+            },
+            waiting::WaitingFor,
+        },
+        pools::{local_pools::LocalPools, located::vm_set, member_addresses::PoolMemberAddresses, nodes},
+        settings::LoadBalancerSettings,
+    },
 };
-use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
-use member_writer::{PoolMemberWriter, ScaleSetFacts};
-use model_writer::ScaleSetModelWriter;
-use outcome::PoolSyncOutcome;
-pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
-use tokio::time::Instant;
-use tracing::{debug, warn};
-
-/// Writes pools. Whoever implements it notes that their load balancers have changed.
-#[async_trait]
-pub trait PoolWriter: Send + Sync {
-    /// Replaces the pool with this id, without a precondition. `false`: the pool has gone, and nothing was written.
-    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool>;
-    /// Has ARM turn interfaces into addresses in pools (by name) of one load balancer: `POST migrateToIpBased`.
-    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()>;
-}
 
 /// What one call of [`BackendPoolSyncer::sync`] is about.
 #[derive(Clone, Copy)]
@@ -114,13 +93,12 @@ pub async fn member_addresses(
     nodes: &[Arc<Node>],
     settings: &LoadBalancerSettings,
 ) -> PoolMemberAddresses {
-    let (mut reached, unknown) = PoolMemberAddresses::of_nodes(nodes, settings);
-    let wanted: Vec<_> = unknown.iter().map(|(wanted, _)| wanted.clone()).collect();
-    let found = inventory.look_up(&wanted, Freshness::Cached).await;
-    for ((_, node), machine) in unknown.into_iter().zip(found) {
-        reached.add(node, machine.ok().as_deref(), settings);
-    }
-    reached
+    let mut reads = PoolReads::default();
+    let (_, needs) = pools::member_addresses(nodes, &reads, settings);
+    let queries: Vec<_> = needs.machines.into_values().collect();
+    let answers = inventory.look_up(&queries, Freshness::Cached).await;
+    reads.machines = queries.into_iter().map(|query| query.node_name).zip(answers).collect();
+    pools::member_addresses(nodes, &reads, settings).0
 }
 
 /// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
@@ -138,23 +116,8 @@ pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Load
     hasher.finish()
 }
 
-/// What rounds remember: a copy.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PoolSyncMemory {
-    /// Members without a Node.
-    pub orphans: OrphanedPoolMembers,
-    /// Models of scale sets as they were last seen, by key.
-    pub scale_sets: BTreeMap<String, Arc<VirtualMachineScaleSet>>,
-}
-
-/// A machine that is off, or not ready to be written, is looked at again after this.
-const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
-
-/// A Node whose machine could not be told is looked at again after this.
-const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
-
-/// Nodes that stand in for an entry's own Nodes are checked again after this, and leave when those have been ready members for as long.
-const STAND_IN_RESYNC: Duration = Duration::from_secs(60);
+/// A plan needs what its first reads show, and so on: machines, then interfaces.
+const MAX_READS: usize = 4;
 
 /// See the module.
 pub struct BackendPoolSyncer {
@@ -166,12 +129,10 @@ pub struct BackendPoolSyncer {
     migrate_api: bool,
     model_writer: ScaleSetModelWriter,
     member_writer: PoolMemberWriter,
-    orphans: Mutex<OrphanedPoolMembers>,
+    memory: Arc<Mutex<PoolMemory>>,
     resync_after: Mutex<Option<Duration>>,
-    /// Nodes that no entry took when last looked at.
-    unplaced: Mutex<BTreeSet<String>>,
-    /// Entries whose own Nodes can take over from stand-ins.
-    ready_entries: Mutex<ReadyEntries>,
+    /// Nodes that no entry took in the last plan, and Nodes whose machines were unknown.
+    reported: Mutex<BTreeSet<WaitingFor>>,
 }
 
 impl BackendPoolSyncer {
@@ -184,10 +145,11 @@ impl BackendPoolSyncer {
         batch_size: usize,
         migrate_api: bool,
     ) -> Self {
-        let known = inventory.settings();
-        let models = ScaleSetModelWriter::new(known.group.clone(), known.scale_sets_ttl);
-        let machines = PoolMemberWriter::new(Arc::clone(&inventory));
-        let (unclaimed, again) = Default::default();
+        let (group, ttl) = (inventory.settings().group.clone(), inventory.settings().scale_sets_ttl);
+        let memory: Arc<Mutex<PoolMemory>> = Arc::default();
+        let model_writer = ScaleSetModelWriter::new(group, ttl, Arc::clone(&memory));
+        let member_writer = PoolMemberWriter::new(Arc::clone(&inventory), Arc::clone(&memory));
+        let (resync_after, reported) = Default::default();
         Self {
             compute,
             network,
@@ -195,81 +157,167 @@ impl BackendPoolSyncer {
             settings,
             batch_size,
             migrate_api,
-            model_writer: models,
-            member_writer: machines,
-            orphans: unclaimed,
-            resync_after: again,
-            unplaced: Mutex::default(),
-            ready_entries: Mutex::default(),
+            model_writer,
+            member_writer,
+            memory,
+            resync_after,
+            reported,
         }
     }
 
-    /// What is remembered of members and models now, to plan with.
-    pub fn memory(&self) -> PoolSyncMemory {
-        let orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        PoolSyncMemory { orphans, scale_sets: self.model_writer.known_models() }
+    /// A copy of what is remembered, to plan with.
+    pub fn memory(&self) -> PoolMemory {
+        self.lock_memory().clone()
     }
 
-    /// Sees to it that the models of scale sets are known to [`BackendPoolSyncer::memory`], where machines are in any.
-    pub async fn look_at_models(&self, urgency: Urgency) -> ArmResult<()> {
-        if self.settings.vm_type == VmType::Standard {
-            return Ok(());
-        }
-        self.model_writer.look(&self.compute.with_urgency(urgency)).await
-    }
-
-    /// After how long there is something to do at the latest, although no Node changes: as of the last [`BackendPoolSyncer::sync`].
+    /// When there is something to do at the latest although no Node changes, as of the last [`BackendPoolSyncer::sync`].
     pub fn resync_after(&self) -> Option<Duration> {
         *self.lock_resync_after()
     }
 
-    fn lock_ready_entries(&self) -> MutexGuard<'_, ReadyEntries> {
-        self.ready_entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_memory(&self) -> MutexGuard<'_, PoolMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_resync_after(&self) -> MutexGuard<'_, Option<Duration>> {
         self.resync_after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the cluster's pools of the managed load balancers to the nodes. Not for two calls at once.
-    pub async fn sync(&self, round: &PoolSyncRequest<'_>, pools: &dyn PoolWriter) -> Result<PoolSyncSummary, PoolSyncError> {
-        let mut targets = managed_pool::managed_pools(round.observed, &self.settings, round.local, round.created);
-        targets.retain(|target| !round.deleting.contains(&target.load_balancer));
-        *self.lock_resync_after() = None;
-        if targets.is_empty() {
-            return Ok(PoolSyncSummary::default());
-        }
-        match self.settings.pool_type {
-            BackendPoolType::NodeIp => self.by_address(round, targets, pools).await.into_result(),
-            BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => {
-                self.by_interface(round, targets, pools).await.into_result()
-            }
+    /// An input without Nodes, for [`plan::pools`](pools).
+    pub fn input<'a>(&'a self, reads: &'a PoolReads, memory: &'a PoolMemory, local: &'a LocalPools) -> PoolInput<'a> {
+        PoolInput {
+            hosts: None,
+            all_nodes: &[],
+            reads,
+            memory,
+            local,
+            unfilled: &[],
+            deleting: &[],
+            group: self.model_writer.group(),
+            migrate_api: self.migrate_api,
+            now: Instant::now(),
         }
     }
 
-    /// Takes everything out of the pools of load balancers that are about to be deleted: models first, so that no new instance comes.
-    /// Scale sets are listed anew.
+    /// Reads what a plan needs. A list of scale sets may be as old as `vmssCacheTTLInSeconds`.
+    pub async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
+        if !needs.machines.is_empty() {
+            let queries: Vec<_> = needs.machines.values().cloned().collect();
+            let answers = self.inventory.look_up(&queries, Freshness::Cached).await;
+            reads.machines.extend(queries.into_iter().map(|query| query.node_name).zip(answers));
+        }
+        if !needs.interfaces.is_empty() {
+            let keys: HashSet<&str> = needs.interfaces.iter().map(String::as_str).collect();
+            reads.machines_at = Some(self.inventory.with_interfaces(&keys));
+        }
+        if needs.models {
+            reads.models = Some(self.model_writer.models(&self.compute.with_urgency(urgency)).await);
+        }
+    }
+
+    /// Brings the cluster's pools of the managed load balancers to the Nodes. Two calls at once would undo each other's changes.
+    pub async fn sync(
+        &self,
+        request: &PoolSyncRequest<'_>,
+        writer: &dyn PoolWriter,
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        let plan = |reads: &PoolReads, memory: &PoolMemory| {
+            let input = PoolInput {
+                hosts: Some(request.nodes),
+                all_nodes: request.all_nodes,
+                unfilled: request.created,
+                deleting: request.deleting,
+                ..self.input(reads, memory, request.local)
+            };
+            pools::plan_members(request.observed, &input, &self.settings)
+        };
+        let started = Instant::now();
+        let plan = self.plan_on_reads(plan, request.urgency).await;
+        self.remember(&plan);
+        let outcome = self.carry_out(&plan, started, Some(writer), request.urgency).await;
+        let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
+        *self.lock_resync_after() = deferred.into_iter().chain(plan.resync_after).min();
+        outcome.into_result()
+    }
+
+    /// Takes everything out of the pools of load balancers that are about to be deleted. Scale sets are listed anew.
     pub async fn leave(
         &self,
         load_balancers: &[&ArmLoadBalancer],
         urgency: Urgency,
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let names = load_balancers.iter().filter_map(|document| document.name.clone()).collect();
-        let targets: Vec<ManagedPool> = load_balancers.iter().flat_map(|document| managed_pool::all_of(document)).collect();
-        self.evict(&targets, &LeaveReason::LoadBalancersGo(names), true, urgency).await.into_result()
+        let started = Instant::now();
+        self.model_writer.expire();
+        let local = LocalPools::default();
+        let plan = |reads: &PoolReads, memory: &PoolMemory| {
+            pools::plan_eviction(load_balancers, &self.input(reads, memory, &local), &self.settings)
+        };
+        let plan = self.plan_on_reads(plan, urgency).await;
+        self.carry_out(&plan, started, None, urgency).await.into_result()
     }
 
-    async fn evict(&self, targets: &[ManagedPool], why: &LeaveReason, fresh: bool, urgency: Urgency) -> PoolSyncOutcome {
-        let tasks = member_updates::evict(targets, why, &self.settings);
-        let arm = self.compute.with_urgency(urgency);
-        let leave = targets.iter().map(|target| target.id.clone()).collect();
-        let claim = PoolMembershipPatch { leave, ..member_updates::empty_patch(&self.settings) };
-        let sets: Vec<ResourceId> = tasks.values().filter_map(|task| task.resource.scale_set()).collect();
-        let mut outcome = PoolSyncOutcome::default();
-        if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
-            outcome.merge(self.model_writer.evict(&arm, (&claim, why), sets, fresh).await);
+    /// Plans, and again with what the plan before needed.
+    async fn plan_on_reads(&self, plan: impl Fn(&PoolReads, &PoolMemory) -> PoolPlan, urgency: Urgency) -> PoolPlan {
+        let (mut reads, memory) = (PoolReads::default(), self.memory());
+        let mut planned = plan(&reads, &memory);
+        for _ in 0..MAX_READS {
+            if planned.needs.is_empty() {
+                break;
+            }
+            self.read(&planned.needs, &mut reads, urgency).await;
+            planned = plan(&reads, &memory);
         }
-        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
+        planned
+    }
+
+    /// Logs Nodes that join no pool, once.
+    fn remember(&self, plan: &PoolPlan) {
+        let mut memory = self.lock_memory();
+        memory.orphans.clone_from(&plan.orphans);
+        memory.ready_entries.clone_from(&plan.ready_entries);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.waiting.difference(&reported).for_each(|waiting| warn!(%waiting, "node joins no back-end pool"));
+        reported.clone_from(&plan.waiting);
+    }
+
+    /// Sends the changes of a plan: neighbors of one kind side by side, one kind after the other. `started`: when its reads began.
+    /// `writer`: for changes of pools.
+    async fn carry_out(
+        &self,
+        plan: &PoolPlan,
+        started: Instant,
+        writer: Option<&dyn PoolWriter>,
+        urgency: Urgency,
+    ) -> PoolSyncOutcome {
+        let mut outcome = PoolSyncOutcome::default();
+        let unread = plan.unread_models.iter().cloned();
+        unread.for_each(|error| outcome.fail("models of scale sets", error));
+        plan.unlocated.iter().for_each(|(node, error)| outcome.fail(node, error.clone()));
+        let arm = self.compute.with_urgency(urgency);
+        let updater = writer.map(|writer| PoolUpdater {
+            network: self.network.with_urgency(urgency),
+            writer,
+            settings: &self.settings,
+            plan,
+            urgency,
+        });
+        let mut unmigrated = BTreeSet::new();
+        for changes in plan.changes.chunk_by(|one, next| is_same_kind(&one.kind, &next.kind)) {
+            let changes: Cow<'_, [PoolChange]> = match unmigrated.is_empty() {
+                true => changes.into(),
+                false => changes.iter().filter_map(|change| change.without(&unmigrated)).collect(),
+            };
+            let Some(first) = changes.first() else { continue };
+            let sent = match (&first.kind, &updater) {
+                (PoolChangeKind::Model(_), _) => self.model_writer.write(&arm, &changes, started).await,
+                (PoolChangeKind::Member(_), _) => self.member_writer.write(&arm, &changes, |set| self.facts(set)).await,
+                (PoolChangeKind::Pool(_), Some(updater)) => updater.write(&changes).await,
+                (PoolChangeKind::Migration(_), Some(updater)) => updater.migrate(&changes, &mut unmigrated).await,
+                // The pools of a load balancer that is about to be deleted are not written themselves.
+                (PoolChangeKind::Pool(_) | PoolChangeKind::Migration(_), None) => continue,
+            };
+            outcome.merge(sent);
+        }
         outcome
     }
 
@@ -277,150 +325,8 @@ impl BackendPoolSyncer {
         let batches = self.batch_size > 1 && self.model_writer.is_coordinated(set);
         ScaleSetFacts { at_once: batches.then_some(self.batch_size), instances: self.model_writer.capacity(set) }
     }
+}
 
-    async fn by_interface(
-        &self,
-        round: &PoolSyncRequest<'_>,
-        targets: Vec<ManagedPool>,
-        pools: &dyn PoolWriter,
-    ) -> PoolSyncOutcome {
-        let mut outcome = PoolSyncOutcome::default();
-        let members = self.pool_members(round.nodes, &targets, &mut outcome).await;
-        if !members.is_empty() {
-            outcome.merge(self.clear(&targets, pools, round.urgency).await);
-        }
-        let arm = self.compute.with_urgency(round.urgency);
-        outcome.merge(
-            self.model_writer
-                .ensure(&arm, member_updates::models(&targets, &members, &self.settings, self.model_writer.group()))
-                .await,
-        );
-        let mut tasks = member_updates::joins(&targets, &members, &self.settings);
-        let excluded = self.excluded_members(round.all_nodes, &targets).await;
-        let mut standings = located::without_members(excluded, &members);
-        let (unclaimed, due) = self.orphans(round.all_nodes, &members, &targets).await;
-        let excluded = |(key, node): (&String, &String)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()));
-        standings.extend(unclaimed.iter().map(excluded));
-        member_updates::leaves(&targets, &standings, &self.settings, &mut tasks);
-        member_updates::mark_orphans(&mut tasks, |key| unclaimed.contains_key(key));
-        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
-        let is_off = |member: &PoolMember| !member.is_active && member.lacks(&targets, &self.settings);
-        let off = (outcome.deferred || members.iter().any(is_off)).then_some(POWERED_OFF_RESYNC);
-        *self.lock_resync_after() = off.into_iter().chain(due).min();
-        outcome
-    }
-
-    /// Members of pools that no Node claims and that have to leave, by key, and after how long the next of them has to.
-    async fn orphans(
-        &self,
-        nodes: &[Arc<Node>],
-        seats: &[PoolMember],
-        targets: &[ManagedPool],
-    ) -> (BTreeMap<String, String>, Option<Duration>) {
-        let members = located::member_keys(targets);
-        let claims = self.member_owners(nodes, seats, &members).await;
-        let companions = members_of_node_sets(&members, &claims.by_resource, &self.sets_of(&claims, &members));
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).update(claims, &members, &companions, Instant::now())
-    }
-
-    /// Keys of the sets that the machines at these places are in, by key of the place, as far as they are known. None while all members
-    /// have Nodes.
-    fn sets_of(&self, claims: &PoolMemberOwners, members: &BTreeSet<String>) -> BTreeMap<String, String> {
-        if claims.cover(members) {
-            return BTreeMap::new();
-        }
-        let keys: HashSet<&str> = claims.by_resource.keys().chain(members).map(String::as_str).collect();
-        located::sets_of_members(&keys, &self.inventory.with_interfaces(&keys))
-    }
-
-    /// The places of all Nodes. Machines are looked up only when some member would be nobody's otherwise.
-    async fn member_owners(
-        &self,
-        nodes: &[Arc<Node>],
-        seats: &[PoolMember],
-        members: &BTreeSet<String>,
-    ) -> PoolMemberOwners {
-        let (mut claims, unknown) = located::member_owners(nodes, seats);
-        if claims.cover(members) {
-            return claims;
-        }
-        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
-        for (wanted, found) in unknown.into_iter().zip(found) {
-            located::add_owner(&mut claims, wanted, found);
-        }
-        claims
-    }
-
-    /// The machines of the nodes that belong into pools. Only those that the pools do not show are looked up.
-    async fn pool_members(
-        &self,
-        nodes: &[Arc<Node>],
-        targets: &[ManagedPool],
-        outcome: &mut PoolSyncOutcome,
-    ) -> Vec<PoolMember> {
-        let (mut members, unknown) = located::shown_members(nodes, targets, &self.settings);
-        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
-        for (wanted, found) in unknown.iter().zip(found) {
-            match located::looked_up_member(wanted, found) {
-                Ok(member) => members.extend(member),
-                Err(LookupError::NotListed(why)) => {
-                    debug!(node = wanted.node_name, why, "node has no machine to join back-end pools")
-                }
-                Err(error) => outcome.fail(&wanted.node_name, error),
-            }
-        }
-        members
-    }
-
-    /// Which places may not stay in the pools, by key, with the name of their Node.
-    async fn excluded_members(&self, nodes: &[Arc<Node>], targets: &[ManagedPool]) -> ExcludedMembers {
-        let (mut standings, unknown) = located::excluded_members(nodes, &self.settings);
-        if targets.iter().all(|target| target.members.is_empty()) {
-            return standings;
-        }
-        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
-        standings
-            .extend(unknown.into_iter().zip(found).filter_map(|(wanted, found)| located::looked_up_excluded(wanted, found)));
-        standings
-    }
-
-    async fn by_address(
-        &self,
-        round: &PoolSyncRequest<'_>,
-        targets: Vec<ManagedPool>,
-        pools: &dyn PoolWriter,
-    ) -> PoolSyncOutcome {
-        let joining = self.located_nodes(round.nodes).await;
-        let staying: Vec<PoolNode> = round.all_nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
-        let mut placement = place_nodes(round.observed, round.deleting, &joining, &self.settings);
-        self.lock_ready_entries().keep_recent(&mut placement, Instant::now(), STAND_IN_RESYNC);
-        self.report_unplaced(&placement.unplaced);
-        let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
-        outcome.merge(self.fill(&migrated, (&joining, &staying), &placement, pools, round.urgency).await);
-        let unlocated = joining.iter().any(|node| node.is_unlocated).then_some(UNLOCATED_RESYNC);
-        let standing_in = placement.has_stand_ins().then_some(STAND_IN_RESYNC);
-        *self.lock_resync_after() = unlocated.into_iter().chain(standing_in).min();
-        outcome
-    }
-
-    /// Nodes that no entry takes are told once.
-    fn report_unplaced(&self, unplaced: &BTreeSet<String>) {
-        let mut told = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
-        unplaced.difference(&told).for_each(|node| warn!(node, reason = NO_ENTRY, "the node is behind no load balancer"));
-        told.clone_from(unplaced);
-    }
-
-    /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails nobody.
-    async fn located_nodes(&self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
-        let (mut known, unknown) = located::pool_nodes(nodes, &self.settings);
-        let wanted: Vec<_> = unknown.iter().map(|(_, wanted)| wanted.clone()).collect();
-        let found = self.inventory.look_up(&wanted, Freshness::Cached).await;
-        for ((place, wanted), found) in unknown.iter().zip(&found) {
-            located::set_vm_set(&mut known[*place], found);
-            if let (Err(error), true) = (found, known[*place].is_unlocated) {
-                warn!(node = wanted.node_name, %error, "the scale set of the node is unknown, so that it stays in its back-end pools");
-            }
-        }
-        known
-    }
+fn is_same_kind(one: &PoolChangeKind, other: &PoolChangeKind) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
 }

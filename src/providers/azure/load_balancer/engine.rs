@@ -179,8 +179,8 @@ impl AzureLoadBalancers {
                 Arc::clone(&settings),
                 batch_size,
                 migrate,
-            )
-            .into(),
+            ),
+            pool_round: tokio::sync::Mutex::default(),
             rule_records: RuleRecordStore::new(writer),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
@@ -218,7 +218,7 @@ impl AzureLoadBalancers {
     #[cfg(feature = "sandbox")]
     pub fn remembered(&self) -> String {
         let context = &self.pipeline.context;
-        let pools = context.backend_pools.try_lock().map(|pools| pools.memory());
+        let pools = context.backend_pools.memory();
         let sync = context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).synced;
         let (unfilled, attempts) = (context.unfilled_pools().clone(), context.public_ip_attempts().clone());
         let progress = context.progress.status();

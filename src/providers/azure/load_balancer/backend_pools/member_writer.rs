@@ -1,7 +1,7 @@
 //! Writes instances of uniform scale sets and network interfaces of other machines.
 //!
-//! In: [`PoolMemberUpdates`]. Out: documents written, many at once. What one of them answers holds up none of the others.
-//! Each is read before it is written, or many with one list; what the write would be, the planner says.
+//! In: changes of a plan. Out: documents written, many at once. What one of them answers holds up none of the others.
+//! Each is read before it is written, or many with one list; the planner computes the body.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,10 +25,13 @@ use crate::providers::azure::{
     inventory::Inventory,
     planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, MembershipSkipReason, PoolMembershipPatch},
-        plan::{pools::PoolChange, print::PlannedChange},
+        plan::{
+            pools::{PoolChange, PoolChangeKind, PoolMemory},
+            print::PlannedChange,
+        },
         pools::{
             member_resource::PoolMemberResource,
-            member_updates::{LeaveReason, PoolMemberUpdate, PoolMemberUpdates},
+            member_updates::{LeaveReason, PoolMemberUpdate},
         },
     },
 };
@@ -41,10 +44,7 @@ const TRIES: usize = 4;
 /// See the module.
 pub(super) struct PoolMemberWriter {
     inventory: Arc<Inventory>,
-    /// Documents that refused a wish, by key, and until when that stands.
-    refused: Mutex<HashMap<String, (PoolMembershipPatch, Instant)>>,
-    /// Documents that our last write may have left in a failed state, by key.
-    failed: Mutex<BTreeMap<String, PoolMemberUpdate>>,
+    memory: Arc<Mutex<PoolMemory>>,
 }
 
 /// What is known of a scale set whose instances are written.
@@ -74,40 +74,30 @@ impl std::fmt::Display for MachineSkipReason {
 }
 
 impl PoolMemberWriter {
-    pub(super) fn new(inventory: Arc<Inventory>) -> Self {
-        Self { inventory, refused: Mutex::default(), failed: Mutex::default() }
+    pub(super) fn new(inventory: Arc<Inventory>, memory: Arc<Mutex<PoolMemory>>) -> Self {
+        Self { inventory, memory }
     }
 
-    fn refused(&self) -> MutexGuard<'_, HashMap<String, (PoolMembershipPatch, Instant)>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, PoolMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self) -> MutexGuard<'_, BTreeMap<String, PoolMemberUpdate>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Also those whose last write failed, and that list what they shall by now.
-    fn with_failed(&self, mut tasks: PoolMemberUpdates) -> PoolMemberUpdates {
-        for (key, task) in self.failed().iter() {
-            tasks.entry(key.clone()).or_insert_with(|| task.clone()).patch.last_write_failed = true;
-        }
-        tasks
-    }
-
-    /// Brings the documents to what they shall list. `facts`: of scale sets.
+    /// Sends changes of members. `facts`: of scale sets.
     pub(super) async fn write(
         &self,
         arm: &ArmClient,
-        tasks: PoolMemberUpdates,
+        changes: &[PoolChange],
         facts: impl Fn(&ResourceId) -> ScaleSetFacts,
     ) -> PoolSyncOutcome {
-        let mut groups: BTreeMap<Option<ResourceId>, Vec<PoolMemberUpdate>> = BTreeMap::new();
-        for (_, task) in self.with_failed(tasks).into_iter().filter(|(key, task)| !self.has_refused(key, &task.patch)) {
-            groups.entry(task.resource.scale_set()).or_default().push(task);
+        let mut groups: BTreeMap<Option<ResourceId>, Vec<(&PoolChange, &PoolMemberUpdate)>> = BTreeMap::new();
+        for change in changes {
+            if let PoolChangeKind::Member(update) = &change.kind {
+                groups.entry(update.resource.scale_set()).or_default().push((change, update));
+            }
         }
-        let groups = groups.into_iter().map(|(set, tasks)| {
+        let groups = groups.into_iter().map(|(set, updates)| {
             let facts = set.as_ref().map(&facts).unwrap_or_default();
-            self.write_group(arm, set, tasks, facts)
+            self.write_group(arm, set, updates, facts)
         });
         let mut outcome = PoolSyncOutcome::default();
         join_all(groups).await.into_iter().for_each(|one| outcome.merge(one));
@@ -119,20 +109,21 @@ impl PoolMemberWriter {
         &self,
         arm: &ArmClient,
         set: Option<ResourceId>,
-        tasks: Vec<PoolMemberUpdate>,
+        updates: Vec<(&PoolChange, &PoolMemberUpdate)>,
         facts: ScaleSetFacts,
     ) -> PoolSyncOutcome {
         let mut listed = match &set {
             Some(set) => {
-                let wanted: HashSet<String> = tasks.iter().map(|task| task.resource.key()).collect();
+                let wanted: HashSet<String> = updates.iter().map(|(_, update)| update.resource.key()).collect();
                 listed_instances(arm, set, &wanted, facts.instances).await
             }
             None => HashMap::new(),
         };
-        let writes = tasks.into_iter().map(|task| {
-            let shown = listed.remove(&task.resource.key());
-            self.write_one(arm, task, shown)
+        let writes = updates.into_iter().map(|(change, update)| {
+            let listed = listed.remove(&update.resource.key());
+            self.write_one(arm, change, update, listed)
         });
+        let writes: Vec<_> = writes.collect();
         let mut written = futures::stream::iter(writes).buffer_unordered(facts.at_once.unwrap_or(AT_ONCE));
         let mut outcome = PoolSyncOutcome::default();
         while let Some(one) = written.next().await {
@@ -141,64 +132,61 @@ impl PoolMemberWriter {
         outcome
     }
 
-    fn has_refused(&self, key: &str, patch: &PoolMembershipPatch) -> bool {
-        let now = Instant::now();
-        self.refused().get(key).is_some_and(|(refused, until)| refused == patch && *until > now)
-    }
-
-    /// `shown`: the document of an instance, as a list has it.
+    /// `listed`: the document of an instance, as a list has it.
     async fn write_one(
         &self,
         arm: &ArmClient,
-        task: PoolMemberUpdate,
-        mut shown: Option<ListedInstance>,
+        change: &PoolChange,
+        update: &PoolMemberUpdate,
+        mut listed: Option<ListedInstance>,
     ) -> PoolSyncOutcome {
-        let name = if task.node.is_empty() { task.resource.id().as_str() } else { &task.node };
+        let name = if update.node.is_empty() { update.resource.id().as_str() } else { &update.node };
         let mut outcome = PoolSyncOutcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &task, shown.take(), &mut outcome).await {
+            match self.attempt(arm, update, listed.take(), &mut outcome).await {
                 Ok(None) => {
                     outcome.summary.machines += 1;
-                    info!(change = %PlannedChange::Pool(&PoolChange::of_member(task.clone())), "changed back-end pools of a machine");
+                    info!(change = %PlannedChange::Pool(change), "changed back-end pools of a machine");
                     break;
                 }
-                Ok(Some(left)) => {
-                    debug!(machine = name, reason = %left, "machine not changed");
-                    self.note_refusal(&task, &left);
+                Ok(Some(reason)) => {
+                    debug!(machine = name, %reason, "machine not changed");
+                    self.pause(update, &reason);
                     outcome.deferred = matches!(
-                        left,
+                        reason,
                         MachineSkipReason::PoweredOff(_) | MachineSkipReason::Skip(MembershipSkipReason::State(_))
                     );
                     break;
                 }
                 Err(error) => {
                     let again = error.class == ArmErrorClass::Conflict;
-                    outcome.fail_member(name, error, &task.patch);
+                    outcome.fail_member(name, error, &update.patch);
                     if !again {
                         break;
                     }
                 }
             }
         }
-        if task.leave_reason == LeaveReason::Orphan { defer_failures(outcome) } else { outcome }
+        if update.leave_reason == LeaveReason::Orphan { defer_failures(outcome) } else { outcome }
     }
 
     /// What ARM may have taken without carrying it out is written again as it then reads.
-    fn note_failure(&self, task: &PoolMemberUpdate, done: &ArmResult<Option<MachineSkipReason>>) {
-        match done {
+    fn note_failure(&self, update: &PoolMemberUpdate, result: &ArmResult<Option<MachineSkipReason>>) {
+        let (key, mut memory) = (update.resource.key(), self.memory());
+        match result {
             Err(error) if !matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
-                let wish = PoolMembershipPatch { join: Vec::new(), leave: Vec::new(), ..task.patch.clone() };
-                self.failed().insert(task.resource.key(), PoolMemberUpdate { patch: wish, ..task.clone() });
+                let patch = PoolMembershipPatch { join: Vec::new(), leave: Vec::new(), ..update.patch.clone() };
+                memory.failed_members.insert(key, PoolMemberUpdate { patch, ..update.clone() });
             }
-            _ => drop(self.failed().remove(&task.resource.key())),
+            _ => drop(memory.failed_members.remove(&key)),
         }
     }
 
-    /// What stays as it is for long is not read again at every turn.
-    fn note_refusal(&self, task: &PoolMemberUpdate, left: &MachineSkipReason) {
+    /// What stays as it is for long is not read again for each plan.
+    fn pause(&self, update: &PoolMemberUpdate, reason: &MachineSkipReason) {
         let settings = self.inventory.settings();
-        let stands: Duration = match left {
+        let pause: Duration = match reason {
             MachineSkipReason::Skip(
                 MembershipSkipReason::OtherLoadBalancer(_) | MembershipSkipReason::NoConfiguration(_),
             ) => settings.instances_ttl,
@@ -206,33 +194,32 @@ impl PoolMemberWriter {
             | MachineSkipReason::Gone
             | MachineSkipReason::PoweredOff(_) => settings.absent_ttl,
         };
-        let now = Instant::now();
-        let mut refused = self.refused();
-        refused.retain(|_, (_, until)| *until > now);
-        refused.insert(task.resource.key(), (task.patch.clone(), now + stands));
+        let (now, mut memory) = (Instant::now(), self.memory());
+        memory.skipped.retain(|_, (_, until)| *until > now);
+        memory.skipped.insert(update.resource.key(), (update.patch.clone(), now + pause));
     }
 
-    /// Reads one document unless it is `shown`, plans and writes it. Answers why it was left.
+    /// Reads one document unless it is `listed`, and writes it. Returns why it was not written.
     async fn attempt(
         &self,
         arm: &ArmClient,
-        task: &PoolMemberUpdate,
-        shown: Option<ListedInstance>,
+        update: &PoolMemberUpdate,
+        listed: Option<ListedInstance>,
         outcome: &mut PoolSyncOutcome,
     ) -> ArmResult<Option<MachineSkipReason>> {
-        let done = match &task.resource {
-            PoolMemberResource::Instance(id) => instance(arm, id, shown, &task.patch, outcome).await,
-            PoolMemberResource::Interface(id) => interface(arm, id, &task.patch, outcome).await,
+        let result = match &update.resource {
+            PoolMemberResource::Instance(id) => instance(arm, id, listed, &update.patch, outcome).await,
+            PoolMemberResource::Interface(id) => interface(arm, id, &update.patch, outcome).await,
         };
-        self.note_failure(task, &done);
-        match done {
+        self.note_failure(update, &result);
+        match result {
             Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
-                if error.class == ArmErrorClass::NotFound && matches!(task.resource, PoolMemberResource::Instance(_)) {
-                    self.inventory.forget(task.resource.id());
+                if error.class == ArmErrorClass::NotFound && matches!(update.resource, PoolMemberResource::Instance(_)) {
+                    self.inventory.forget(update.resource.id());
                 }
                 Ok(Some(MachineSkipReason::Gone))
             }
-            done => done,
+            result => result,
         }
     }
 }
@@ -257,12 +244,12 @@ fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
 async fn instance(
     arm: &ArmClient,
     id: &ResourceId,
-    shown: Option<ListedInstance>,
+    listed: Option<ListedInstance>,
     patch: &PoolMembershipPatch,
     outcome: &mut PoolSyncOutcome,
 ) -> ArmResult<Option<MachineSkipReason>> {
     let joins_only = patch.leave.is_empty();
-    let document = match shown.and_then(|shown| shown.current(joins_only)) {
+    let document = match listed.and_then(|listed| listed.current(joins_only)) {
         Some(document) => document,
         None => arm.get::<VirtualMachineScaleSetVm>(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?,
     };

@@ -59,7 +59,7 @@ pub(super) async fn join(
     requests: &[ServiceRequest],
     urgency: Urgency,
 ) -> Result<(), PoolJoinFailure> {
-    let members = world.backend_pools.lock().await;
+    let _round = world.pool_round.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let urgency = join_urgency(world, nodes.len(), urgency);
     let since = world.invalidate_pool_sync();
@@ -81,7 +81,7 @@ pub(super) async fn join(
         urgency,
     };
     let doubtful = InvalidationGuard::all(world, &observed);
-    let synced = members.sync(&round, &MeteredPoolWriter(world)).await;
+    let synced = world.backend_pools.sync(&round, &MeteredPoolWriter(world)).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
@@ -93,7 +93,7 @@ pub(super) async fn join(
     finish_sync(world, synced).map_err(|error| PoolJoinFailure::of_pools(error, &local, &observed))?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
-    let due = members.resync_after().map(|after| Instant::now() + after);
+    let due = world.backend_pools.resync_after().map(|after| Instant::now() + after);
     // Pools that were passed over may want members by now.
     if leaving.is_empty() {
         world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
@@ -202,8 +202,8 @@ pub(super) async fn leave(
     urgency: Urgency,
 ) -> Result<(), PoolSyncError> {
     let running = context.pool_metrics.leave(requests);
-    let members = context.backend_pools.lock().await;
-    let left = finish_sync(context, members.leave(balancers, urgency).await);
+    let _round = context.pool_round.lock().await;
+    let left = finish_sync(context, context.backend_pools.leave(balancers, urgency).await);
     running.into_iter().for_each(|one| one.end(left.is_ok()));
     left
 }

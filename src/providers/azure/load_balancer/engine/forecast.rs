@@ -51,9 +51,6 @@ pub(super) async fn forecast(context: &StageContext, demand: &ServiceDemand) -> 
         answer.unknown.insert(key.clone());
         input.others.extend(request.spec().cloned().map(ParsedService::Valid));
     }
-    if let Err(error) = context.backend_pools.lock().await.look_at_models(Urgency::Resync).await {
-        answer.plan.unread.insert(format!("models of scale sets: {error}"));
-    }
     answer.existing = existing(context, &input, &free);
     let free: Vec<ServiceRequest> = free.into_iter().filter(|request| takes_part(request, &answer.existing)).collect();
     let plan = plan_on(context, &input, &free, &demand.nodes).await;
@@ -124,6 +121,7 @@ fn requests_of(input: &StageInput, plan: &Plan) -> WritePlan {
     if let (Err(error), false) = (&input.zones, plan.network.is_empty()) {
         requests.unread.insert(format!("zones of the region: {error}"));
     }
+    requests.unread.extend(plan.pools.unread_models.iter().map(|error| format!("models of scale sets: {error}")));
     requests
 }
 

@@ -62,8 +62,9 @@ pub(super) struct StageContext {
     pub(super) writer: NetworkWriter,
     /// Which destinations of the security group are whose, for the next process.
     pub(super) rule_records: RuleRecordStore,
-    /// One at a time: what one puts in another must not take out.
-    pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
+    pub(super) backend_pools: BackendPoolSyncer,
+    /// Held while pools are written: one sync must not remove what another adds.
+    pub(super) pool_round: tokio::sync::Mutex<()>,
     pub(super) pool_metrics: PoolMetrics,
     pub(super) occupancy_metrics: OccupancyMetrics,
     /// For the subscription of the machines.
@@ -399,7 +400,6 @@ impl StageContext {
         verdict
     }
 
-    /// Takes note of who is to be behind load balancers.
     pub(super) fn set_hosts(&self, nodes: &[Arc<Node>]) {
         *self.hosts.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.into());
     }

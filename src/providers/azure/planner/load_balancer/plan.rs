@@ -24,7 +24,7 @@ use std::{
 use self::{
     later::LaterStep,
     network::{NetworkPlan, plan_network},
-    pools::{PoolInput, PoolPlan},
+    pools::{PoolInput, PoolNeeds, PoolPlan},
     rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
     waiting::WaitingFor,
 };
@@ -35,7 +35,10 @@ use super::{
     },
     observed::ObservedNetwork,
     occupancy::{NetworkOccupancy, occupancy},
-    pools::{member_addresses::listed_in_pools, nodes::internal_addresses},
+    pools::{
+        member_addresses::{PoolMemberAddresses, listed_in_pools},
+        nodes::internal_addresses,
+    },
     rule_memory::{ParsedService, RuleMemory},
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -96,10 +99,10 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
     let mut network = plan_network(observed, requests, &specs, settings);
     let mut written = after::after_network(observed, &network);
     let later = later::later_steps(&mut network, &mut written, requests, &specs, settings);
-    let pools = pools::plan_pools(observed, &written, &network, input.pools, settings);
+    let mut pools = pools::plan_pools(observed, &written, &network, input.pools, settings);
     after::apply_pools(&mut written, &pools);
     let (granted, others) = granted(requests, others, &network);
-    let rules = plan_group(input, &written, &granted, &others);
+    let rules = plan_group(input, &written, &granted, &others, &mut pools.needs);
     let mut waiting = waiting::for_network(&written, &granted, &network, settings);
     let changes = network.load_balancers.changes.iter().chain(later.iter().flat_map(LaterStep::load_balancers));
     waiting.extend(changes.flat_map(|change| pools::new_pools(observed, change)).map(WaitingFor::NewPool));
@@ -133,14 +136,20 @@ fn plan_group(
     written: &ObservedNetwork,
     requests: &[ServiceRequest],
     others: &[ParsedService],
+    needs: &mut PoolNeeds,
 ) -> Option<PlannedSecurityRules> {
     let group = input.observed.security_group.as_ref()?;
     let mut memory = input.memory.clone();
     memory.note_gone(listed_in_pools(input.observed, input.settings));
     memory.note_nodes(input.pools.all_nodes.iter().flat_map(|node| internal_addresses(node)).collect());
     memory.forget_unlisted(|| managed_destinations(group));
-    let leads_to_machines = leads_to_machines(requests, others);
-    let members = if leads_to_machines { pools::member_addresses(input.pools, input.settings) } else { Default::default() };
+    let PoolInput { all_nodes, reads, .. } = *input.pools;
+    let mut members = PoolMemberAddresses::default();
+    if leads_to_machines(requests, others) {
+        let (addresses, more) = pools::member_addresses(all_nodes, reads, input.settings);
+        members = addresses;
+        needs.machines.extend(more.machines);
+    }
     let moved =
         |other: &ParsedService| rules::has_other_machines(other, &members, (input.observed, written), input.settings);
     let (moved, others): (Vec<_>, Vec<_>) = others.iter().cloned().partition(moved);

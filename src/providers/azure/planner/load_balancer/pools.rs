@@ -1,6 +1,6 @@
 //! Who is in which back-end pool. Pure.
 //!
-//! In: load balancers as ARM sent them, Nodes, and what is known of their machines (`plan::pools::KnownMachines`). Out: which instances, interfaces
+//! In: load balancers as ARM sent them, Nodes, and what is known of their machines (`plan::pools::PoolReads`). Out: which instances, interfaces
 //! and pools have to be written and how ([`member_updates`], `plan::pools::plan_pools`), and at which addresses machines are behind a Service
 //! ([`member_addresses`]). The stages that write use the same functions on what they have just read.
 

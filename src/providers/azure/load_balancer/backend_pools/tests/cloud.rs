@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,7 +11,10 @@ use super::super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClientDeps, ArmSettings, Precondition, api, document::SubResource, test_doubles::Open},
+        arm::{
+            ArmClientDeps, ArmResult, ArmSettings, Precondition, api, document::SubResource, network::BackendAddressPool,
+            test_doubles::Open,
+        },
         config::{AzureConfig, LoadBalancerSku},
         inventory::InventorySettings,
     },
@@ -272,37 +276,8 @@ impl PoolWriter for Cloud {
             .map(|_| true)
     }
 
-    /// The simulator has no such action: interfaces lose their references, the pool gets their addresses a while later.
-    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], _: Urgency) -> ArmResult<()> {
-        let azure = self.world.azure().clone();
-        let kinds = [
-            "Microsoft.Network/networkInterfaces",
-            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces",
-        ];
-        for name in pools {
-            let pool = load_balancer.child("backendAddressPools", name);
-            for interface in kinds.iter().flat_map(|kind| azure.documents_of(kind)) {
-                azure.change_document(interface["id"].as_str().unwrap(), |body| strip(body, &pool));
-            }
-        }
-        let (addresses, id) = (self.node_addresses(), load_balancer.to_string());
-        tokio::spawn(async move {
-            tokio::time::sleep(std::time::Duration::from_secs(12)).await;
-            let entries: Vec<Value> =
-                addresses.iter().map(|it| json!({"name": it, "properties": {"ipAddress": it}})).collect();
-            azure.change_document(&id, |body| {
-                body["properties"]["backendAddressPools"][0]["properties"]["loadBalancerBackendAddresses"] = json!(entries);
-            });
-        });
-        Ok(())
-    }
-}
-
-/// Takes every reference to the pool out of an interface.
-fn strip(body: &mut Value, pool: &ResourceId) {
-    for configuration in body["properties"]["ipConfigurations"].as_array_mut().into_iter().flatten() {
-        if let Some(pools) = configuration["properties"]["loadBalancerBackendAddressPools"].as_array_mut() {
-            pools.retain(|known| !known["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(pool.as_str())));
-        }
+    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
+        let arm = self.arm.with_urgency(urgency);
+        arm.post::<Value>(&api::LOAD_BALANCERS, load_balancer, "migrateToIpBased", &json!({"pools": pools})).await.map(drop)
     }
 }

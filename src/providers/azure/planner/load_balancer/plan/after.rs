@@ -73,7 +73,7 @@ pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
                 }
             }
             PoolChangeKind::Member(update) => add_member(after, update),
-            PoolChangeKind::Model => {}
+            PoolChangeKind::Model(_) | PoolChangeKind::Migration(_) => {}
         }
     }
 }

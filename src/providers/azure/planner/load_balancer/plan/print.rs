@@ -73,7 +73,11 @@ impl fmt::Display for PlannedChange<'_> {
             Self::LoadBalancer(change, causes) => load_balancer(f, "", change, causes),
             Self::LaterLoadBalancer(change, causes, _) => load_balancer(f, "then: ", change, causes),
             Self::Pool(change) => {
-                let verb = if matches!(change.kind, PoolChangeKind::Model) { "put model of" } else { "put" };
+                let verb = match change.kind {
+                    PoolChangeKind::Migration(_) => "post migrateToIpBased to",
+                    PoolChangeKind::Model(_) => "put model of",
+                    PoolChangeKind::Member(_) | PoolChangeKind::Pool(_) => "put",
+                };
                 sentence(f, verb, &change.id, &change.reasons, [])?;
                 f.write_str(FOR_NODES)
             }

@@ -36,11 +36,13 @@ fn planned(
     let pools = PoolInput {
         hosts: Some(&nodes),
         all_nodes: &nodes,
-        machines: &Default::default(),
-        orphans: &Default::default(),
+        reads: &pools::PoolReads { models: Some(Ok(Default::default())), ..Default::default() },
+        memory: &Default::default(),
         local: &Default::default(),
         unfilled: &[],
+        deleting: &[],
         group: &settings.group,
+        migrate_api: false,
         now: tokio::time::Instant::now(),
     };
     plan(&PlanInput { observed, requests, others, memory: &RuleMemory::default(), pools: &pools, settings })

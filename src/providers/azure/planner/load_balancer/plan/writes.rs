@@ -22,7 +22,7 @@ use super::{
     waiting::WaitingFor,
 };
 use crate::{
-    cloud_provider::write_plan::{DELETE, PUT, PlannedWrite, WritePlan, only_removes},
+    cloud_provider::write_plan::{DELETE, POST, PUT, PlannedWrite, WritePlan, only_removes},
     providers::azure::arm::{
         ApiType, ResourceId, api,
         body::{read_only, strip},
@@ -117,10 +117,11 @@ fn private_link_deletion(gone: &PrivateLinkDeletion) -> Vec<PlannedWrite> {
 fn pool(change: &PoolChange) -> PlannedWrite {
     let after = match &change.kind {
         PoolChangeKind::Pool(after) => document(&api::BACKEND_POOLS, Some(after.as_ref())),
-        PoolChangeKind::Model | PoolChangeKind::Member(_) => None,
+        PoolChangeKind::Migration(_) | PoolChangeKind::Model(_) | PoolChangeKind::Member(_) => None,
     };
     let write = put("backend_pool", &change.id, &change.reasons, [], (None, after));
-    PlannedWrite { leftover: false, ..write }
+    let method = if matches!(change.kind, PoolChangeKind::Migration(_)) { POST } else { PUT };
+    PlannedWrite { method, leftover: false, ..write }
 }
 
 fn is(id: Option<&str>, wanted: &ResourceId) -> bool {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::node_placement::NodePlacement;
 
 /// Since when the own Nodes of entries are ready members while others stand in, by name of the entry in lower case.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadyEntries {
     since: BTreeMap<String, Instant>,
 }

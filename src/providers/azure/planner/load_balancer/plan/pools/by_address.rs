@@ -1,0 +1,122 @@
+//! Pools that list addresses, and those that network interfaces list until they are migrated. Pure.
+//!
+//! Nothing is taken out of a pool before it is certain that something comes in. Upstream:
+//! `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`, `isBackendPoolPreConfigured` and neighbours).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    super::{
+        super::{
+            desired::pool_members::{PoolNode, node_ip::PoolUpdate},
+            observed::ObservedNetwork,
+            pools::{
+                located,
+                managed_pool::ManagedPool,
+                member_updates::LeaveReason,
+                node_placement::{NodePlacement, place_nodes},
+                nodes::pool_node,
+            },
+            settings::LoadBalancerSettings,
+        },
+        waiting::WaitingFor,
+    },
+    PoolChange, PoolPlanner,
+};
+use crate::providers::azure::arm::{ResourceId, network::BackendAddressPool};
+
+/// A Node whose machine could not be told is looked at again after this.
+const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
+
+/// Nodes that stand in for an entry's own Nodes are checked again after this, and leave when those have been ready members for as long.
+const STAND_IN_RESYNC: Duration = Duration::from_secs(60);
+
+/// Pools, and the Nodes whose addresses they list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AddressPools {
+    pools: Vec<ManagedPool>,
+    placement: NodePlacement,
+    /// The Nodes that join.
+    joining: Vec<PoolNode>,
+    /// The Nodes that stay where they are members.
+    staying: Vec<PoolNode>,
+}
+
+impl AddressPools {
+    /// What has to become of a pool that is as `document` says; `None`: nothing, or interfaces have to leave it first.
+    pub(super) fn of_pool(
+        &self,
+        id: &ResourceId,
+        document: &BackendAddressPool,
+        settings: &LoadBalancerSettings,
+    ) -> Option<PoolChange> {
+        let pool = self.pools.iter().find(|pool| pool.id == *id)?;
+        match self.placement.update(pool, document, (&self.joining, &self.staying), settings) {
+            PoolUpdate::Changed(changed) => {
+                let change = PoolChange::of_pool(id.clone(), document, *changed);
+                Some(change.because(self.placement.reason(&pool.scope)))
+            }
+            PoolUpdate::Unchanged | PoolUpdate::HasInterfaces | PoolUpdate::WouldBeEmpty => None,
+        }
+    }
+
+    pub(super) fn members_of(&self, id: &ResourceId) -> usize {
+        self.pools.iter().find(|pool| pool.id == *id).map_or(0, |pool| pool.members.len())
+    }
+}
+
+impl PoolPlanner<'_> {
+    pub(super) fn by_address(&mut self, observed: &ObservedNetwork, mut pools: Vec<ManagedPool>, hosts: &[Arc<Node>]) {
+        let joining = self.located_nodes(hosts);
+        let staying = self.input.all_nodes.iter().map(|node| pool_node(node, self.settings)).collect();
+        let mut placement = place_nodes(observed, self.input.deleting, &joining, self.settings);
+        self.plan.ready_entries.keep_recent(&mut placement, self.input.now, STAND_IN_RESYNC);
+        self.plan.waiting.extend(placement.unplaced.iter().cloned().map(WaitingFor::Entry));
+        let unlocated = joining.iter().any(|node| node.is_unlocated).then_some(UNLOCATED_RESYNC);
+        let standing_in = placement.has_stand_ins().then_some(STAND_IN_RESYNC);
+        self.plan.resync_after = unlocated.into_iter().chain(standing_in).min();
+        pools.retain(|pool| pool.members.is_empty() || pool.will_have_members(&joining, self.settings));
+        self.migrate(&pools);
+        self.fill(AddressPools { pools, placement, joining, staying });
+    }
+
+    /// What interfaces list is left by them.
+    fn migrate(&mut self, pools: &[ManagedPool]) {
+        let mut by_load_balancer: BTreeMap<&ResourceId, Vec<String>> = BTreeMap::new();
+        for pool in pools.iter().filter(|pool| !pool.members.is_empty()) {
+            by_load_balancer.entry(&pool.load_balancer).or_default().push(pool.id.name().to_owned());
+            self.plan.rechecked.insert(pool.id.clone());
+        }
+        if self.input.migrate_api {
+            let migrations = by_load_balancer.into_iter().map(|(id, names)| PoolChange::of_migration(id.clone(), names));
+            self.plan.changes.extend(migrations);
+        }
+        self.evict(pools, &LeaveReason::ByAddress);
+    }
+
+    fn fill(&mut self, addresses: AddressPools) {
+        for pool in &addresses.pools {
+            let mut document = pool.document.clone();
+            if let (false, Some(properties)) = (pool.members.is_empty(), &mut document.properties) {
+                properties.backend_ip_configurations = None;
+            }
+            self.plan.changes.extend(addresses.of_pool(&pool.id, &document, self.settings));
+        }
+        self.plan.addresses = Some(addresses);
+    }
+
+    /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails no Service.
+    fn located_nodes(&mut self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
+        let (mut located_nodes, unknown) = located::pool_nodes(nodes, self.settings);
+        for (place, query) in unknown {
+            let Some(answer) = self.machine(&query) else { continue };
+            located::set_vm_set(&mut located_nodes[place], answer);
+            if let (Err(error), true) = (answer, located_nodes[place].is_unlocated) {
+                self.plan.waiting.insert(WaitingFor::Machine(query.node_name, error.to_string()));
+            }
+        }
+        located_nodes
+    }
+}

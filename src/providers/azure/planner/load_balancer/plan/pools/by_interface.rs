@@ -1,0 +1,117 @@
+//! Pools that network interfaces list. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    super::{
+        super::{
+            desired::pool_members::node_ip_configuration::PoolEntryStatus,
+            pools::{
+                located::{self, ExcludedMembers},
+                managed_pool::{ManagedPool, without_addresses},
+                member_updates::{self, LeaveReason, PoolMember},
+                orphans::{PoolMemberOwners, members_of_node_sets},
+            },
+        },
+        waiting::WaitingFor,
+    },
+    POWERED_OFF_RESYNC, PoolChange, PoolPlanner,
+};
+use crate::providers::azure::inventory::LookupError;
+
+impl PoolPlanner<'_> {
+    pub(super) fn by_interface(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) {
+        let members = self.members(pools, hosts);
+        if !members.is_empty() {
+            let emptied = pools.iter().filter(|pool| pool.has_addresses()).filter_map(|pool| {
+                Some(PoolChange::of_pool(pool.id.clone(), &pool.document, without_addresses(&pool.document)?))
+            });
+            self.plan.changes.extend(emptied);
+        }
+        let models = member_updates::models(pools, &members, self.settings, self.input.group);
+        self.push_models(models, &LeaveReason::NotInPool);
+        let mut updates = member_updates::joins(pools, &members, self.settings);
+        let mut leaving = located::without_members(self.excluded(pools), &members);
+        let orphans = self.orphans(pools, &members);
+        leaving.extend(orphans.iter().map(|(key, node)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()))));
+        member_updates::leaves(pools, &leaving, self.settings, &mut updates);
+        member_updates::mark_orphans(&mut updates, |key| orphans.contains_key(key));
+        self.push_members(updates);
+        let is_off = |member: &PoolMember| !member.is_active && member.lacks(pools, self.settings);
+        let off = members.iter().any(is_off).then_some(POWERED_OFF_RESYNC);
+        self.plan.resync_after = off.into_iter().chain(self.plan.resync_after).min();
+    }
+
+    /// The machines of the Nodes that belong into the pools.
+    fn members(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) -> Vec<PoolMember> {
+        let (mut members, unknown) = located::shown_members(hosts, pools, self.settings);
+        for query in unknown {
+            let Some(answer) = self.machine(&query) else { continue };
+            match located::looked_up_member(&query, answer.clone()) {
+                Ok(member) => members.extend(member),
+                // Nothing waits for a machine that does not exist: a later plan finds it when it does.
+                Err(LookupError::NotListed(_)) => {}
+                Err(error) => {
+                    self.plan.waiting.insert(WaitingFor::Machine(query.node_name.clone(), error.to_string()));
+                    self.plan.unlocated.push((query.node_name, error));
+                }
+            }
+        }
+        members
+    }
+
+    /// Members that may not stay in the pools.
+    fn excluded(&mut self, pools: &[ManagedPool]) -> ExcludedMembers {
+        let (mut excluded, unknown) = located::excluded_members(self.input.all_nodes, self.settings);
+        if pools.iter().any(|pool| !pool.members.is_empty()) {
+            for query in unknown {
+                let answer = self.machine(&query).cloned();
+                excluded.extend(answer.and_then(|answer| located::looked_up_excluded(query, answer)));
+            }
+        }
+        excluded
+    }
+
+    /// Members that no Node claims and that have to leave.
+    fn orphans(&mut self, pools: &[ManagedPool], members: &[PoolMember]) -> BTreeMap<String, String> {
+        let keys = located::member_keys(pools);
+        let owners = self.owners(&keys, members);
+        let sets = self.sets_of_members(&keys, &owners);
+        let companions = members_of_node_sets(&keys, &owners.by_resource, &sets);
+        let (leaving, next) = self.plan.orphans.update(owners, &keys, &companions, self.input.now);
+        self.plan.resync_after = next;
+        leaving
+    }
+
+    /// Machines are looked up only when some member would be without a Node otherwise.
+    fn owners(&mut self, keys: &BTreeSet<String>, members: &[PoolMember]) -> PoolMemberOwners {
+        let (mut owners, unknown) = located::member_owners(self.input.all_nodes, members);
+        if !owners.cover(keys) {
+            for query in unknown {
+                if let Some(answer) = self.machine(&query) {
+                    located::add_owner(&mut owners, query, answer.clone());
+                }
+            }
+        }
+        owners
+    }
+
+    /// Keys of the scale sets and availability sets of members and of Nodes, by key of the place. None while all members have Nodes.
+    fn sets_of_members(&mut self, keys: &BTreeSet<String>, owners: &PoolMemberOwners) -> BTreeMap<String, String> {
+        // What is asked for here depends on where the Nodes' machines are.
+        if owners.cover(keys) || !self.plan.needs.machines.is_empty() {
+            return BTreeMap::new();
+        }
+        let all: HashSet<&str> = owners.by_resource.keys().chain(keys).map(String::as_str).collect();
+        let Some(machines) = &self.input.reads.machines_at else {
+            self.plan.needs.interfaces = all.into_iter().map(str::to_owned).collect();
+            return BTreeMap::new();
+        };
+        located::sets_of_members(&all, machines)
+    }
+}

@@ -1,0 +1,190 @@
+//! The documents that have to be written so that pools have other members, with the reasons for people. Pure.
+
+use std::collections::BTreeSet;
+
+use super::super::super::{
+    desired::{LAST_CHANGE_FAILED, pool_members::node_ip_configuration::PoolMembershipPatch},
+    pools::member_updates::{LeaveReason, PoolMemberUpdate},
+};
+use crate::providers::azure::arm::{
+    ResourceId,
+    network::{BackendAddress, BackendAddressPool},
+};
+
+/// What is written so that pools have other members.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PoolChangeKind {
+    /// ARM turns the interfaces in these pools (by name) of a load balancer into addresses: `POST migrateToIpBased`.
+    Migration(Vec<String>),
+    /// The model of a scale set, which new instances follow.
+    Model(PoolMembershipPatch),
+    /// An instance or a network interface.
+    Member(Box<PoolMemberUpdate>),
+    /// The pool itself, with addresses.
+    Pool(Box<BackendAddressPool>),
+}
+
+/// One document that changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolChange {
+    /// Which.
+    pub id: ResourceId,
+    /// How.
+    pub kind: PoolChangeKind,
+    /// Why, one line each.
+    pub reasons: Vec<String>,
+}
+
+/// `<load balancer>/<pool>`, for people.
+fn names(pools: &[ResourceId]) -> String {
+    let name = |pool: &ResourceId| {
+        format!("{}/{}", pool.parent().map(|parent| parent.name().to_owned()).unwrap_or_default(), pool.name())
+    };
+    pools.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Most entries of a pool that one sentence names: a pool may have thousands.
+const MAX_NAMED: usize = 10;
+
+/// The first of them, and how many more there are.
+fn first_names(names: &[&str]) -> String {
+    let named = names[..names.len().min(MAX_NAMED)].join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+impl PoolChange {
+    /// The migration of pools of a load balancer.
+    pub fn of_migration(load_balancer: ResourceId, pools: Vec<String>) -> Self {
+        let reason = format!("pools {} list addresses from now on", pools.join(", "));
+        Self::new(load_balancer, PoolChangeKind::Migration(pools), vec![reason])
+    }
+
+    /// The model of a scale set. `why`: why new instances leave pools, if they do.
+    pub fn of_model(id: ResourceId, patch: PoolMembershipPatch, why: &LeaveReason) -> Self {
+        let joins = (!patch.join.is_empty()).then(|| format!("new instances begin in {}", names(&patch.join)));
+        let leaves = (!patch.leave.is_empty()).then(|| format!("new instances leave {}: {why}", names(&patch.leave)));
+        let reasons = joins.into_iter().chain(leaves).collect();
+        Self::new(id, PoolChangeKind::Model(patch), reasons)
+    }
+
+    /// An instance or an interface.
+    pub fn of_member(update: PoolMemberUpdate) -> Self {
+        let machine = if update.node.is_empty() { "its machine".to_owned() } else { format!("Node {}", update.node) };
+        let PoolMembershipPatch { join, leave, .. } = &update.patch;
+        let joins = (!join.is_empty()).then(|| format!("{machine} joins {}", names(join)));
+        let leaves = (!leave.is_empty()).then(|| format!("{machine} leaves {}: {}", names(leave), update.leave_reason));
+        let reasons = joins.into_iter().chain(leaves).collect();
+        Self::new(update.resource.id().clone(), PoolChangeKind::Member(Box::new(update)), reasons)
+    }
+
+    /// A pool that lists other addresses than `before`.
+    pub fn of_pool(id: ResourceId, before: &BackendAddressPool, document: BackendAddressPool) -> Self {
+        let (before, after) = (listed(before), listed(&document));
+        let of = |names: &BTreeSet<String>, others: &BTreeSet<String>, verb: &str| {
+            let names: Vec<&str> = names.difference(others).map(String::as_str).collect();
+            (!names.is_empty()).then(|| format!("{} {verb}", first_names(&names)))
+        };
+        let mut reasons: Vec<String> =
+            of(&after, &before, "joins").into_iter().chain(of(&before, &after, "leaves")).collect();
+        if reasons.is_empty() {
+            reasons.push("its entries are put in order".to_owned());
+        }
+        Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
+    }
+
+    /// The change without what concerns pools of these load balancers; `None`: nothing is left.
+    pub fn without(&self, load_balancers: &BTreeSet<ResourceId>) -> Option<Self> {
+        let stays = |pool: &ResourceId| pool.parent().is_none_or(|parent| !load_balancers.contains(&parent));
+        let trimmed = |patch: &PoolMembershipPatch| {
+            let leave: Vec<_> = patch.leave.iter().filter(|pool| stays(pool)).cloned().collect();
+            let is_left = leave.len() == patch.leave.len() || !leave.is_empty() || !patch.join.is_empty();
+            is_left.then(|| PoolMembershipPatch { leave, ..patch.clone() })
+        };
+        let kind = match &self.kind {
+            PoolChangeKind::Migration(_) => self.kind.clone(),
+            PoolChangeKind::Model(patch) => PoolChangeKind::Model(trimmed(patch)?),
+            PoolChangeKind::Member(update) => {
+                let patch = trimmed(&update.patch)?;
+                PoolChangeKind::Member(Box::new(PoolMemberUpdate { patch, ..update.as_ref().clone() }))
+            }
+            PoolChangeKind::Pool(_) => stays(&self.id).then(|| self.kind.clone())?,
+        };
+        Some(Self { kind, ..self.clone() })
+    }
+
+    /// With a reason more, if there is one.
+    #[must_use]
+    pub fn because(mut self, why: Option<String>) -> Self {
+        self.reasons.extend(why);
+        self
+    }
+
+    /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
+    fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
+        if reasons.is_empty() {
+            reasons.push(LAST_CHANGE_FAILED.to_owned());
+        }
+        Self { id, kind, reasons }
+    }
+}
+
+/// Entries as people know them: name and address.
+fn listed(pool: &BackendAddressPool) -> BTreeSet<String> {
+    let entries = pool.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
+    let of_entry = |entry: &BackendAddress| {
+        let address = entry.properties.as_ref()?.ip_address.clone()?;
+        Some(entry.name.as_ref().map_or(address.clone(), |name| format!("{name} ({address})")))
+    };
+    entries.filter_map(of_entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_about_a_pool_names_the_first_entries_and_counts_the_rest() {
+        let pool = |addresses: u8| -> BackendAddressPool {
+            let entry = |last: u8| json!({"properties": {"ipAddress": format!("10.0.0.{}", 100 + last)}});
+            let entries: Vec<_> = (0..addresses).map(entry).collect();
+            serde_json::from_value(json!({"properties": {"loadBalancerBackendAddresses": entries}})).unwrap()
+        };
+        let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l/backendAddressPools/p";
+        let reasons =
+            |before, after| PoolChange::of_pool(ResourceId::parse(id).unwrap(), &pool(before), pool(after)).reasons;
+        let first: Vec<String> = (100..110).map(|last| format!("10.0.0.{last}")).collect();
+        assert_eq!(reasons(0, 10), [format!("{} joins", first.join(", "))]);
+        assert_eq!(reasons(0, 13), [format!("{} and 3 more joins", first.join(", "))]);
+        assert_eq!(reasons(15, 14), ["10.0.0.114 leaves"]);
+    }
+
+    #[test]
+    fn a_load_balancer_that_was_not_migrated_keeps_its_members() {
+        let balancer = |name: &str| {
+            let id = format!("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/{name}");
+            ResourceId::parse(&id).unwrap()
+        };
+        let pool = |name: &str| balancer(name).child("backendAddressPools", "kubernetes");
+        let set = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v";
+        let leaves = |names: &[&str]| {
+            let patch = PoolMembershipPatch {
+                leave: names.iter().map(|name| pool(name)).collect(),
+                ..PoolMembershipPatch::default()
+            };
+            PoolChange::of_model(ResourceId::parse(set).unwrap(), patch, &LeaveReason::ByAddress)
+        };
+        let failed = BTreeSet::from([balancer("a")]);
+        let left = |change: PoolChange| change.without(&failed).map(|change| change.kind);
+        assert_eq!(left(leaves(&["a", "b"])), Some(leaves(&["b"]).kind));
+        assert_eq!(left(leaves(&["a"])), None);
+        // A model that is written again because its last write failed leaves nothing.
+        assert_eq!(left(leaves(&[])), Some(leaves(&[]).kind));
+        let written = |name| PoolChange::of_pool(pool(name), &BackendAddressPool::default(), BackendAddressPool::default());
+        assert_eq!((left(written("a")), left(written("b")).is_some()), (None, true));
+    }
+}
