@@ -31,7 +31,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::wire::{Lie, Objections, Wire};
+use crate::wire::{Lie, Objections, Wire, Witness};
 
 /// How long anything may take that is not about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
@@ -45,6 +45,7 @@ pub(crate) struct Cluster {
     pub(crate) objections: Objections,
     clock: Clock,
     config: Value,
+    witness: Option<Witness>,
 }
 
 /// One life of the manager.
@@ -74,7 +75,22 @@ impl Cluster {
         let server = ApiServer::new(clock);
         world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
         let config = world.config();
-        Self { server, world, objections: Objections::default(), clock, config }
+        Self { server, world, objections: Objections::default(), clock, config, witness: None }
+    }
+
+    /// The same; each write of all lives to come is compared with the plans before it.
+    pub(crate) fn witnessed(mut self) -> Self {
+        self.witness = Some(Witness::default());
+        self
+    }
+
+    /// Writes that no plan contained; none without [`Cluster::witnessed`].
+    pub(crate) fn unplanned(&self) -> Vec<String> {
+        self.witness.as_ref().map(Witness::unplanned).unwrap_or_default()
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::new(self.azure(), &self.server, &self.objections).witnessed_by(self.witness.clone())
     }
 
     /// The same with another value in the configuration of all lives to come.
@@ -85,25 +101,25 @@ impl Cluster {
 
     /// Starts a manager.
     pub(crate) fn start(&self) -> Life {
-        self.start_on(Wire::new(self.azure(), &self.server, &self.objections))
+        self.start_on(self.wire())
     }
 
     /// Starts a manager that is lied to from its start on.
     pub(crate) fn start_deceived(&self, list: &'static str, lie: Lie, nth: usize, lasting: bool) -> Life {
-        let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        let wire = self.wire();
         wire.deceive(list, lie, nth, lasting);
         self.start_on(wire)
     }
 
     /// Starts a manager with more flags.
     pub(crate) fn start_with(&self, flags: &[&str]) -> Life {
-        self.start_under(flags, Wire::new(self.azure(), &self.server, &self.objections))
+        self.start_under(flags, self.wire())
     }
 
     /// Starts a manager that follows its configuration in `file`, which begins with that of all lives.
     pub(crate) fn start_following(&self, file: &Path) -> Life {
         std::fs::write(file, self.config.to_string()).unwrap();
-        let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        let wire = self.wire();
         let provider = provider_of(&ProviderConfig { reload: true, ..provider_config(file) }, &wire);
         self.start_as(flags(&[]), wire, provider)
     }

@@ -5,6 +5,7 @@
 //! is not.
 
 use std::{
+    collections::BTreeSet,
     future::{Future, pending},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cloud_controller_manager::{
     app::manager::ClientSource,
-    providers::azure::arm::{ArmTransport, ArmTransportError},
+    cloud_provider::{PlannedWrite, WritePlan},
+    providers::azure::arm::{ArmTransport, ArmTransportError, PlanWitness},
     runtime::leader_election::Leadership,
     sandbox::{
         api_server::ApiServer,
@@ -134,6 +136,49 @@ impl Lie {
     }
 }
 
+/// What was planned and not written yet, and what was written although no plan said so. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Witness {
+    /// `PUT /subscriptions/…`, in lower case.
+    planned: Arc<Mutex<BTreeSet<String>>>,
+    unplanned: Arc<Mutex<Vec<String>>>,
+}
+
+impl Witness {
+    /// Writes that no plan contained, of those that were made since the last write of the same document.
+    pub(crate) fn unplanned(&self) -> Vec<String> {
+        locked(&self.unplanned).clone()
+    }
+
+    fn check(&self, write: &str) {
+        if !locked(&self.planned).contains(write) {
+            locked(&self.unplanned).push(write.to_owned());
+        }
+    }
+
+    fn written(&self, write: &str) {
+        let target = |write: &str| write.split_once(' ').map(|(_, target)| target.to_owned());
+        locked(&self.planned).retain(|planned| target(planned) != target(write));
+    }
+
+    /// A write of the resources that Services need; `None`: something else.
+    fn write_of(request: &Request<Bytes>) -> Option<String> {
+        let path = request.uri().path().to_ascii_lowercase();
+        let target = path.strip_suffix("/migratetoipbased").unwrap_or(&path);
+        let is_write = ![http::Method::GET, http::Method::HEAD].contains(request.method());
+        let is_ours = ["/microsoft.network/", "/microsoft.compute/"].iter().any(|part| target.contains(part));
+        let is_route = target.contains("/routetables/");
+        (is_write && is_ours && !is_route).then(|| format!("{} {target}", request.method()).to_ascii_lowercase())
+    }
+}
+
+impl PlanWitness for Witness {
+    fn planned(&self, plan: &WritePlan) {
+        let writes = plan.writes.iter().map(|write| format!("{} {}", write.method, write.target).to_ascii_lowercase());
+        locked(&self.planned).extend(writes);
+    }
+}
+
 /// One process's connections. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Wire {
@@ -144,6 +189,7 @@ pub(crate) struct Wire {
     fuse: Arc<Mutex<Option<(usize, Crash)>>>,
     deceit: Arc<Mutex<Option<Deceit>>>,
     dead: CancellationToken,
+    witness: Option<Witness>,
 }
 
 impl Wire {
@@ -155,7 +201,12 @@ impl Wire {
             fuse: Arc::default(),
             deceit: Arc::default(),
             dead: CancellationToken::new(),
+            witness: None,
         }
+    }
+
+    pub(crate) fn witnessed_by(self, witness: Option<Witness>) -> Self {
+        Self { witness, ..self }
     }
 
     /// Cuts everything at the `nth` request to ARM from now, counted from 1: before it has an effect, or after.
@@ -227,10 +278,15 @@ impl Wire {
             self.cut();
             return pending().await;
         }
+        let watched = self.witness.as_ref().and_then(|witness| Some((witness, Witness::write_of(&request)?)));
+        watched.iter().for_each(|(witness, write)| witness.check(write));
         let answer = match self.objections.to(&request) {
             Some(refusal) => Ok(refusal),
             None => self.azure.respond(request).await,
         };
+        if let (Some((witness, write)), Ok(true)) = (&watched, answer.as_ref().map(|answer| answer.status().is_success())) {
+            witness.written(write);
+        }
         let answer = match lie {
             Some(lie) => answer.map(|truth| lie.answer(&truth)),
             None => answer,
@@ -254,6 +310,10 @@ impl ArmTransport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         self.alive(self.to_arm(request)).await
     }
+
+    fn witness(&self) -> Option<&dyn PlanWitness> {
+        self.witness.as_ref().map(|witness| witness as &dyn PlanWitness)
+    }
 }
 
 impl ClientSource for Wire {
@@ -271,4 +331,21 @@ impl ClientSource for Wire {
     fn watches(&self) -> Result<kube::Client, kube::Error> {
         self.component("")
     }
+}
+
+#[test]
+fn a_write_counts_as_planned_once() {
+    let (witness, write) = (Witness::default(), "put /subscriptions/s/resourcegroups/g/providers/microsoft.network/x/y");
+    let plan = || {
+        let write = PlannedWrite::patch("load_balancer", write.split_once(' ').unwrap().1.to_uppercase(), "why", json!({}));
+        WritePlan { writes: vec![PlannedWrite { method: "PUT", ..write }], ..WritePlan::default() }
+    };
+    witness.check(write);
+    assert_eq!(witness.unplanned().len(), 1, "no plan contained it");
+    witness.planned(&plan());
+    witness.check(write);
+    assert_eq!(witness.unplanned().len(), 1);
+    witness.written(write);
+    witness.check(write);
+    assert_eq!(witness.unplanned().len(), 2, "the plan is of before the first write");
 }

@@ -43,4 +43,6 @@ pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace};
 pub use token::{CredentialTokens, TokenError, TokenProvider};
 
+#[cfg(feature = "sandbox")]
+pub use super::transport::PlanWitness;
 pub use super::transport::{ArmTransport, ArmTransportError, MaxBodySize};

@@ -34,6 +34,18 @@ impl Default for MaxBodySize {
 pub trait ArmTransport: Send + Sync {
     /// The answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
+
+    /// Compares what is sent with what was planned.
+    #[cfg(feature = "sandbox")]
+    fn witness(&self) -> Option<&dyn PlanWitness> {
+        None
+    }
+}
+
+/// Sees each plan before any of it is sent.
+#[cfg(feature = "sandbox")]
+pub trait PlanWitness: Send + Sync {
+    fn planned(&self, plan: &crate::cloud_provider::WritePlan);
 }
 
 /// How paths end at which the identity service gives tokens: the only requests of a process that only reads which are no `GET`. No

@@ -98,6 +98,12 @@ struct ArmListPage<D> {
 }
 
 impl ArmClient {
+    /// Compares what is sent with what was planned.
+    #[cfg(feature = "sandbox")]
+    pub fn witness(&self) -> Option<&dyn super::PlanWitness> {
+        self.shared.deps.transport.witness()
+    }
+
     /// A client of the least urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
         let leadership = parts.leadership.clone();

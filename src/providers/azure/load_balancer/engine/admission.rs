@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+#[cfg(feature = "sandbox")]
+use super::dry_run::show_plan;
 use super::{
     drift_search::find_drift,
     shared_write::SharedWrite,
@@ -51,6 +53,8 @@ pub(super) async fn admit(
         Ok(planned) => planned,
         Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
+    #[cfg(feature = "sandbox")]
+    show_plan(context, &input, &requests).await;
     context.notify_private_links(&plan.private_links.notices);
     let nodes = fingerprint(&context.hosts().unwrap_or_default(), &context.service_index.nodes(), &context.settings);
     let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();

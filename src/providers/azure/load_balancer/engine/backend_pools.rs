@@ -11,6 +11,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+#[cfg(feature = "sandbox")]
+use super::dry_run::show_plan;
 use super::{
     claims,
     pool_join_failure::{self, PoolJoinFailure},
@@ -64,7 +66,10 @@ pub(super) async fn join(
     let urgency = join_urgency(world, nodes.len(), urgency);
     let since = world.invalidate_pool_sync();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
-    let observed = world.load(requests, urgency).await.map_err(PoolJoinFailure::of_all)?.observed;
+    let input = world.load(requests, urgency).await.map_err(PoolJoinFailure::of_all)?;
+    #[cfg(feature = "sandbox")]
+    show_plan(world, &input, requests).await;
+    let observed = input.observed;
     let all_nodes = world.service_index.nodes();
     let (local, publications) = world.local_pools();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();

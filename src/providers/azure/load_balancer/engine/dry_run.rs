@@ -11,6 +11,8 @@ use super::{
     claims,
     stage_context::{StageContext, StageInput},
 };
+#[cfg(feature = "sandbox")]
+use crate::providers::azure::planner::load_balancer::plan::writes;
 use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
@@ -43,6 +45,15 @@ pub(super) async fn plan_requests(
         input = more;
     }
     Ok(plan_on(context, &input, requests, hosts).await)
+}
+
+/// Shows a witness everything that is planned for these requests, before any of it is written.
+#[cfg(feature = "sandbox")]
+pub(super) async fn show_plan(context: &StageContext, input: &StageInput, requests: &[ServiceRequest]) {
+    let Some(witness) = context.compute.witness() else { return };
+    let hosts = context.hosts().unwrap_or_default();
+    let plan = plan_on(context, input, requests, &hosts).await;
+    witness.planned(&writes::requests(&input.observed, &plan));
 }
 
 /// The same on what was read.

@@ -10,6 +10,8 @@ use std::{
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 
+#[cfg(feature = "sandbox")]
+use super::dry_run::show_plan;
 use super::{
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
@@ -91,6 +93,8 @@ impl BatchStage for LoadBalancerStage<'_> {
             if self.context.private_links.settled(|frontend| touched.contains(frontend)).await {
                 planned = self.plan(requests, &held).await?;
             }
+            #[cfg(feature = "sandbox")]
+            show_plan(self.context, &planned.input, &planned.ready).await;
             let PlannedBatch { input, hindered, ready, unready, plan } = planned;
             if let Some(more) = private_links::write_first(self.context, &plan.private_links, self.urgency).await {
                 held.extend(more);

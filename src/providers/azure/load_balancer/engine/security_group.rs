@@ -4,6 +4,8 @@
 
 use async_trait::async_trait;
 
+#[cfg(feature = "sandbox")]
+use super::dry_run::show_plan;
 use super::{
     batch_commit::{AttemptError, BatchStage, ServiceResults},
     claims,
@@ -52,6 +54,8 @@ impl BatchStage for SecurityGroupStage<'_> {
         self.context.rule_records.restore(&self.context.service_index).await?;
         for _ in 0..MAX_CONFLICTS {
             let input = self.context.load(requests, self.urgency).await?;
+            #[cfg(feature = "sandbox")]
+            show_plan(self.context, &input, requests).await;
             self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
             let Some(rules) = plan_group(self.context, requests, &input).await else {
                 return Ok(self.missing_group(requests, &id));
