@@ -16,7 +16,7 @@ use cloud_controller_manager::{
         arm::ResourceId,
         inventory::{LookupError, Machine, MachineInterface, MachineIpConfiguration, MachineKind},
         planner::load_balancer::{
-            desired::{ServiceRequest, security_rules::listed_destinations},
+            desired::{ServiceRequest, plan_index::PlanIndex, security_rules::listed_destinations},
             plan::{
                 Plan, PlanInput, plan,
                 pools::{PoolInput, PoolMemory, PoolReads},
@@ -100,7 +100,7 @@ impl<'a> History<'a> {
         let present = self.memory.nodes().present.clone();
         let machines = BackendLookup { all_nodes: &present, of_service: &behind };
         for request in &turn.asks {
-            if let Ok(rules) = self.memory.rules_of_request(request, &observed, &machines, &turn.settings) {
+            if let Ok(rules) = self.memory.rules_of_request(request, &PlanIndex::new(&observed), &machines, &turn.settings) {
                 let listed = listed_destinations(&observed.security_group);
                 self.memory.record_applied(request, &rules, &listed);
             }

@@ -340,7 +340,7 @@ mod tests {
 
     use super::*;
     use crate::providers::azure::planner::load_balancer::{
-        desired::{samples::*, security_rules::NodeAddresses},
+        desired::{plan_index::PlanIndex, samples::*, security_rules::NodeAddresses},
         observed::ObservedNetwork,
         rule_memory::BackendLookup,
     };
@@ -352,7 +352,7 @@ mod tests {
             observed: &ObservedNetwork,
             machines: &BackendLookup<'_>,
         ) -> Result<ServiceRules, ServiceRefusal> {
-            self.memory().rules_of_request(request, observed, machines, &self.settings)
+            self.memory().rules_of_request(request, &PlanIndex::new(observed), machines, &self.settings)
         }
 
         /// As the stage that writes the security group does it.

@@ -14,12 +14,11 @@ use k8s_openapi::api::core::v1::Service;
 use super::{
     desired::{
         ServiceRequest,
+        plan_index::PlanIndex,
         public_ips::public_ip_addresses_of,
         security_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules},
-        status::frontend_addresses,
         traces::ports_of,
     },
-    observed::ObservedNetwork,
     rule_records::{ListedDestinations, RuleRecord, RuleRecords},
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceRefusal, ServiceSpec, parse_leniently, parse_service},
@@ -174,14 +173,14 @@ impl RuleMemory {
     pub fn rules_of_request(
         &self,
         request: &ServiceRequest,
-        observed: &ObservedNetwork,
+        index: &PlanIndex<'_>,
         machines: &BackendLookup<'_>,
         settings: &LoadBalancerSettings,
     ) -> Result<ServiceRules, ServiceRefusal> {
-        let listed = public_ip_addresses_of(observed, &request.identity().key, settings);
+        let listed = public_ip_addresses_of(index, &request.identity().key, settings);
         let mut reach = match request {
             ServiceRequest::Ensure(spec) => {
-                let frontends = frontend_addresses(observed, spec, settings);
+                let frontends = index.frontend_addresses(spec, settings);
                 ServiceRules::wanted(spec, &frontends, &machines.of(spec))?.with_former_addresses(spec, &frontends, &listed)
             }
             ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &listed),
@@ -197,12 +196,12 @@ impl RuleMemory {
     pub fn rules_of_other(
         &self,
         service: &ParsedService,
-        observed: &ObservedNetwork,
+        index: &PlanIndex<'_>,
         machines: &BackendLookup<'_>,
         settings: &LoadBalancerSettings,
     ) -> ServiceRules {
         let spec = service.spec();
-        let addresses = frontend_addresses(observed, spec, settings);
+        let addresses = index.frontend_addresses(spec, settings);
         let memory = self.history_of(&spec.identity);
         let settled = memory.and_then(|memory| memory.applied.as_ref());
         let is_settled = settled.is_some_and(|settled| has_same_rules(settled, spec));
@@ -213,7 +212,7 @@ impl RuleMemory {
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
         if matches!(service, ParsedService::Refused(..)) {
-            add_ports(&mut ports, &ports_of(observed, &spec.identity));
+            add_ports(&mut ports, &ports_of(index, &spec.identity));
         }
         if let Some(memory) = memory {
             known.extend(memory.addresses.union(&memory.claimed).chain(&memory.recorded));

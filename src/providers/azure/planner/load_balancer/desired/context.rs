@@ -1,10 +1,13 @@
 //! What every step of planning load balancers looks at. Pure.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use super::types::{PublicIpAssignment, RequestIdx, ServiceRequest};
+use super::{
+    plan_index::PlanIndex,
+    types::{PublicIpAssignment, RequestIdx, ServiceRequest},
+};
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress, spelling},
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     config::LoadBalancerSku,
     planner::load_balancer::{
         naming,
@@ -15,33 +18,21 @@ use crate::providers::azure::{
 };
 
 pub(super) struct PlanContext<'a> {
+    pub(super) index: &'a PlanIndex<'a>,
     pub(super) observed: &'a ObservedNetwork,
     pub(super) settings: &'a LoadBalancerSettings,
     /// The public IP that each Service shall have.
     pub(super) public_ips: &'a PublicIpAssignment,
-    /// Public IPs that there are, by lower-cased id; `None`: too few are looked up to be worth it.
-    public_ips_by_id: Option<BTreeMap<String, &'a PublicIpAddress>>,
 }
 
 impl<'a> PlanContext<'a> {
     /// From what the planner is given.
     pub(super) fn new(
-        observed: &'a ObservedNetwork,
+        index: &'a PlanIndex<'a>,
         settings: &'a LoadBalancerSettings,
         public_ips: &'a PublicIpAssignment,
     ) -> Self {
-        let keyed = |address: &'a PublicIpAddress| Some((address.id.as_deref()?.to_ascii_lowercase(), address));
-        let by_id = observed.public_ips.iter().filter_map(keyed).collect();
-        Self { public_ips_by_id: Some(by_id), ..Self::of_one_service(observed, settings, public_ips) }
-    }
-
-    /// The same to look at one Service. Whenever rules are planned, there is one for each Service.
-    pub(super) fn of_one_service(
-        observed: &'a ObservedNetwork,
-        settings: &'a LoadBalancerSettings,
-        public_ips: &'a PublicIpAssignment,
-    ) -> Self {
-        Self { observed, settings, public_ips, public_ips_by_id: None }
+        Self { index, observed: index.observed(), settings, public_ips }
     }
 
     /// Whether load balancers are Standard ones.
@@ -56,12 +47,7 @@ impl<'a> PlanContext<'a> {
 
     /// A public IP that there is.
     pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
-        let id = reference.id.as_deref()?;
-        let is_it = |address: &&PublicIpAddress| address.id.as_deref().is_some_and(|known| spelling::same_id(known, id));
-        match &self.public_ips_by_id {
-            Some(by_id) => by_id.get(&id.to_ascii_lowercase()).copied(),
-            None => self.observed.public_ips.iter().rfind(is_it),
-        }
+        self.index.public_ip(reference.id.as_deref()?)
     }
 }
 
@@ -89,7 +75,8 @@ impl<T: Copy> NameOwners<T> {
 
     fn find(&self, name: &str) -> Option<&(String, T)> {
         let name = name.to_ascii_lowercase();
-        let (base, owner) = self.prefixes.range(..=name.clone()).next_back()?;
+        let upto = (Bound::Unbounded, Bound::Included(name.as_str()));
+        let (base, owner) = self.prefixes.range::<str, _>(upto).next_back()?;
         name.starts_with(base).then_some(owner)
     }
 
@@ -152,9 +139,4 @@ pub(super) fn ensured_spec(request: &ServiceRequest) -> Option<&ServiceSpec> {
         ServiceRequest::Ensure(spec) => Some(spec),
         ServiceRequest::Delete(..) => None,
     }
-}
-
-/// An address in a document.
-pub(super) fn parse_address(text: Option<&String>) -> Option<IpAddr> {
-    text?.parse().ok()
 }

@@ -1,6 +1,6 @@
 //! A load balancer that is being changed: as ARM sent it, as it will be, and why. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::providers::azure::arm::{
     ResourceId,
@@ -79,6 +79,7 @@ pub(super) fn probes(document: &ArmLoadBalancer) -> &[Probe] {
 
 /// A use of a front end by a rule, and by inbound NAT for a range of ports.
 const RULE: &str = "load balancing rule";
+const OUTBOUND_RULE: &str = "outbound rule";
 pub(super) const NAT_POOL: &str = "inbound NAT pool";
 
 /// What it is that uses a front end.
@@ -94,6 +95,19 @@ impl FrontendUse {
     pub(super) fn is_rule(&self) -> bool {
         self.kind == RULE
     }
+
+    pub(super) fn is_outbound_rule(&self) -> bool {
+        self.kind == OUTBOUND_RULE
+    }
+}
+
+/// Returns the uses of each frontend by its id in lower case.
+pub(super) fn uses_by_frontend(document: &ArmLoadBalancer) -> HashMap<String, Vec<FrontendUse>> {
+    let mut uses: HashMap<String, Vec<FrontendUse>> = HashMap::new();
+    for (id, user) in frontend_uses(document) {
+        uses.entry(id).or_default().push(user);
+    }
+    uses
 }
 
 /// Every use of a front end, with the front end's id in lower case.
@@ -111,7 +125,7 @@ pub(super) fn frontend_uses(document: &ArmLoadBalancer) -> Vec<(String, Frontend
     for rule in properties.outbound_rules.iter().flatten() {
         for frontend in rule.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten())
         {
-            add("outbound rule", rule.name.as_deref(), frontend.id.as_deref());
+            add(OUTBOUND_RULE, rule.name.as_deref(), frontend.id.as_deref());
         }
     }
     for (kind, list) in [("inbound NAT rule", &properties.inbound_nat_rules), (NAT_POOL, &properties.inbound_nat_pools)] {

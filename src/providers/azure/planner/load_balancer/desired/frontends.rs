@@ -6,7 +6,8 @@
 
 use std::net::IpAddr;
 
-use super::context::{PlanContext, parse_address};
+pub(super) use super::frontend_address::{FrontendAddress, frontend_address};
+use super::{context::PlanContext, frontend_address::parse_address};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -30,24 +31,6 @@ pub(super) enum FrontendAction {
     Replace,
     /// The Service has no need of its family.
     Drop,
-}
-
-/// What makes two Services share a front end.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum FrontendAddress {
-    /// A public IP, by lower-cased id.
-    Public(String),
-    /// A private address.
-    Private(IpAddr),
-}
-
-/// The address of a front end; `None`: it has none yet.
-pub(super) fn frontend_address(frontend: &FrontendIpConfiguration) -> Option<FrontendAddress> {
-    let properties = frontend.properties.as_ref()?;
-    match &properties.public_ip_address {
-        Some(public) => Some(FrontendAddress::Public(public.id.as_deref()?.to_ascii_lowercase())),
-        None => parse_address(properties.private_ip_address.as_ref()).map(FrontendAddress::Private),
-    }
 }
 
 /// The address that a front end must have to serve the Service. A Service that is not told one has no such address when internal.

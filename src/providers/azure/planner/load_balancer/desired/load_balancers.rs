@@ -19,7 +19,9 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{self, LoadBalancerDraft},
     frontends::{self, FrontendAddress},
-    last_frontend, placement, rules,
+    last_frontend, placement,
+    plan_index::PlanIndex,
+    rules,
     types::RequestIdx,
     unruled_ports::UnruledPorts,
     write_order::{self, AddressChange},
@@ -75,9 +77,9 @@ pub struct LoadBalancerPlan {
 impl LoadBalancerPlan {
     /// Public IPs that front ends refer to when all is written, with the id of the front end.
     pub fn frontends_of_public_ips(&self, observed: &ObservedNetwork) -> BTreeMap<ResourceId, String> {
+        let changed: BTreeSet<String> = self.changes.iter().map(|change| change.id.key()).collect();
         let written = |document: &&ArmLoadBalancer| {
-            let id = document.id.as_deref().unwrap_or_default();
-            self.changes.iter().any(|change| change.id.same_as(id))
+            document.id.as_deref().is_some_and(|id| changed.contains(&id.to_ascii_lowercase()))
         };
         let new = self.changes.iter().filter_map(|change| match &change.write {
             LoadBalancerWrite::Put(document) => Some(document.as_ref()),
@@ -100,7 +102,8 @@ pub fn plan_load_balancers(
     public_ips: &PublicIpAssignment,
     settings: &LoadBalancerSettings,
 ) -> LoadBalancerPlan {
-    let context = PlanContext::new(observed, settings, public_ips);
+    let index = PlanIndex::new(observed);
+    let context = PlanContext::new(&index, settings, public_ips);
     let requests = by_precedence(&context, requests);
     let known = KnownServices::new(&requests, others);
     let unruled = UnruledPorts::new(others);

@@ -46,7 +46,7 @@ fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
 pub(super) fn is_leftover(settings: &LoadBalancerSettings, document: &ArmLoadBalancer) -> bool {
-    settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && document.is_basic()
+    settings.sku == LoadBalancerSku::Standard && document.is_basic() && is_ours(settings, name(document))
 }
 
 /// Whether the load balancer uses the public IP.

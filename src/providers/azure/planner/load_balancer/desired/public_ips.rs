@@ -10,7 +10,6 @@ mod claims;
 mod decide;
 mod dns_label;
 mod document;
-mod ownership;
 mod target;
 mod types;
 mod upgrade;
@@ -18,10 +17,13 @@ mod usage;
 
 use std::{net::IpAddr, sync::Arc};
 
-use ownership::PublicIpOwner;
 pub use types::{PublicIpChange, PublicIpPlan, PublicIpRelease};
 
-use super::ServiceRequest;
+use super::{
+    ServiceRequest,
+    plan_index::PlanIndex,
+    public_ip_ownership::{self as ownership, PublicIpOwner},
+};
 use crate::providers::azure::{
     arm::network::PublicIpAddress,
     planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings, spec::ServiceSpec},
@@ -73,11 +75,9 @@ pub fn address_of(pip: &PublicIpAddress) -> Option<IpAddr> {
 }
 
 /// Addresses of this cluster's public IPs that list the Service: at them it is or was reached, whatever its status says.
-pub fn public_ip_addresses_of(observed: &ObservedNetwork, service: &str, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    let is_its = |pip: &&PublicIpAddress| {
-        ownership::owner(pip, &settings.cluster) == PublicIpOwner::Cluster && ownership::position(pip, service).is_some()
-    };
-    observed.public_ips.iter().filter(is_its).filter_map(ownership::address).collect()
+pub fn public_ip_addresses_of(index: &PlanIndex<'_>, service: &str, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    let is_clusters = |pip: &&PublicIpAddress| ownership::owner(pip, &settings.cluster) == PublicIpOwner::Cluster;
+    index.public_ips_listing(service).into_iter().filter(is_clusters).filter_map(ownership::address).collect()
 }
 
 #[cfg(test)]

@@ -9,15 +9,17 @@ use std::{
 };
 
 use super::{
-    context::{NameOwners, PlanContext, parse_address},
+    context::{NameOwners, PlanContext},
     draft,
+    frontend_address::parse_address,
     frontends::{self, FrontendAddress},
     load_balancers::PublicIpAssignment,
+    plan_index::{PartPosition, PlanIndex},
 };
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, FrontendIpConfiguration, PublicIpAddress},
+        network::{ArmLoadBalancer, FrontendIpConfiguration},
     },
     planner::load_balancer::{
         naming,
@@ -29,36 +31,83 @@ use crate::providers::azure::{
 
 /// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
 pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    let Some(addresses) = addresses_if_served(observed, spec, settings) else { return Vec::new() };
-    addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+    let index = PlanIndex::of_one_service(observed);
+    let found = ServingFrontends::of(&index, spec, settings);
+    let additional = spec.additional_ips.iter().copied().filter(|_| found.load_balancer.is_some());
+    found.addresses().chain(additional).collect()
 }
 
-/// Addresses of the Service's front ends alone.
+/// Returns the addresses of the Service's frontends alone. For several Services, see [`PlanIndex::frontend_addresses`].
 pub fn frontend_addresses(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    addresses_if_served(observed, spec, settings).unwrap_or_default()
+    PlanIndex::of_one_service(observed).frontend_addresses(spec, settings)
 }
 
-/// `None`: it has no front end.
-fn addresses_if_served(
-    observed: &ObservedNetwork,
-    spec: &ServiceSpec,
-    settings: &LoadBalancerSettings,
-) -> Option<Vec<IpAddr>> {
-    let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::of_one_service(observed, settings, &shared);
-    of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
+impl PlanIndex<'_> {
+    /// Returns the addresses of the Service's frontends, in the load balancer's order.
+    pub fn frontend_addresses(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+        ServingFrontends::of(self, spec, settings).addresses().collect()
+    }
+
+    /// Returns what the Service's frontends wait for before their addresses are known.
+    pub fn pending_addresses(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<PendingAddress> {
+        let found = ServingFrontends::of(self, spec, settings);
+        let without = found.frontends.iter().filter(|(_, address)| address.is_none());
+        let pending = without.map(|(frontend, _)| {
+            let public = frontend.properties.as_ref().and_then(|it| it.public_ip_address.as_ref()?.resource_id());
+            let private = || PendingAddress::Private(frontend.name.clone().unwrap_or_default());
+            public.map_or_else(private, PendingAddress::PublicIp)
+        });
+        pending.collect()
+    }
+}
+
+/// The frontends that serve a Service, its own and those that it shares.
+#[derive(Default)]
+struct ServingFrontends<'a> {
+    /// The first load balancer of the Service's kind that has any.
+    load_balancer: Option<&'a ArmLoadBalancer>,
+    /// In the load balancer's order, with their addresses.
+    frontends: Vec<(&'a FrontendIpConfiguration, Option<IpAddr>)>,
+}
+
+impl<'a> ServingFrontends<'a> {
+    fn of(index: &PlanIndex<'a>, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Self {
+        let shared = public_ips_by_pin(index, spec);
+        let context = PlanContext::new(index, settings, &shared);
+        let named = spec.families.iter().filter_map(|family| frontends::wanted_address(&context, spec, *family));
+        let candidates = named.flat_map(|address| index.frontends_at(&address));
+        let candidates: BTreeSet<PartPosition> = candidates.chain(index.frontends_of(&spec.identity)).collect();
+        let (mut found, mut at) = (Self::default(), None);
+        for position in candidates {
+            let Some((document, frontend)) = index.frontend(position) else { continue };
+            if at.is_some_and(|at| at != position.load_balancer) {
+                break;
+            }
+            if is_internal(document) == spec.internal && serves(&context, spec, frontend) {
+                at = Some(position.load_balancer);
+                found.load_balancer = Some(document);
+                found.frontends.push((frontend, address_of(&context, frontend)));
+            }
+        }
+        found
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.frontends.iter().filter_map(|(_, address)| *address)
+    }
 }
 
 /// Returns the addresses of frontends that names show to be the Services' own, each with the Service.
 pub fn frontend_owners<'a>(
-    observed: &ObservedNetwork,
+    index: &PlanIndex<'_>,
     settings: &LoadBalancerSettings,
     services: impl Iterator<Item = &'a ServiceIdentity>,
 ) -> BTreeMap<IpAddr, &'a ServiceIdentity> {
     let none = PublicIpAssignment::new();
-    let context = PlanContext::new(observed, settings, &none);
+    let context = PlanContext::new(index, settings, &none);
     let owners = NameOwners::new(services.map(|service| (service, service)));
-    let owned = observed
+    let owned = context
+        .observed
         .load_balancers
         .iter()
         .flat_map(draft::frontends)
@@ -75,42 +124,27 @@ pub enum PendingAddress {
     Private(String),
 }
 
-/// What the Service's front ends wait for before their addresses are known.
+/// Returns what the Service's frontends wait for before their addresses are known. For several Services, see
+/// [`PlanIndex::pending_addresses`].
 pub fn pending_addresses(
     observed: &ObservedNetwork,
     spec: &ServiceSpec,
     settings: &LoadBalancerSettings,
 ) -> Vec<PendingAddress> {
-    let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::of_one_service(observed, settings, &shared);
-    let serving = |document: &'_ ArmLoadBalancer| {
-        draft::frontends(document).iter().filter(|frontend| serves(&context, spec, frontend)).cloned().collect::<Vec<_>>()
-    };
-    let found = of_kind(observed, spec).map(serving).find(|found| !found.is_empty()).unwrap_or_default();
-    let without = found.into_iter().filter(|frontend| address_of(&context, frontend).is_none());
-    let pending = without.map(|frontend| {
-        let public = frontend.properties.as_ref().and_then(|it| it.public_ip_address.as_ref()?.resource_id());
-        public.map_or_else(|| PendingAddress::Private(frontend.name.clone().unwrap_or_default()), PendingAddress::PublicIp)
-    });
-    pending.collect()
+    PlanIndex::of_one_service(observed).pending_addresses(spec, settings)
 }
 
-/// The load balancer with the Service's front ends, or with those that it shares.
+/// Returns the load balancer with the Service's frontends, or with those that it shares.
 pub fn load_balancer_of<'a>(
     observed: &'a ObservedNetwork,
     spec: &ServiceSpec,
     settings: &LoadBalancerSettings,
 ) -> Option<&'a ArmLoadBalancer> {
-    let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::of_one_service(observed, settings, &shared);
-    of_kind(observed, spec).find(|document| addresses_on(&context, spec, document).is_some())
+    ServingFrontends::of(&PlanIndex::of_one_service(observed), spec, settings).load_balancer
 }
 
-fn of_kind<'a>(observed: &'a ObservedNetwork, spec: &ServiceSpec) -> impl Iterator<Item = &'a ArmLoadBalancer> {
-    let is_internal =
-        |document: &ArmLoadBalancer| naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1;
-    let internal = spec.internal;
-    observed.load_balancers.iter().filter(move |document| is_internal(document) == internal)
+fn is_internal(document: &ArmLoadBalancer) -> bool {
+    naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.
@@ -138,16 +172,6 @@ pub fn has_parts_of(document: &ArmLoadBalancer, service: &ServiceIdentity) -> bo
     frontends.any(|name| naming::owns_frontend(service, name)) || rules.any(|name| naming::owns_rule(service, name))
 }
 
-/// `None`: no front end there serves the Service.
-fn addresses_on(context: &PlanContext<'_>, spec: &ServiceSpec, document: &ArmLoadBalancer) -> Option<Vec<IpAddr>> {
-    let serving: Vec<_> = draft::frontends(document).iter().filter(|frontend| serves(context, spec, frontend)).collect();
-    if serving.is_empty() {
-        None
-    } else {
-        Some(serving.into_iter().filter_map(|frontend| address_of(context, frontend)).collect())
-    }
-}
-
 fn serves(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> bool {
     let is_own = naming::owns_frontend(&spec.identity, frontend.name.as_deref().unwrap_or_default());
     let shares = |family: &IpFamily| {
@@ -168,13 +192,11 @@ fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> 
 }
 
 /// The public IPs that the user picked, by name or by address: only those are shared.
-fn public_ips_by_pin(observed: &ObservedNetwork, spec: &ServiceSpec) -> PublicIpAssignment {
-    let by_address = |wanted: IpAddr| {
-        let has = |public: &&PublicIpAddress| {
-            parse_address(public.properties.as_ref().and_then(|it| it.ip_address.as_ref())) == Some(wanted)
-        };
-        let ids = observed.public_ips.iter().filter(has).filter_map(|public| ResourceId::parse(public.id.as_deref()?).ok());
-        ids.into_iter().find(|id| id.parent().as_ref() == Some(&spec.public_ip.group))
+fn public_ips_by_pin(index: &PlanIndex<'_>, spec: &ServiceSpec) -> PublicIpAssignment {
+    let by_address = |pinned: IpAddr| {
+        let mut ids =
+            index.public_ips_at(pinned).into_iter().filter_map(|public| ResourceId::parse(public.id.as_deref()?).ok());
+        ids.find(|id| id.parent().as_ref() == Some(&spec.public_ip.group))
     };
     let id = |family: IpFamily| match (spec.pinned.get(family), spec.public_ip.name.get(family)) {
         (Some(pinned), _) => by_address(*pinned),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{draft, public_ips::public_ip_addresses_of, security_rules::PortsByProtocol};
+use super::{draft, plan_index::PlanIndex, public_ips::public_ip_addresses_of, security_rules::PortsByProtocol};
 use crate::providers::azure::{
     arm::{network::ArmLoadBalancer, spelling},
     planner::load_balancer::{
@@ -16,11 +16,9 @@ use crate::providers::azure::{
 };
 
 /// Ports of the front ends and of the machines in the Service's rules.
-pub fn ports_of(observed: &ObservedNetwork, service: &ServiceIdentity) -> PortsByProtocol {
-    let rules = observed.load_balancers.iter().flat_map(draft::rules);
-    let own = rules.filter(|rule| rule.name.as_deref().is_some_and(|name| naming::owns_rule(service, name)));
+pub fn ports_of(index: &PlanIndex<'_>, service: &ServiceIdentity) -> PortsByProtocol {
     let mut ports = PortsByProtocol::new();
-    for rule in own.filter_map(|rule| rule.properties.as_ref()) {
+    for rule in index.rules_of(service).filter_map(|rule| rule.properties.as_ref()) {
         let numbers = [rule.frontend_port, rule.backend_port].into_iter().flatten();
         let numbers: BTreeSet<i32> = numbers.filter_map(|number| i32::try_from(number).ok()).collect();
         for protocol in protocols(rule.protocol.as_deref().unwrap_or_default()) {
@@ -59,7 +57,7 @@ pub fn has_traces(
     };
     observed.load_balancers.iter().any(is_on)
         || observed.public_ips.iter().any(|public| shows(public.name.as_ref()))
-        || !public_ip_addresses_of(observed, &service.key, settings).is_empty()
+        || !public_ip_addresses_of(&PlanIndex::of_one_service(observed), &service.key, settings).is_empty()
 }
 
 #[cfg(test)]
@@ -82,7 +80,7 @@ mod tests {
         let there =
             observed(vec![load_balancer(json!({"name": "kubernetes", "properties": {"loadBalancingRules": rules}}))]);
         let expected = [(Protocol::Tcp, [80, 30080].into()), (Protocol::Udp, [53].into())];
-        assert_eq!(ports_of(&there, &web), expected.into());
+        assert_eq!(ports_of(&PlanIndex::new(&there), &web), expected.into());
     }
 
     #[test]

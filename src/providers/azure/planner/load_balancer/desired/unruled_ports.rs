@@ -10,8 +10,9 @@ use std::{
 };
 
 use super::{
-    context::{NameOwners, PlanContext, parse_address},
+    context::{NameOwners, PlanContext},
     draft::LoadBalancerDraft,
+    frontend_address::parse_address,
     rules,
 };
 use crate::providers::azure::{arm::network::FrontendIpConfiguration, planner::load_balancer::spec::ServiceSpec};

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::super::{
     desired::{
         ServiceRequest,
+        plan_index::PlanIndex,
         security_rules::{self, SecurityRulePlan, ServiceRules},
         status::{frontend_addresses, frontend_owners},
     },
@@ -67,13 +68,14 @@ pub(super) fn has_other_machines(
 /// Plans.
 pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> PlannedSecurityRules {
     let RuleInput { observed, requests, others, memory, members, settings } = *input;
+    let index = PlanIndex::new(observed);
     let behind = |spec: &ServiceSpec| members.of_service(spec, observed, settings);
     let machines = BackendLookup { all_nodes: &memory.nodes().present, of_service: &behind };
-    let rules_of_other = |service: &ParsedService| memory.rules_of_other(service, observed, &machines, settings);
+    let rules_of_other = |service: &ParsedService| memory.rules_of_other(service, &index, &machines, settings);
     let mut other_rules: Vec<ServiceRules> = others.iter().map(rules_of_other).collect();
     let (mut services, mut refused) = (memory.rules_of_gone(requests, others), Vec::new());
     for (place, request) in requests.iter().enumerate() {
-        match memory.rules_of_request(request, observed, &machines, settings) {
+        match memory.rules_of_request(request, &index, &machines, settings) {
             Ok(rules) => services.push(rules),
             Err(refusal) => {
                 // What it has stays, whoever leaves an address that it shares.
@@ -86,7 +88,7 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
     if services.iter().chain(&other_rules).any(ServiceRules::denies_rest) {
         let identities = requests.iter().map(ServiceRequest::identity);
         let identities = identities.chain(others.iter().map(|other| &other.spec().identity));
-        let owners = frontend_owners(observed, settings, identities);
+        let owners = frontend_owners(&index, settings, identities);
         // Where the owner denies the rest itself, as the Go CCM wrote it for both, a guest adds nothing.
         let specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
         let denying = specs.filter(|spec| security_rules::denies_rest(&spec.access)).map(|spec| &spec.identity);

@@ -6,10 +6,7 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{
     super::{
-        desired::{
-            ServiceRequest,
-            status::{PendingAddress, pending_addresses},
-        },
+        desired::{ServiceRequest, plan_index::PlanIndex, status::PendingAddress},
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{IpFamily, ServiceIdentity},
@@ -67,7 +64,8 @@ pub(super) fn for_network(
     network: &NetworkPlan,
     settings: &LoadBalancerSettings,
 ) -> BTreeSet<WaitingFor> {
-    let of_request = requests.iter().flat_map(|request| for_addresses(written, request, settings));
+    let index = PlanIndex::new(written);
+    let of_request = requests.iter().flat_map(|request| pending(&index, request, settings));
     recreations(network).map(|(_, waiting)| waiting).chain(of_request).collect()
 }
 
@@ -83,9 +81,13 @@ pub fn for_addresses(
     request: &ServiceRequest,
     settings: &LoadBalancerSettings,
 ) -> Vec<WaitingFor> {
+    pending(&PlanIndex::of_one_service(written), request, settings)
+}
+
+fn pending(index: &PlanIndex<'_>, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<WaitingFor> {
     let ServiceRequest::Ensure(spec) = request else { return Vec::new() };
     let key = || spec.identity.key.clone();
-    let waiting = pending_addresses(written, spec, settings).into_iter().map(|pending| match pending {
+    let waiting = index.pending_addresses(spec, settings).into_iter().map(|pending| match pending {
         PendingAddress::PublicIp(id) => WaitingFor::PublicIpAddress(key(), id),
         PendingAddress::Private(name) => WaitingFor::PrivateAddress(key(), name),
     });

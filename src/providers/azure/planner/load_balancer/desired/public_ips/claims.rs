@@ -4,12 +4,12 @@
 //! asks, with the asks that are refused.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use super::{
-    ownership::{self, PublicIpOwner},
+    super::public_ip_ownership::{self as ownership, PublicIpOwner},
     target::{self, PublicIpIndex, PublicIpTarget},
 };
 use crate::providers::azure::{
@@ -38,6 +38,8 @@ pub(super) struct PublicIpClaims<'a> {
     requests: HashMap<String, Vec<&'a ServiceRequest>>,
     /// Refused asks; and others that cannot be resolved, which counts for them alone.
     refused: BTreeMap<&'a ServiceIdentity, ServiceRefusal>,
+    /// Their keys in lower case.
+    refused_keys: HashSet<String>,
     identities: Vec<&'a ServiceIdentity>,
 }
 
@@ -52,8 +54,14 @@ impl<'a> PublicIpClaims<'a> {
         let is_other = |spec: &&Arc<ServiceSpec>| identities.binary_search(&&spec.identity).is_err();
         let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec.as_ref(), false))).collect();
         specs.sort_by(|(a, _), (b, _)| a.identity.cmp(&b.identity));
-        let mut claims =
-            Self { all: Vec::new(), by_id: HashMap::new(), requests: HashMap::new(), refused: BTreeMap::new(), identities };
+        let mut claims = Self {
+            all: Vec::new(),
+            by_id: HashMap::new(),
+            requests: HashMap::new(),
+            refused: BTreeMap::new(),
+            refused_keys: HashSet::new(),
+            identities,
+        };
         for request in asks {
             claims.requests.entry(request.identity().key.to_lowercase()).or_default().push(request);
         }
@@ -65,7 +73,10 @@ impl<'a> PublicIpClaims<'a> {
 
     fn add(&mut self, spec: &'a ServiceSpec, asked: bool, index: &PublicIpIndex<'a>) {
         match target::targets(spec, index) {
-            Err(refusal) => _ = self.refused.insert(&spec.identity, refusal),
+            Err(refusal) => {
+                self.refused_keys.insert(spec.identity.key.to_lowercase());
+                self.refused.insert(&spec.identity, refusal);
+            }
             Ok(targets) => {
                 for (family, target) in targets {
                     self.by_id.entry(target.id.clone()).or_default().push(self.all.len());
@@ -126,7 +137,7 @@ impl<'a> PublicIpClaims<'a> {
     fn leaves(&self, request: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, index: &PublicIpIndex<'_>) -> bool {
         let key = &request.identity().key;
         let is_wanted = self.claims_on(id).any(|claim| spelling::same_name(&claim.spec.identity.key, key));
-        let is_unclear = self.refused.keys().any(|refused| spelling::same_name(&refused.key, key));
+        let is_unclear = self.refused_keys.contains(&key.to_lowercase());
         !is_wanted && !is_unclear && is_proven(request, id, pip, index)
     }
 }

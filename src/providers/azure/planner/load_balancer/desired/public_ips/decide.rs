@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::{
+    super::public_ip_ownership::{self as ownership, PublicIpOwner},
     claims::{PublicIpClaim, PublicIpClaims},
     dns_label::DnsLabelQuestion,
     document::{self, PublicIpEdit},
-    ownership::{self, PublicIpOwner},
     target::PublicIpIndex,
     types::{PublicIpChange, PublicIpPlan, PublicIpRelease},
     upgrade::{self, SkuUpgrade},
@@ -32,7 +32,7 @@ pub(super) fn decide<'a>(
     outcome: &mut PublicIpPlan,
 ) {
     let asked: Vec<_> = claims.requested_claims_on(id).collect();
-    if let Some(document) = upgrade::with_static_address(pip, index.observed, index.settings) {
+    if let Some(document) = upgrade::with_static_address(pip, &index.leftovers) {
         postpone(&asked, outcome);
         let services: Vec<ServiceIdentity> = claims.granted_services().cloned().collect();
         if !services.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn decide<'a>(
         |reasons| PublicIpRelease { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
     if maker == PublicIpOwner::Cluster && services.is_empty() {
         let reasons = leaving.iter().map(|request| release_reason(request, id)).collect();
-        match usage::blocking_user(pip, index.observed, index.settings) {
+        match usage::blocking_user(pip, &index.documents, index.settings) {
             Some(user) => outcome.retained.push(release(vec![user])),
             None => outcome.releases.push(release(reasons)),
         }
@@ -182,7 +182,7 @@ fn recreation<'w, 'a>(
         _ if maker != PublicIpOwner::Cluster => Some("it is not this cluster's own".to_owned()),
         2.. => Some("other Services use it, too".to_owned()),
         _ if claim.target.selected => Some("its name or address is asked for, and would be lost".to_owned()),
-        _ => usage::blocking_user(pip, index.observed, index.settings),
+        _ => usage::blocking_user(pip, &index.documents, index.settings),
     };
     Some(keeps.map_or(Ok(*claim), Err))
 }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{
+    super::public_ip_ownership::{self as ownership, PublicIpOwner},
     claims::PublicIpClaim,
-    ownership::{self, PublicIpOwner},
 };
 use crate::providers::azure::{
     arm::{network::PublicIpAddress, spelling},

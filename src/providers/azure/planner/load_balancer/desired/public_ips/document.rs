@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::{
+    super::public_ip_ownership::{self as ownership, CLUSTER_TAG_KEYS, DNS_TAG_KEYS, PublicIpOwner, SERVICES_TAG_KEYS},
     dns_label::{self, DnsLabelChange},
-    ownership::{self, CLUSTER_TAG_KEYS, DNS_TAG_KEYS, PublicIpOwner, SERVICES_TAG_KEYS},
     target::{PublicIpIndex, PublicIpTarget},
     upgrade,
 };

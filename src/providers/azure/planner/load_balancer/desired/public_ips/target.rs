@@ -10,13 +10,18 @@ use std::{
 };
 
 use super::{
-    ownership,
+    super::public_ip_ownership as ownership,
     upgrade::{self, SkuUpgrade},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress, spelling},
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, PublicIpAddress},
+        spelling,
+    },
     planner::load_balancer::{
         annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
+        desired::{placement, plan_index::PlanIndex},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -41,6 +46,9 @@ pub(super) struct PublicIpIndex<'a> {
     /// As ARM sent them.
     pub observed: &'a ObservedNetwork,
     pub settings: &'a LoadBalancerSettings,
+    pub documents: PlanIndex<'a>,
+    /// Basic load balancers that were left behind.
+    pub leftovers: Vec<&'a ArmLoadBalancer>,
     by_id: HashMap<ResourceId, &'a PublicIpAddress>,
     by_address: HashMap<IpAddr, Vec<ResourceId>>,
     attached: HashSet<ResourceId>,
@@ -60,7 +68,16 @@ impl<'a> PublicIpIndex<'a> {
         let frontends = balancers.flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
         let attached =
             frontends.filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id());
-        Self { observed, settings, by_address, attached: attached.collect(), by_id }
+        let is_leftover = |document: &&ArmLoadBalancer| placement::is_leftover(settings, document);
+        Self {
+            observed,
+            settings,
+            documents: PlanIndex::new(observed),
+            leftovers: observed.load_balancers.iter().filter(is_leftover).collect(),
+            by_address,
+            attached: attached.collect(),
+            by_id,
+        }
     }
 
     /// All public IPs with a proper id, in the order of ids.

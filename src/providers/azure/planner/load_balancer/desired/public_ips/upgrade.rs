@@ -7,7 +7,10 @@
 
 use super::usage;
 use crate::providers::azure::{
-    arm::{document::ArmSku, network::PublicIpAddress},
+    arm::{
+        document::ArmSku,
+        network::{ArmLoadBalancer, PublicIpAddress},
+    },
     config::LoadBalancerSku,
     planner::load_balancer::{desired::placement, observed::ObservedNetwork, settings::LoadBalancerSettings},
 };
@@ -39,15 +42,11 @@ pub(super) fn of(pip: &PublicIpAddress, observed: &ObservedNetwork, settings: &L
     }
 }
 
-/// The document with which it keeps its address when the basic load balancer goes that was left behind; `None`: it keeps it anyway.
+/// The document with which it keeps its address when one of `leftovers` goes, the basic load balancers that were left behind; `None`: it
+/// keeps it anyway.
 /// ARM makes an address static while it is in use.
-pub(super) fn with_static_address(
-    pip: &PublicIpAddress,
-    observed: &ObservedNetwork,
-    settings: &LoadBalancerSettings,
-) -> Option<PublicIpAddress> {
-    let mut leftover = observed.load_balancers.iter().filter(|document| placement::is_leftover(settings, document));
-    leftover.any(|document| placement::lends_address(document, pip)).then(|| {
+pub(super) fn with_static_address(pip: &PublicIpAddress, leftovers: &[&ArmLoadBalancer]) -> Option<PublicIpAddress> {
+    leftovers.iter().any(|document| placement::lends_address(document, pip)).then(|| {
         let mut document = pip.clone();
         document.properties.get_or_insert_default().public_ip_allocation_method = Some("Static".to_owned());
         document

@@ -3,13 +3,10 @@
 //! In: a public IP and the load balancers. Out: what uses it that no Service's leaving removes. ARM would refuse the deletion.
 
 use crate::providers::azure::{
-    arm::{
-        ResourceId,
-        document::SubResource,
-        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, OutboundRule, PublicIpAddress},
-    },
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     planner::load_balancer::{
-        desired::context::is_generated_name, observed::ObservedNetwork, settings::LoadBalancerSettings,
+        desired::{context::is_generated_name, draft::FrontendUse, plan_index::PlanIndex},
+        settings::LoadBalancerSettings,
     },
 };
 
@@ -18,7 +15,7 @@ const LOAD_BALANCERS: &str = "loadBalancers";
 /// Who else uses the public IP, if anybody does. A load balancer of the cluster's group that is not there any more uses nothing.
 pub(super) fn blocking_user(
     pip: &PublicIpAddress,
-    observed: &ObservedNetwork,
+    index: &PlanIndex<'_>,
     settings: &LoadBalancerSettings,
 ) -> Option<String> {
     let properties = pip.properties.as_ref()?;
@@ -31,9 +28,8 @@ pub(super) fn blocking_user(
     if user.parent() != Some(balancer.clone()) {
         return Some(format!("`{user}` uses it"));
     }
-    let is_it = |known: &&ArmLoadBalancer| known.is(&balancer);
-    let known = observed.load_balancers.iter().find(is_it)?;
-    outside_rule(known, &user).map(|what| format!("{what} uses its front end `{user}`"))
+    index.load_balancer(&balancer)?;
+    outside_rule(index, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
 
 /// Whether the user is a load balancer of the cluster's group. One that is not known is not there any more.
@@ -47,24 +43,14 @@ pub(super) fn is_in_own_group(user: &str, settings: &LoadBalancerSettings) -> bo
 }
 
 /// The kind of the rule, of those that no Service has, that needs the front end.
-fn outside_rule(balancer: &ArmLoadBalancer, frontend: &ResourceId) -> Option<&'static str> {
-    let properties = balancer.properties.as_ref()?;
-    let is_it = |known: &&FrontendIpConfiguration| known.is(frontend);
-    let known = properties.frontend_ip_configurations.iter().flatten().find(is_it)?.properties.as_ref()?;
+fn outside_rule(index: &PlanIndex<'_>, frontend: &ResourceId) -> Option<&'static str> {
+    let known = index.frontend_with(frontend)?.properties.as_ref()?;
     let has = |list: &Option<Vec<SubResource>>| list.as_ref().is_some_and(|list| !list.is_empty());
-    let refers = |rule: &OutboundRule| {
-        let frontends = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configurations.as_ref());
-        frontends.into_iter().flatten().any(|reference| reference.refers_to(frontend))
-    };
-    if has(&known.outbound_rules) || properties.outbound_rules.iter().flatten().any(refers) {
+    let uses = index.uses_of(frontend);
+    if has(&known.outbound_rules) || uses.iter().any(FrontendUse::is_outbound_rule) {
         return Some("an outbound rule");
     }
-    let is_theirs = |rule: &&LoadBalancingRule| !is_generated_name(rule.name.as_deref().unwrap_or_default());
-    let balances = |rule: &LoadBalancingRule| {
-        let reference = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-        reference.is_some_and(|reference| reference.refers_to(frontend))
-    };
-    if properties.load_balancing_rules.iter().flatten().filter(is_theirs).any(balances) {
+    if uses.iter().any(|user| user.is_rule() && !is_generated_name(&user.name)) {
         return Some("a rule that is no Service's");
     }
     (has(&known.inbound_nat_rules) || has(&known.inbound_nat_pools)).then_some("an inbound NAT rule")
