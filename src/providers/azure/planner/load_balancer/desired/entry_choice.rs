@@ -6,6 +6,8 @@
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getEligibleLoadBalancersForService`, `getMostEligibleLBForService`. Other than there, an
 //! entry with two selectors whose second one does not match has not matched, and takes no entry away from the others.
 
+use std::collections::BTreeMap;
+
 use super::types::RuleCounts;
 use crate::providers::azure::planner::load_balancer::{
     annotations::CONFIGURATIONS,
@@ -139,8 +141,8 @@ impl EntryCandidate<'_> {
 pub(super) struct RuleLoad<'a> {
     pub(super) counts: &'a RuleCounts,
     pub(super) internal: bool,
-    /// External names of load balancers in ARM's order, new ones last: who has as few rules as another comes in this order.
-    pub(super) order: &'a [String],
+    /// Positions of load balancers by external name in lower case, in ARM's order: who has as few rules as another comes in this order.
+    pub(super) order: &'a BTreeMap<String, usize>,
 }
 
 impl RuleLoad<'_> {
@@ -149,7 +151,7 @@ impl RuleLoad<'_> {
     }
 
     fn place(&self, entry: &LoadBalancerEntry) -> usize {
-        self.order.iter().position(|name| entry.is_called(name)).unwrap_or(usize::MAX)
+        self.order.get(&entry.name.to_lowercase()).copied().unwrap_or(usize::MAX)
     }
 
     /// The first where the Service is, else the first without rules, else the first that there is not yet, else that with the fewest rules.

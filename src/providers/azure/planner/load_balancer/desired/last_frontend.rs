@@ -84,8 +84,9 @@ fn addresses_elsewhere(
 ) -> Option<BTreeSet<FrontendAddress>> {
     let draft = drafts.get(place)?;
     let (before, after) = (draft.frontends_before(), draft.frontends());
+    let names: BTreeSet<_> = after.iter().filter_map(|part| Some(part.name.as_deref()?.to_ascii_lowercase())).collect();
     let remains =
-        |part: &FrontendIpConfiguration| part.name.as_deref().is_some_and(|name| after.iter().any(|it| it.name_is(name)));
+        |part: &FrontendIpConfiguration| part.name.as_deref().is_some_and(|name| names.contains(&name.to_ascii_lowercase()));
     if before.is_empty() || before.iter().any(remains) || can_delete(context, draft) {
         return None;
     }
@@ -150,9 +151,9 @@ pub(super) fn refused_movers(
             .frontends()
             .iter()
             .filter(|part| part.name.as_ref().is_some_and(|name| relocation.frontends.contains(name)));
-        let ids: Vec<String> = moving.map(|part| draft.frontend_id(part)).collect();
+        let ids: BTreeSet<String> = moving.map(|part| draft.frontend_id(part).to_ascii_lowercase()).collect();
         let uses = frontend_uses(&draft.after);
-        let behind = uses.iter().filter(|(id, user)| user.is_rule() && ids.iter().any(|own| spelling::same_id(own, id)));
+        let behind = uses.iter().filter(|(id, user)| user.is_rule() && ids.contains(id));
         let owners = relocation.frontends.iter().filter_map(|name| requests.of_frontend(name));
         let all: BTreeSet<RequestIdx> = owners.chain(behind.filter_map(|(_, user)| requests.of_rule(&user.name))).collect();
         let moves = |request: &RequestIdx| targets.of(*request).is_some_and(|target| target != relocation.from);

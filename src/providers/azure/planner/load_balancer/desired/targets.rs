@@ -14,7 +14,7 @@ use std::{
 use super::{
     ServiceRequest,
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
-    draft::{FrontendUse, LoadBalancerDraft, frontend_uses},
+    draft::{FrontendUse, LoadBalancerDraft, uses_by_frontend},
     entry_choice::{EntryCandidate, RuleLoad},
     former_groups::{self, AskingServices, FormerGroup},
     frontends::{self, FrontendAddress},
@@ -69,11 +69,12 @@ pub(super) fn choose_targets<'a>(
     known: &KnownServices<'_>,
 ) -> TargetLoadBalancers {
     let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], ..TargetLoadBalancers::default() };
-    let presence = |place: usize, spec: &ServiceSpec| {
-        ServicePresence::of(drafts, spec, |name| owners.of_rule(name) == Some(RequestIdx(place)))
-    };
+    let locations = PartLocations::by_request(drafts, owners, requests.len());
     let ensured = || requests.iter().enumerate().filter_map(|(place, request)| Some((place, ensured_spec(request)?)));
-    let presences = ensured().map(|(place, spec)| (spec.identity.clone(), presence(place, spec))).collect();
+    let presence = |(place, spec): (usize, &ServiceSpec)| {
+        (spec.identity.clone(), ServicePresence::new(drafts, spec.internal, &locations[place]))
+    };
+    let presences = ensured().map(presence).collect();
     let mut chooser = TargetChooser::new(context, drafts, known, (AskingServices::new(requests), presences));
     for (place, spec) in ensured() {
         match chooser.place(spec) {
@@ -127,6 +128,33 @@ fn relocations<'a>(
     found
 }
 
+/// The load balancers that have parts of one request, in their order.
+#[derive(Clone, Default)]
+struct PartLocations {
+    frontends: Vec<DraftIdx>,
+    rules: Vec<DraftIdx>,
+}
+
+impl PartLocations {
+    /// Returns the locations for each request, in one pass over all parts as ARM sent them.
+    fn by_request(drafts: &[LoadBalancerDraft<'_>], owners: &NameOwners, requests: usize) -> Vec<Self> {
+        let mut found = vec![Self::default(); requests];
+        let mut add = |name: &Option<String>, draft: DraftIdx, list: fn(&mut Self) -> &mut Vec<DraftIdx>| {
+            let owner = name.as_deref().and_then(|name| owners.of_rule(name));
+            let Some(locations) = owner.and_then(|owner| found.get_mut(owner.0)).map(list) else { return };
+            if locations.last() != Some(&draft) {
+                locations.push(draft);
+            }
+        };
+        for (position, draft) in drafts.iter().enumerate() {
+            let position = DraftIdx(position);
+            draft.frontends_before().iter().for_each(|part| add(&part.name, position, |it| &mut it.frontends));
+            draft.rules_before().iter().for_each(|part| add(&part.name, position, |it| &mut it.rules));
+        }
+        found
+    }
+}
+
 /// External names of the load balancers that have parts of a Service.
 #[derive(Clone, Default)]
 struct ServicePresence {
@@ -137,15 +165,12 @@ struct ServicePresence {
 }
 
 impl ServicePresence {
-    fn of(drafts: &[LoadBalancerDraft<'_>], spec: &ServiceSpec, is_own: impl Fn(&str) -> bool) -> Self {
-        let own = |name: &Option<String>| name.as_deref().is_some_and(&is_own);
+    fn new(drafts: &[LoadBalancerDraft<'_>], is_internal: bool, locations: &PartLocations) -> Self {
         let names = |internal: bool| {
-            let of_kind = || drafts.iter().filter(move |draft| draft.internal == internal);
-            let seated = of_kind().filter(|draft| draft.frontends_before().iter().any(|part| own(&part.name)));
-            let ruled = of_kind().filter(|draft| draft.rules_before().iter().any(|part| own(&part.name)));
-            seated.chain(ruled).map(|draft| draft.external_name.clone()).collect()
+            let found = locations.frontends.iter().chain(&locations.rules).map(|position| &drafts[position.0]);
+            found.filter(|draft| draft.internal == internal).map(|draft| draft.external_name.clone()).collect()
         };
-        Self { same_kind: names(spec.internal), other_kind: names(!spec.internal) }
+        Self { same_kind: names(is_internal), other_kind: names(!is_internal) }
     }
 
     fn all(&self) -> Vec<&str> {
@@ -174,7 +199,8 @@ struct TargetChooser<'a, 'k> {
     entries: Cow<'k, [LoadBalancerEntry]>,
     known: &'k KnownServices<'k>,
     load: RuleCounts,
-    order: Vec<String>,
+    /// Positions of load balancers by external name in lower case.
+    order: BTreeMap<String, usize>,
     seats: BTreeMap<SeatKey, AddressSeat<'k>>,
     placed: BTreeMap<(ServiceIdentity, bool), String>,
     asking: AskingServices<'k>,
@@ -195,12 +221,16 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     ) -> Self {
         let load =
             drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect();
+        let mut order = BTreeMap::new();
+        for (position, draft) in drafts.iter().enumerate() {
+            order.entry(draft.external_name.to_lowercase()).or_insert(position);
+        }
         let mut chooser = Self {
             context,
             entries: context.settings.all_entries(),
             known,
             load,
-            order: drafts.iter().map(|draft| draft.external_name.clone()).collect(),
+            order,
             seats: BTreeMap::new(),
             placed: BTreeMap::new(),
             asking,
@@ -227,34 +257,29 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn note_seats(&mut self, draft: &LoadBalancerDraft<'_>, groups: &[FormerGroup<'k>]) {
-        let uses = frontend_uses(&draft.after);
+        let uses = uses_by_frontend(&draft.after);
+        let led = groups.iter().flat_map(|group| group.frontends.iter().map(|name| (name.as_str(), group.leader)));
+        let leaders: BTreeMap<&str, Option<&'k ServiceSpec>> = led.collect();
         for frontend in draft.frontends() {
             let Some(address) = frontends::frontend_address(frontend) else { continue };
-            let id = draft.frontend_id(frontend);
-            let owner = self.tenant(frontend, &id, &uses);
-            let has = |group: &&FormerGroup<'_>| frontend.name.as_ref().is_some_and(|name| group.frontends.contains(name));
-            let leader = groups.iter().find(has).and_then(|group| group.leader);
-            let mut users = uses.iter().filter(|(used, _)| spelling::same_id(used, &id)).map(|(_, user)| user);
+            let users = uses.get(&draft.frontend_id(frontend).to_ascii_lowercase()).map(Vec::as_slice).unwrap_or_default();
+            let owner = self.tenant(frontend, users);
+            let leader = frontend.name.as_deref().and_then(|name| leaders.get(name).copied()).flatten();
             let is_others = |user: &FrontendUse| {
                 let of_rule = self.known.of_rule(&user.name).map(|spec| &spec.identity);
                 !user.is_rule() || of_rule.is_none() || of_rule != owner.map(|spec| &spec.identity)
             };
-            let is_shared = users.any(is_others);
+            let is_shared = users.iter().any(is_others);
             let seat = AddressSeat { external: draft.external_name.clone(), owner, leader, is_shared };
             self.seats.insert((address, draft.internal), seat);
         }
     }
 
     /// Whose front end it is: its name tells, or, when that Service is gone, the first rule behind it.
-    fn tenant(
-        &self,
-        frontend: &FrontendIpConfiguration,
-        id: &str,
-        uses: &[(String, FrontendUse)],
-    ) -> Option<&'k ServiceSpec> {
-        let mut users = uses.iter().filter(|(used, user)| user.is_rule() && spelling::same_id(used, id));
+    fn tenant(&self, frontend: &FrontendIpConfiguration, users: &[FrontendUse]) -> Option<&'k ServiceSpec> {
         let owner = self.known.owners.of_frontend(frontend.name.as_deref()?).flatten();
-        owner.or_else(|| users.find_map(|(_, user)| self.known.of_rule(&user.name)))
+        let mut rules = users.iter().filter(|user| user.is_rule());
+        owner.or_else(|| rules.find_map(|user| self.known.of_rule(&user.name)))
     }
 
     /// The external name of the load balancer on which the Service belongs.
