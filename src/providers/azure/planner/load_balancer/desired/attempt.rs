@@ -2,14 +2,17 @@
 //!
 //! The steps are those of [`attempt`]; after each, the asks that do not fit end the attempt, since what follows would rest on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use super::{
     ServiceRequest,
     arm_constraints::{LoadBalancerViolation, check},
     context::{KnownServices, NameOwners, PlanContext, is_generated_name},
     desired_parts,
-    draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
+    draft::{self, FrontendUse, LoadBalancerDraft, uses_by_frontend},
     former_names,
     frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
     frontends::{self, FrontendAddress},
@@ -96,15 +99,17 @@ pub(super) fn attempt<'a>(
         owners: &owners,
         known,
         assignment: &seating,
+        assigned: seating.requests_by_frontend(),
         refused: Vec::new(),
         placements: desired_parts::placements(requests, &drafts, &targets, &seating),
     };
+    let needed = own_pools::needed(context, requests, &targets, &drafts);
+    let requested_pools = own_pools::RequestedPools::new(requests);
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
-        let needed = own_pools::needed(context, requests, &targets, DraftIdx(place));
-        own_pools::remove(context, draft, requests, &needed, known);
+        own_pools::remove(context, draft, &requested_pools, &needed[place], known);
         work.remove_frontends(DraftIdx(place), draft);
-        work.add_frontends(DraftIdx(place), draft, &needed);
+        work.add_frontends(DraftIdx(place), draft, &needed[place]);
     }
     work.keep_last_frontends(&mut drafts);
     work.refuse_taken_addresses(&drafts);
@@ -168,24 +173,21 @@ struct DraftEditor<'w, 'a> {
     owners: &'w NameOwners,
     known: &'w KnownServices<'w>,
     assignment: &'w FrontendAssignment,
+    /// The requests on each frontend, by its id in lower case.
+    assigned: HashMap<String, BTreeSet<RequestIdx>>,
     placements: Vec<ServicePlacement>,
     refused: Vec<(RequestIdx, ServiceRefusal)>,
 }
 
 impl DraftEditor<'_, '_> {
     fn is_assigned(&self, request: Option<RequestIdx>, id: &str) -> bool {
-        let own = |(key, member): (&(RequestIdx, _), &String)| {
-            request.is_none_or(|request| key.0 == request) && spelling::same_id(member, id)
-        };
-        self.assignment.by_request.iter().any(own)
+        let requests = self.assigned.get(&id.to_ascii_lowercase());
+        requests.is_some_and(|requests| request.is_none_or(|request| requests.contains(&request)))
     }
 
     /// Removes front ends that nobody wants and nobody uses.
     fn remove_frontends(&mut self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>) {
-        let mut uses: BTreeMap<String, Vec<FrontendUse>> = BTreeMap::new();
-        for (id, user) in frontend_uses(&draft.after) {
-            uses.entry(id).or_default().push(user);
-        }
+        let mut uses = uses_by_frontend(&draft.after);
         let left = draft.before.map(|document| self.frontends_of_own_rules(document)).unwrap_or_default();
         let mut gone = BTreeSet::new();
         for frontend in draft.frontends() {
@@ -310,9 +312,7 @@ impl DraftEditor<'_, '_> {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        for name in needed {
-            pools::ensure(draft, name);
-        }
+        pools::ensure_all(draft, needed);
         let settings = self.context.settings;
         let is_touched = !needed.is_empty() || !draft.reasons.is_empty();
         if is_touched
@@ -343,13 +343,14 @@ impl DraftEditor<'_, '_> {
         let parts = drafts.iter().flat_map(|draft| draft.frontends().iter().map(|part| (draft.frontend_id(part), part)));
         let (new, old): (Vec<_>, Vec<_>) = parts.partition(|(id, _)| is_new.contains(&id.to_ascii_lowercase()));
         holders.extend(old.iter().filter_map(|(id, part)| Some((frontends::frontend_address(part)?, id.clone()))));
+        let documents = drafts.iter().map(|draft| &draft.after).chain(&self.context.observed.load_balancers);
+        let uses = LazyCell::new(move || documents.map(uses_by_frontend).collect::<Vec<_>>());
         for (id, frontend) in new {
             let Some(member) = frontends::frontend_address(frontend) else { continue };
             if let Some(holder) = holders.insert(member, id.clone()) {
-                let documents = drafts.iter().map(|draft| &draft.after).chain(&self.context.observed.load_balancers);
-                let users = documents.flat_map(frontend_uses).filter(|(used, _)| spelling::same_id(used, &holder));
-                let users = self.user_names(&users.map(|(_, user)| user).collect::<Vec<_>>());
-                self.refuse_assigned(&id, &holder, &users);
+                let key = holder.to_ascii_lowercase();
+                let users: Vec<_> = uses.iter().filter_map(|uses| uses.get(&key)).flatten().cloned().collect();
+                self.refuse_assigned(&id, &holder, &self.user_names(&users));
             }
         }
     }
@@ -358,8 +359,8 @@ impl DraftEditor<'_, '_> {
         let users = if users.is_empty() { String::new() } else { format!(", which is used by {users}") };
         let message = format!("the address is in use by frontend {holder}{users}; release it there, or use another address");
         let refusal = ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message };
-        let seated = self.assignment.by_request.iter().filter(|(_, member)| spelling::same_id(member, id));
-        self.refused.extend(seated.map(|((request, _), _)| (*request, refusal.clone())));
+        let requests = self.assigned.get(&id.to_ascii_lowercase()).into_iter().flatten();
+        self.refused.extend(requests.map(|request| (*request, refusal.clone())));
     }
 
     /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
@@ -408,17 +409,12 @@ impl DraftEditor<'_, '_> {
     ) {
         let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
         if what == "rules" {
-            let had = |request: RequestIdx| {
-                draft
-                    .rules_before()
-                    .iter()
-                    .filter(|rule| rule.name.as_deref().and_then(|name| self.owners.of_rule(name)) == Some(request))
-                    .count()
-            };
             for (request, wanted) in wanted {
                 *added.entry(*request).or_default() += wanted.rules.len();
             }
-            added.iter_mut().for_each(|(request, count)| *count = count.saturating_sub(had(*request)));
+            for owner in draft.rules_before().iter().filter_map(|rule| self.owners.of_rule(rule.name.as_deref()?)) {
+                added.entry(owner).and_modify(|count| *count = count.saturating_sub(1));
+            }
         } else {
             let new = self.assignment.added.iter().filter_map(|(_, part)| part.name.as_deref());
             for request in new.filter_map(|name| self.owners.of_frontend(name)) {

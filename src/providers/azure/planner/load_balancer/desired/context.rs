@@ -1,6 +1,10 @@
 //! What every step of planning load balancers looks at. Pure.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::Arc,
+};
 
 use super::{
     plan_index::PlanIndex,
@@ -97,6 +101,8 @@ pub(super) struct KnownServices<'a> {
     pub(super) owners: NameOwners<Option<&'a ServiceSpec>>,
     /// The same of Services of other managers, which are left where they are.
     pub(super) of_others: NameOwners<&'a ServiceSpec>,
+    /// Services that have pools for themselves, by the name of the pool.
+    own_pools: HashMap<String, Vec<&'a ServiceIdentity>>,
 }
 
 impl<'a> KnownServices<'a> {
@@ -106,7 +112,14 @@ impl<'a> KnownServices<'a> {
         let (of_others, others): (Vec<_>, Vec<_>) = others.iter().map(Arc::as_ref).partition(|spec| spec.is_others);
         let owners = asking.chain(others.into_iter().map(|spec| (&spec.identity, Some(spec))));
         let of_others = of_others.into_iter().map(|spec| (&spec.identity, spec));
-        Self { owners: NameOwners::new(owners), of_others: NameOwners::new(of_others) }
+        let (owners, of_others) = (NameOwners::new(owners), NameOwners::new(of_others));
+        let mut own_pools: HashMap<String, Vec<&ServiceIdentity>> = HashMap::new();
+        let specs = owners.prefixes.values().filter_map(|(_, spec): &(_, Option<&'a ServiceSpec>)| *spec);
+        for spec in specs.filter(|spec| spec.own_pool) {
+            let names = spec.families.iter().map(|family| naming::own_pool(&spec.identity, *family));
+            names.for_each(|name| own_pools.entry(name).or_default().push(&spec.identity));
+        }
+        Self { owners, of_others, own_pools }
     }
 
     /// Whether the front end is a Service's that there is.
@@ -114,9 +127,9 @@ impl<'a> KnownServices<'a> {
         self.owners.of_frontend(name).is_some() || self.of_others.of_frontend(name).is_some()
     }
 
-    /// What all of them ask for, or asked for last.
-    pub(super) fn specs(&self) -> impl Iterator<Item = &'a ServiceSpec> {
-        self.owners.prefixes.values().filter_map(|(_, spec)| *spec)
+    /// Returns `true` if another Service has, or had last, a pool for itself with this name.
+    pub(super) fn has_other_with_pool(&self, service: &ServiceIdentity, pool: &str) -> bool {
+        self.own_pools.get(pool).into_iter().flatten().any(|holder| *holder != service)
     }
 
     /// The Service whose rule it is.

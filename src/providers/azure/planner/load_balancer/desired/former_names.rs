@@ -8,14 +8,14 @@
 //! load balancer, and with it the machines; who would move or be new is refused.
 //! Upstream moves one Service after the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
-    draft::{FrontendUse, LoadBalancerDraft, frontend_uses},
+    draft::{FrontendUse, LoadBalancerDraft, uses_by_frontend},
     handover, last_frontend, own_pools,
     pools::{self, is_own_pool, pool_of},
     private_link_tags::is_clusters,
@@ -107,11 +107,11 @@ fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool
 
 /// What keeps the load balancer from being deleted when the cluster's parts have gone.
 fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> Option<String> {
-    let uses = frontend_uses(&draft.after);
+    let uses = uses_by_frontend(&draft.after);
     let is_others = |user: &FrontendUse| !user.is_rule() || known.owners.of_rule(&user.name).is_none();
     let mut frontends = draft.frontends().iter().filter_map(|part| {
         let (id, name) = (draft.frontend_id(part), part.name.as_deref().unwrap_or_default());
-        let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, &id)).map(|(_, user)| user);
+        let mut users = uses.get(&id.to_ascii_lowercase()).into_iter().flatten();
         if let Some(user) = users.find(|user| is_others(user)) {
             return Some(format!("{} {} with front end {name}", user.kind, user.name));
         }
@@ -148,18 +148,19 @@ fn move_parts(
     moving: &BTreeSet<String>,
     parties: &MoveParties<'_, '_>,
 ) {
-    let is_held = |name: &String| is_held_by_link(context, from, name, parties.requests);
-    if !are_movable(from, to, moving, parties.known) || moving.iter().any(is_held) {
+    let uses = uses_by_frontend(&from.after);
+    let is_held = |name: &String| is_held_by_link(context, from, name, parties.requests, &uses);
+    if !are_movable(from, to, moving, parties.known, &uses) || moving.iter().any(is_held) {
         return;
     }
     let (ids, goal) = ((from.id.clone(), to.id.clone()), to.id.name().to_owned());
     let is_moving = |part: &FrontendIpConfiguration| part.name.as_ref().is_some_and(|name| moving.contains(name));
     let properties = from.properties_mut();
     let frontends = take(&mut properties.frontend_ip_configurations, is_moving);
+    let keys: BTreeSet<String> = moving.iter().map(|name| name.to_ascii_lowercase()).collect();
     let is_behind = |rule: &LoadBalancingRule| {
         let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-        let id = rules::reference_key(frontend);
-        moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
+        rules::reference_key(frontend).rsplit_once('/').is_some_and(|(_, name)| keys.contains(name))
     };
     let mut rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
     rules.retain(|rule| !parties.goes(rule));
@@ -180,11 +181,8 @@ fn move_parts(
     let pool_name =
         |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
     let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
-    for name in &needed {
-        if pools::ensure(to, name) {
-            to.moved_pools.insert(name.to_lowercase());
-        }
-    }
+    let added: Vec<String> = pools::ensure_all(to, &needed).into_iter().map(|name| name.to_lowercase()).collect();
+    to.moved_pools.extend(added);
     let into = to.properties_mut();
     let frontends = frontends.into_iter().map(|part| {
         let id = frontend_id_on(&ids.1, part.name.as_deref());
@@ -202,7 +200,8 @@ fn move_parts(
 /// Takes away the pools of single Services that only these rules led to: with one left, the load balancer would never be empty.
 fn take_unused_pools(context: &PlanContext<'_>, from: &mut LoadBalancerDraft<'_>, rules: &[LoadBalancingRule]) {
     let left = rules.iter().filter_map(pool_of).filter(|pool| !is_own_pool(context, pool.name()));
-    let unused: BTreeSet<ResourceId> = left.filter(|pool| !own_pools::is_used(from, pool)).collect();
+    let used = own_pools::used_pools(from);
+    let unused: BTreeSet<ResourceId> = left.filter(|pool| !used.contains(&pool.key())).collect();
     take(&mut from.properties_mut().backend_address_pools, |pool| unused.iter().any(|gone| pool.name_is(gone.name())));
 }
 
@@ -216,26 +215,33 @@ fn are_movable(
     to: &LoadBalancerDraft<'_>,
     names: &BTreeSet<String>,
     known: &KnownServices<'_>,
+    uses: &HashMap<String, Vec<FrontendUse>>,
 ) -> bool {
-    let uses = frontend_uses(&from.after);
     let is_held = |id: &str| {
-        let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, id)).map(|(_, user)| user);
+        let mut users = uses.get(&id.to_ascii_lowercase()).into_iter().flatten();
         users.any(|user| !user.is_rule() || known.owners.of_rule(&user.name).is_none())
     };
-    let is_there = |name: &str| to.frontends().iter().any(|part| part.name_is(name));
+    let there = to.frontends().iter().filter_map(|part| Some(part.name.as_ref()?.to_ascii_lowercase()));
+    let there: BTreeSet<String> = there.collect();
+    let is_there = |name: &str| there.contains(&name.to_ascii_lowercase());
     let mut parts = from.frontends().iter().filter(|part| part.name.as_ref().is_some_and(|name| names.contains(name)));
     parts.all(|part| !is_there(part.name.as_deref().unwrap_or_default()) && !is_held(&from.frontend_id(part)))
 }
 
 /// Whether a private link service keeps the front end where it is: one that another made, or whose Services do not ask, so that nobody
 /// is there to lose it for. Machines behind one load balancer by their interfaces cannot stay for that.
-fn is_held_by_link(context: &PlanContext<'_>, from: &LoadBalancerDraft<'_>, name: &str, requests: &NameOwners) -> bool {
+fn is_held_by_link(
+    context: &PlanContext<'_>,
+    from: &LoadBalancerDraft<'_>,
+    name: &str,
+    requests: &NameOwners,
+    uses: &HashMap<String, Vec<FrontendUse>>,
+) -> bool {
     if context.settings.pool_type == BackendPoolType::NodeIpConfiguration {
         return false;
     }
     let Some(id) = frontend_id_on(&from.id, Some(name)) else { return false };
-    let uses = frontend_uses(&from.after);
-    let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, &id)).map(|(_, user)| user);
+    let mut users = uses.get(&id.to_ascii_lowercase()).into_iter().flatten();
     let asks = requests.of_frontend(name).is_some() || users.any(|user| requests.of_rule(&user.name).is_some());
     let mut links = context.observed.private_links.services.iter().filter(|link| link.leads_to(&id));
     links.any(|link| !asks || !is_clusters(link, context.settings))

@@ -3,7 +3,7 @@
 //! In: Services with the load balancers where they belong. Out: [`FrontendAssignment`]. Nothing is changed yet: whether a marked front end can
 //! go is known when the rules are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     ServiceRequest,
@@ -41,7 +41,8 @@ pub(super) struct FrontendAssignment {
     /// Services without an address.
     pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
     inherited: BTreeMap<RequestIdx, InheritedFrontend>,
-    taken_addresses: BTreeMap<(DraftIdx, FrontendAddress), String>,
+    /// Ids of the frontends that have an address, by their draft.
+    taken_addresses: BTreeMap<FrontendAddress, BTreeMap<DraftIdx, String>>,
 }
 
 /// Seats every Service. `asks` are in the order in which they may take an address that several want.
@@ -80,6 +81,15 @@ impl FrontendAssignment {
         self.deleting.contains(&request)
     }
 
+    /// Returns the requests on each frontend, by its id in lower case.
+    pub(super) fn requests_by_frontend(&self) -> HashMap<String, BTreeSet<RequestIdx>> {
+        let mut found: HashMap<String, BTreeSet<RequestIdx>> = HashMap::new();
+        for ((request, _), id) in &self.by_request {
+            found.entry(id.to_ascii_lowercase()).or_default().insert(*request);
+        }
+        found
+    }
+
     fn classify(
         &mut self,
         context: &PlanContext<'_>,
@@ -107,7 +117,7 @@ impl FrontendAssignment {
             (None, _) => {}
         }
         if let Some(member) = frontends::frontend_address(frontend) {
-            self.taken_addresses.insert((place, member), id);
+            self.taken_addresses.entry(member).or_default().insert(place, id);
         }
     }
 
@@ -125,8 +135,8 @@ impl FrontendAssignment {
             let retired = self.retired.get(&(place, id.to_ascii_lowercase()));
             place != target && retired.is_some_and(|mark| mark.request == request)
         };
-        let mut holders = self.taken_addresses.iter().filter(|((_, taken), _)| taken == address);
-        holders.all(|((place, _), id)| own(*place, id))
+        let mut holders = self.taken_addresses.get(address).into_iter().flatten();
+        holders.all(|(place, id)| own(*place, id))
     }
 
     fn assign(
@@ -139,9 +149,8 @@ impl FrontendAssignment {
         if self.by_request.contains_key(&(request, family)) {
             return Ok(());
         }
-        let shared =
-            frontends::wanted_address(context, spec, family).and_then(|member| self.taken_addresses.get(&(target, member)));
-        if let Some(id) = shared {
+        let wanted = frontends::wanted_address(context, spec, family);
+        if let Some(id) = wanted.and_then(|address| self.taken_addresses.get(&address)?.get(&target)) {
             self.by_request.insert((request, family), id.clone());
             return Ok(());
         }
@@ -152,7 +161,7 @@ impl FrontendAssignment {
         let id = draft.frontend_id(&frontend);
         frontend.id = Some(id.clone());
         if let Some(member) = frontends::frontend_address(&frontend) {
-            self.taken_addresses.insert((target, member), id.clone());
+            self.taken_addresses.entry(member).or_default().insert(target, id.clone());
         }
         self.by_request.insert((request, family), id);
         self.added.push((target, frontend));

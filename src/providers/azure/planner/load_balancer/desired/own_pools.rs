@@ -4,13 +4,17 @@
 //! rule away from them. A pool is a Service's own only if it has the name that is made of the Service's, and every rule that leads to it is
 //! that Service's. Upstream: `pkg/provider/azure_local_services.go`; other than there, a pool goes with its rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::{LazyCell, OnceCell},
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use super::{
     ServiceRequest,
     context::{KnownServices, PlanContext, ensured_spec},
     draft::LoadBalancerDraft,
     pools,
+    rules::reference_key,
     targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
@@ -36,12 +40,14 @@ pub(super) fn refusals(
 ) -> Vec<(RequestIdx, ServiceRefusal)> {
     let mut taken: BTreeMap<(DraftIdx, String), String> = BTreeMap::new();
     let mut refused = Vec::new();
+    let existing = LazyCell::new(|| drafts.iter().map(PoolRules::before).collect::<Vec<_>>());
     for (request, target) in targets.iter() {
         let (Some(target), Some(spec)) = (target, ensured_spec(requests[request.0])) else { continue };
         for family in spec.families.iter().filter(|_| spec.own_pool && has_rules(spec)) {
             let name = naming::own_pool(&spec.identity, *family);
             let seat = (target, name.clone());
-            let problem = problem(context, &drafts[target.0], &name, &spec.identity, known)
+            let rules = || existing[target.0].leading_to(&pools::id(&drafts[target.0].id, &name));
+            let problem = problem(context, rules, &name, &spec.identity, known)
                 .or_else(|| taken.get(&seat).map(|holder| format!("Service {holder} has the back-end pool {name} already")));
             match problem {
                 Some(problem) => refused.push((request, refusal(&problem))),
@@ -62,9 +68,10 @@ fn refusal(problem: &str) -> ServiceRefusal {
     ServiceRefusal { field: "metadata.name".to_owned(), message }
 }
 
-fn problem(
+/// `rules`: those that lead to the pool called `name`.
+fn problem<'d>(
     context: &PlanContext<'_>,
-    draft: &LoadBalancerDraft<'_>,
+    rules: impl FnOnce() -> &'d [&'d LoadBalancingRule],
     name: &str,
     identity: &ServiceIdentity,
     known: &KnownServices<'_>,
@@ -75,9 +82,7 @@ fn problem(
     if is_shared(context, name) {
         return Some(format!("the back-end pool {name} is that of all Services of the cluster"));
     }
-    let pool = pools::id(&draft.id, name);
-    let foreign = |rule: &&LoadBalancingRule| leads_to(rule, &pool) && !is_rule_of(rule, identity);
-    let rule = draft.rules_before().iter().find(foreign)?.name.as_deref().unwrap_or_default();
+    let rule = rules().iter().find(|rule| !is_rule_of(rule, identity))?.name.as_deref().unwrap_or_default();
     Some(match known.of_rule(rule) {
         Some(holder) => format!("Service {} has the back-end pool {name} already", holder.identity.key),
         None => format!("rule {rule}, which is not the Service's, leads to the back-end pool {name}"),
@@ -88,62 +93,106 @@ fn is_shared(context: &PlanContext<'_>, name: &str) -> bool {
     FAMILIES.iter().any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
 }
 
-fn leads_to(rule: &LoadBalancingRule, pool: &ResourceId) -> bool {
-    let reference = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
-    let id = reference.and_then(|reference| reference.id.as_deref());
-    id.is_some_and(|id| spelling::same_id(id, pool.as_str()))
-}
-
 fn is_rule_of(rule: &LoadBalancingRule, identity: &ServiceIdentity) -> bool {
     rule.name.as_deref().is_some_and(|name| naming::owns_rule(identity, name))
 }
 
-/// Names of pools that the Services on a load balancer need, in order, those that all share first.
+/// Returns the names of the pools that the Services on each load balancer need, in order, those that all share first.
 pub(super) fn needed(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],
     targets: &TargetLoadBalancers,
-    place: DraftIdx,
-) -> Vec<String> {
-    let here = targets.iter().filter(|(_, target)| *target == Some(place));
-    let specs =
-        here.filter_map(|(request, _)| ensured_spec(requests[request.0])).filter(|spec| !spec.own_pool || has_rules(spec));
-    let pools: BTreeSet<(bool, IpFamily, String)> = specs
-        .flat_map(|spec| spec.families.iter().map(move |family| (spec, *family)))
-        .map(|(spec, family)| (spec.own_pool, family, pools::name(spec, context.settings, family)))
-        .collect();
-    pools.into_iter().map(|(_, _, name)| name).collect()
+    drafts: &[LoadBalancerDraft<'_>],
+) -> Vec<Vec<String>> {
+    let mut needed: Vec<BTreeSet<(bool, IpFamily, String)>> = vec![BTreeSet::new(); drafts.len()];
+    for (request, target) in targets.iter() {
+        let (Some(target), Some(spec)) = (target, ensured_spec(requests[request.0])) else { continue };
+        for family in spec.families.iter().filter(|_| !spec.own_pool || has_rules(spec)) {
+            needed[target.0].insert((spec.own_pool, *family, pools::name(spec, context.settings, *family)));
+        }
+    }
+    needed.into_iter().map(|pools| pools.into_iter().map(|(_, _, name)| name).collect()).collect()
+}
+
+/// Rules by the id in lower case of the pool that they lead to.
+struct PoolRules<'d>(HashMap<String, Vec<&'d LoadBalancingRule>>);
+
+impl<'d> PoolRules<'d> {
+    /// Returns the rules as ARM sent them.
+    fn before(draft: &'d LoadBalancerDraft<'_>) -> Self {
+        let mut found: HashMap<String, Vec<&LoadBalancingRule>> = HashMap::new();
+        for rule in draft.rules_before() {
+            let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
+            found.entry(reference_key(pool)).or_default().push(rule);
+        }
+        Self(found)
+    }
+
+    fn leading_to(&self, pool: &ResourceId) -> &[&'d LoadBalancingRule] {
+        self.0.get(&pool.key()).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Names of the pools that requests have or had for themselves.
+pub(super) struct RequestedPools<'r> {
+    requests: &'r [&'r ServiceRequest],
+    by_name: OnceCell<HashMap<String, Vec<&'r ServiceIdentity>>>,
+}
+
+impl<'r> RequestedPools<'r> {
+    pub(super) fn new(requests: &'r [&'r ServiceRequest]) -> Self {
+        Self { requests, by_name: OnceCell::new() }
+    }
+
+    /// Returns the requests whose pool would be called `name`.
+    fn called(&self, name: &str) -> impl Iterator<Item = &'r ServiceIdentity> {
+        let named = |identity: &'r ServiceIdentity| FAMILIES.map(|family| (naming::own_pool(identity, family), identity));
+        let build = || {
+            let mut found: HashMap<String, Vec<&ServiceIdentity>> = HashMap::new();
+            for (name, identity) in self.requests.iter().flat_map(|request| named(request.identity())) {
+                found.entry(name).or_default().push(identity);
+            }
+            found
+        };
+        self.by_name.get_or_init(build).get(name).into_iter().flatten().copied()
+    }
 }
 
 /// Removes pools of those who ask that they do not need here any more and nobody else uses. Rules are as they will be.
 pub(super) fn remove(
     context: &PlanContext<'_>,
     draft: &mut LoadBalancerDraft<'_>,
-    requests: &[&ServiceRequest],
+    requested: &RequestedPools<'_>,
     needed: &[String],
     known: &KnownServices<'_>,
 ) {
+    let needed: BTreeSet<&str> = needed.iter().map(String::as_str).collect();
     let there = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
     let there = there.filter_map(|pool| pool.name.as_deref()).filter(|name| !is_shared(context, name));
-    let there: BTreeSet<String> = there.map(str::to_lowercase).filter(|name| !needed.contains(name)).collect();
+    let there: BTreeSet<String> = there.map(str::to_lowercase).filter(|name| !needed.contains(name.as_str())).collect();
     if there.is_empty() {
         return;
     }
-    let came = there.iter().filter(|name| draft.moved_pools.contains(*name)).cloned();
-    let mut gone: BTreeSet<String> = came.filter(|name| !is_used(draft, &pools::id(&draft.id, name))).collect();
-    for request in requests {
-        let identity = request.identity();
-        let names = FAMILIES.map(|family| naming::own_pool(identity, family));
-        let names = names.into_iter().filter(|name| there.contains(name));
-        gone.extend(names.filter(|name| is_left_behind(draft, name, identity, known)));
-    }
+    let (before, used) = (PoolRules::before(draft), used_pools(draft));
+    let is_left_behind = |name: &str, pool: &ResourceId, identity: &ServiceIdentity| {
+        let rules = before.leading_to(pool);
+        let was_own = !rules.is_empty() && rules.iter().all(|rule| is_rule_of(rule, identity));
+        was_own && !known.has_other_with_pool(identity, name)
+    };
+    let goes = |name: &String| {
+        let pool = pools::id(&draft.id, name);
+        let mut holders = requested.called(name);
+        !used.contains(&pool.key())
+            && (draft.moved_pools.contains(name) || holders.any(|identity| is_left_behind(name, &pool, identity)))
+    };
+    let gone: BTreeSet<String> = there.into_iter().filter(goes).collect();
     let Some(pools) = draft.after.properties.as_mut().and_then(|properties| properties.backend_address_pools.as_mut())
     else {
         return;
     };
     let mut reasons = Vec::new();
     pools.retain(|pool| {
-        let goes = gone.iter().any(|name| pool.name_is(name));
+        let goes = pool.name.as_ref().is_some_and(|name| gone.contains(&name.to_lowercase()));
         if goes {
             reasons.push(format!("remove back-end pool {}", pool.name.as_deref().unwrap_or_default()));
         }
@@ -152,30 +201,13 @@ pub(super) fn remove(
     draft.reasons.append(&mut reasons);
 }
 
-/// Whether the pool was the Service's, and nothing leads to it any more.
-fn is_left_behind(draft: &LoadBalancerDraft<'_>, name: &str, identity: &ServiceIdentity, known: &KnownServices<'_>) -> bool {
-    let pool = pools::id(&draft.id, name);
-    let mut before = draft.rules_before().iter().filter(|rule| leads_to(rule, &pool)).peekable();
-    let was_own = before.peek().is_some() && before.all(|rule| is_rule_of(rule, identity));
-    let is_meant = || known.specs().any(|spec| spec.identity != *identity && means(spec, name));
-    was_own && !is_used(draft, &pool) && !is_meant()
-}
-
-/// Whether anything leads to the pool.
-pub(super) fn is_used(draft: &LoadBalancerDraft<'_>, pool: &ResourceId) -> bool {
-    draft.rules().iter().any(|rule| leads_to(rule, pool)) || is_used_otherwise(draft, pool)
-}
-
-/// Whether outbound rules or inbound NAT lead to the pool.
-fn is_used_otherwise(draft: &LoadBalancerDraft<'_>, pool: &ResourceId) -> bool {
-    let Some(properties) = &draft.after.properties else { return false };
+/// Returns the ids in lower case of the pools that load balancing rules, outbound rules or inbound NAT lead to.
+pub(super) fn used_pools(draft: &LoadBalancerDraft<'_>) -> BTreeSet<String> {
+    let Some(properties) = &draft.after.properties else { return BTreeSet::new() };
+    let rules = draft.rules().iter().filter_map(|rule| rule.properties.as_ref()?.backend_address_pool.as_ref());
     let outbound = properties.outbound_rules.iter().flatten().filter_map(|rule| rule.properties.as_ref());
-    let mut outbound = outbound.filter_map(|rule| rule.backend_address_pool.as_ref()?.id.as_deref());
-    let mut inbound = properties.inbound_nat_rules.iter().flatten();
-    let is_it = |id: &str| spelling::same_id(id, pool.as_str());
-    outbound.any(is_it) || inbound.any(|rule| rule["properties"]["backendAddressPool"]["id"].as_str().is_some_and(is_it))
-}
-
-fn means(spec: &ServiceSpec, name: &str) -> bool {
-    spec.own_pool && spec.families.iter().any(|family| naming::own_pool(&spec.identity, *family) == name)
+    let outbound = outbound.filter_map(|rule| rule.backend_address_pool.as_ref());
+    let inbound = properties.inbound_nat_rules.iter().flatten();
+    let inbound = inbound.filter_map(|rule| rule["properties"]["backendAddressPool"]["id"].as_str());
+    rules.chain(outbound).filter_map(|pool| pool.id.as_deref()).chain(inbound).map(str::to_ascii_lowercase).collect()
 }

@@ -5,6 +5,8 @@
 //! are several load balancers, a Service with policy `Local` has pools for itself ([`own_pools`](super::own_pools)).
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
+use std::collections::BTreeSet;
+
 use super::{super::naming, context::PlanContext, draft::LoadBalancerDraft};
 use crate::providers::azure::{
     arm::{
@@ -40,14 +42,24 @@ pub(super) fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
     rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
 }
 
-/// Adds the pool called `name` when there is none, and answers whether it did. Names are equal in any letter case.
-pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, name: &str) -> bool {
-    let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
-    let is_new = !pools.iter().any(|pool| pool.name_is(name));
-    if is_new {
-        let properties = Some(BackendAddressPoolProperties::default());
-        pools.push(BackendAddressPool { name: Some(name.to_owned()), properties, ..BackendAddressPool::default() });
-        draft.reasons.push(format!("add back-end pool {name}"));
+/// Adds the pools with these names that are missing, and returns the names of those that it added. Names are equal in any letter case.
+pub(super) fn ensure_all<'n>(
+    draft: &mut LoadBalancerDraft<'_>,
+    names: impl IntoIterator<Item = &'n String>,
+) -> Vec<&'n String> {
+    let mut names = names.into_iter().peekable();
+    if names.peek().is_none() {
+        return Vec::new();
     }
-    is_new
+    let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
+    let keys = pools.iter().filter_map(|pool| Some(pool.name.as_ref()?.to_ascii_lowercase()));
+    let mut keys: BTreeSet<String> = keys.collect();
+    let added: Vec<&String> = names.filter(|name| keys.insert(name.to_ascii_lowercase())).collect();
+    pools.extend(added.iter().map(|name| BackendAddressPool {
+        name: Some((*name).clone()),
+        properties: Some(BackendAddressPoolProperties::default()),
+        ..BackendAddressPool::default()
+    }));
+    draft.reasons.extend(added.iter().map(|name| format!("add back-end pool {name}")));
+    added
 }
