@@ -3,7 +3,7 @@
 //! In: what there is, and a part of a plan. Out: the documents that the next part is planned on. Public IPs that can go are still there:
 //! they are deleted last.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     super::{
@@ -27,15 +27,10 @@ fn is_id(id: Option<&str>, wanted: &ResourceId) -> bool {
 /// With the public IPs and load balancers as they will be.
 pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> ObservedNetwork {
     let mut after = observed.clone();
-    for change in &plan.public_ips.writes {
-        let document = PublicIpAddress { id: Some(change.id.as_str().to_owned()), ..change.document.clone() };
-        match after.public_ips.iter_mut().find(|known| is_id(known.id.as_deref(), &change.id)) {
-            Some(known) => *known = document,
-            None => after.public_ips.push(document),
-        }
-    }
-    let is_gone = |id: Option<&str>| plan.private_links.deletions.iter().any(|gone| is_id(id, &gone.id));
-    after.private_links.services.retain(|known| !is_gone(known.id.as_deref()));
+    write_public_ips(&mut after.public_ips, plan);
+    let deleted: HashSet<String> = plan.private_links.deletions.iter().map(|deletion| deletion.id.key()).collect();
+    let is_deleted = |id: Option<&str>| id.is_some_and(|id| deleted.contains(&id.to_ascii_lowercase()));
+    after.private_links.services.retain(|link| !is_deleted(link.id.as_deref()));
     for change in &plan.load_balancers.changes {
         match &change.write {
             LoadBalancerWrite::Delete => after.load_balancers.retain(|known| !is_id(known.id.as_deref(), &change.id)),
@@ -53,6 +48,23 @@ pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> Observed
         }
     }
     after
+}
+
+/// Replaces the documents in place and appends new ones.
+fn write_public_ips(public_ips: &mut Vec<PublicIpAddress>, plan: &NetworkPlan) {
+    if plan.public_ips.writes.is_empty() {
+        return;
+    }
+    let mut writes: HashMap<String, PublicIpAddress> = HashMap::new();
+    for change in &plan.public_ips.writes {
+        let document = PublicIpAddress { id: Some(change.id.as_str().to_owned()), ..change.document.clone() };
+        writes.insert(change.id.key(), document);
+    }
+    for public_ip in public_ips.iter_mut() {
+        let written = public_ip.id.as_deref().and_then(|id| writes.remove(&id.to_ascii_lowercase()));
+        written.into_iter().for_each(|document| *public_ip = document);
+    }
+    public_ips.extend(plan.public_ips.writes.iter().filter_map(|change| writes.remove(&change.id.key())));
 }
 
 /// And with the members of pools as they will be.

@@ -3,7 +3,7 @@
 //! In: load balancers before and after. Out: private link services to delete, and who cannot have the change because somebody else's
 //! private link service holds the front end. Upstream deletes that one, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     context::{PrivateLinkInput, PrivateLinkRefusals},
@@ -45,9 +45,13 @@ pub(super) fn dropped<'a>(observed: &'a ObservedNetwork, plan: &LoadBalancerPlan
             LoadBalancerWrite::Put(document) => draft::frontends(document),
             LoadBalancerWrite::Delete => &[],
         };
+        let mut heirs: HashMap<String, &FrontendIpConfiguration> = HashMap::new();
+        for (name, part) in after.iter().filter_map(|part| Some((part.name.as_ref()?, part))) {
+            heirs.entry(name.to_ascii_lowercase()).or_insert(part);
+        }
         let drop = |frontend: &'a FrontendIpConfiguration| {
             let name = frontend.name.as_deref().unwrap_or_default();
-            let heir = after.iter().find(|part| part.name_is(name));
+            let heir = heirs.get(&name.to_ascii_lowercase()).copied();
             let is_same = heir.is_some_and(|heir| has_same_address(frontend, heir));
             (!is_same).then_some(DroppedFrontend { balancer, frontend, is_replaced: heir.is_some() })
         };
@@ -70,9 +74,14 @@ fn has_same_address(before: &FrontendIpConfiguration, after: &FrontendIpConfigur
 /// Plans.
 pub(super) fn plan(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, PrivateLinkRefusals) {
     let (mut plan, mut refused) = (PrivateLinkPlan::default(), PrivateLinkRefusals::new());
+    let mut links: HashMap<String, Vec<&PrivateLinkService>> = HashMap::new();
+    for link in &input.observed.private_links.services {
+        let frontends: BTreeSet<String> = link.frontends().map(str::to_ascii_lowercase).collect();
+        frontends.into_iter().for_each(|frontend| links.entry(frontend).or_default().push(link));
+    }
     for dropped in dropped(input.observed, input.load_balancers) {
         let Some(frontend) = dropped.frontend.id.as_deref() else { continue };
-        for link in input.observed.private_links.services.iter().filter(|link| link.leads_to(frontend)) {
+        for link in links.get(&frontend.to_ascii_lowercase()).into_iter().flatten() {
             let services = concerned(input, &dropped);
             if input.is_ours(link) {
                 let reason = dropped.reason();

@@ -3,7 +3,7 @@
 //! In: load balancers before and after. Out: ids of front ends. A private link service that is being written on one of them has to be waited
 //! for, since it is known whether it is there when its write has ended; one on another front end has not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::providers::azure::{
     arm::network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
@@ -22,13 +22,20 @@ pub fn touched_frontends(observed: &ObservedNetwork, plan: &LoadBalancerPlan) ->
     let known = plan.changes.iter().filter_map(|change| Some((observed.load_balancer(&change.id)?, &change.write)));
     let of_document = |(before, write): (&ArmLoadBalancer, &LoadBalancerWrite)| match write {
         LoadBalancerWrite::Put(after) => {
-            let changed = draft::frontends(before).iter().filter(|part| !draft::frontends(after).contains(part));
-            let rules = draft::rules(before).iter().filter(|rule| !draft::rules(after).contains(rule));
+            let changed = missing(draft::frontends(before), draft::frontends(after), |part| part.name.as_deref());
+            let rules = missing(draft::rules(before), draft::rules(after), |rule| rule.name.as_deref());
             changed.filter_map(id).chain(rules.map(frontend_of)).collect::<Vec<_>>()
         }
         LoadBalancerWrite::Delete => draft::frontends(before).iter().filter_map(id).collect(),
     };
     known.flat_map(of_document).collect()
+}
+
+/// Returns the parts that `after` does not have as they are. Only parts of one name can be equal.
+fn missing<'a, T: PartialEq>(before: &'a [T], after: &'a [T], name: fn(&T) -> Option<&str>) -> impl Iterator<Item = &'a T> {
+    let mut by_name: HashMap<Option<&str>, Vec<&T>> = HashMap::new();
+    after.iter().for_each(|part| by_name.entry(name(part)).or_default().push(part));
+    before.iter().filter(move |part| !by_name.get(&name(part)).is_some_and(|parts| parts.contains(part)))
 }
 
 fn id(part: &FrontendIpConfiguration) -> Option<String> {

@@ -155,12 +155,15 @@ impl SecurityGroupDraft {
     fn extend(&mut self, index: usize, wanted: &WantedSecurityRule, addresses: &BTreeSet<IpAddr>) {
         let Some(Some(rule)) = self.rules.get_mut(index) else { return };
         rule.addresses.extend(addresses);
+        let mut indexed = addresses;
         if wanted.repair(&mut rule.document) {
             rule.is_repaired = true;
             rule.sources = wanted.sources();
             rule.kind = Some(wanted.kind.clone()).filter(|_| rule::is_managed(&rule.document));
+            // The repair may make it a managed rule, whose other destinations are not indexed yet.
+            indexed = &rule.addresses;
         }
-        for address in rule.addresses.iter().filter(|_| rule.kind.is_some()) {
+        for address in indexed.iter().filter(|_| rule.kind.is_some()) {
             self.addresses.entry(*address).or_default().insert(index);
         }
     }
