@@ -242,7 +242,7 @@ fn an_unknown_entry_changes_nothing_and_keeps_nobody_from_going() {
         tokio::time::sleep(5 * MINUTE).await;
         assert_eq!(cluster.writes(), [""; 0]);
         let told = cluster.warnings("web");
-        assert!(told.iter().any(|(_, message)| message.contains("there are kubernetes, lb2")), "{told:?}");
+        assert!(told.iter().any(|(_, message)| message.contains("(kubernetes, lb2), found `lb9`")), "{told:?}");
         cluster.delete("web");
         cluster.until_gone(PATIENCE).await;
         assert!(parts(&cluster).is_empty());
