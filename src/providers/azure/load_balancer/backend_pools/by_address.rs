@@ -106,7 +106,7 @@ impl PoolUpdater<'_> {
         Ok(self.plan.of_pool(id, &document, self.settings))
     }
 
-    /// Has ARM migrate pools, one load balancer after the other; traffic goes on meanwhile. Load balancers where that failed are added to
+    /// Has ARM migrate pools, one load balancer after the other; traffic goes on meanwhile. Pools for which that failed are added to
     /// `failed`.
     pub(super) async fn migrate(&self, changes: &[PoolChange], failed: &mut BTreeSet<ResourceId>) -> PoolSyncOutcome {
         let (mut outcome, mut migrated) = (PoolSyncOutcome::default(), Vec::new());
@@ -114,10 +114,11 @@ impl PoolUpdater<'_> {
             let PoolChangeKind::Migration(pools) = &change.kind else { continue };
             let load_balancer = &change.id;
             outcome.summary.load_balancers.insert(load_balancer.clone());
+            let ids = pools.iter().map(|name| load_balancer.child("backendAddressPools", name));
             match self.writer.migrate_to_ip_based(load_balancer, pools, self.urgency).await {
-                Ok(()) => migrated.extend(pools.iter().map(|name| load_balancer.child("backendAddressPools", name))),
+                Ok(()) => migrated.extend(ids),
                 Err(error) => {
-                    failed.insert(load_balancer.clone());
+                    failed.extend(ids);
                     outcome.fail(format!("migration of {} to addresses", load_balancer.name()), error);
                 }
             }

@@ -43,6 +43,8 @@ pub(super) struct ScaleSetModelWriter {
 #[derive(Default)]
 struct ScaleSetModelCache {
     listed_at: Option<Instant>,
+    /// How often our writes have changed `sets`: a list that was begun before may lack them.
+    changes: u64,
     sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
 }
 
@@ -74,12 +76,18 @@ impl ScaleSetModelWriter {
         self.cache().sets.get(set).cloned()
     }
 
+    fn change(&self, change: impl FnOnce(&mut HashMap<ResourceId, Arc<VirtualMachineScaleSet>>)) {
+        let mut cache = self.cache();
+        cache.changes += 1;
+        change(&mut cache.sets);
+    }
+
     fn remember(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
-        self.cache().sets.insert(set.clone(), Arc::new(document));
+        self.change(|sets| drop(sets.insert(set.clone(), Arc::new(document))));
     }
 
     fn forget(&self, set: &ResourceId) {
-        self.cache().sets.remove(set);
+        self.change(|sets| drop(sets.remove(set)));
         self.set_failed(set, false);
     }
 
@@ -101,13 +109,16 @@ impl ScaleSetModelWriter {
 
     /// The scale sets of the group, listed anew when the last list is too old.
     pub(super) async fn models(&self, arm: &ArmClient) -> ArmResult<ScaleSetModels> {
-        let started = Instant::now();
+        let (started, changes) = (Instant::now(), self.cache().changes);
         if self.cache().listed_at.is_none_or(|listed| started.saturating_duration_since(listed) >= self.ttl) {
             let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
             let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
             let sets =
                 listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
-            *self.cache() = ScaleSetModelCache { listed_at: Some(started), sets: sets.collect() };
+            let mut cache = self.cache();
+            if cache.changes == changes {
+                *cache = ScaleSetModelCache { listed_at: Some(started), changes, sets: sets.collect() };
+            }
         }
         Ok(self.cache().sets.iter().map(|(id, set)| (id.clone(), Arc::clone(set))).collect())
     }
@@ -195,7 +206,7 @@ impl ScaleSetModelWriter {
         match stored {
             Ok(stored) => self.remember(set, stored),
             Err(error) => {
-                self.cache().sets.remove(set);
+                self.change(|sets| drop(sets.remove(set)));
                 return Err(error);
             }
         }

@@ -121,7 +121,6 @@ fn requests_of(input: &StageInput, plan: &Plan) -> WritePlan {
     if let (Err(error), false) = (&input.zones, plan.network.is_empty()) {
         requests.unread.insert(format!("zones of the region: {error}"));
     }
-    requests.unread.extend(plan.pools.unread_models.iter().map(|error| format!("models of scale sets: {error}")));
     requests
 }
 

@@ -251,6 +251,9 @@ impl<'a> PoolPlanner<'a> {
     }
 
     fn evict_deleted(&mut self, load_balancers: &[&ArmLoadBalancer]) {
+        if load_balancers.is_empty() {
+            return;
+        }
         let pools: Vec<ManagedPool> = load_balancers.iter().flat_map(|document| managed_pool::all_of(document)).collect();
         let names = load_balancers.iter().filter_map(|document| document.name.clone()).collect();
         self.evict(&pools, &LeaveReason::LoadBalancersGo(names));
@@ -271,12 +274,9 @@ impl<'a> PoolPlanner<'a> {
 
     /// Everything that lists one of these pools lists it no more.
     fn evict(&mut self, pools: &[ManagedPool], why: &LeaveReason) {
-        if pools.is_empty() {
-            return;
-        }
         let updates = member_updates::evict(pools, why, self.settings);
         let sets: BTreeSet<ResourceId> = updates.values().filter_map(|update| update.resource.scale_set()).collect();
-        if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
+        if !pools.is_empty() && (self.settings.vm_type != VmType::Standard || !sets.is_empty()) {
             let leave = pools.iter().map(|pool| pool.id.clone()).collect();
             let patch = PoolMembershipPatch { leave, ..member_updates::empty_patch(self.settings) };
             let listed = self.models().into_iter().flat_map(BTreeMap::keys).cloned();
@@ -290,7 +290,10 @@ impl<'a> PoolPlanner<'a> {
     fn models(&mut self) -> Option<&'a ScaleSetModels> {
         match &self.input.reads.models {
             Some(Ok(models)) => return Some(models),
-            Some(Err(error)) => self.plan.unread_models = Some(error.clone()),
+            Some(Err(error)) => {
+                self.plan.waiting.insert(WaitingFor::Models(error.to_string()));
+                self.plan.unread_models = Some(error.clone());
+            }
             None => self.plan.needs.models = true,
         }
         None

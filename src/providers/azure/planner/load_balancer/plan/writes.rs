@@ -37,7 +37,9 @@ pub fn requests(observed: &ObservedNetwork, plan: &Plan) -> WritePlan {
         match change {
             PlannedChange::Refused(who, refusal) => requests.refused.extend([format!("Service {}: {refusal}", who.key)]),
             PlannedChange::Retained(_) => requests.retained.extend([change.to_string()]),
-            PlannedChange::Waiting(machine @ WaitingFor::Machine(..)) => requests.unread.extend([machine.to_string()]),
+            PlannedChange::Waiting(unread @ (WaitingFor::Machine(..) | WaitingFor::Models(_))) => {
+                requests.unread.extend([unread.to_string()]);
+            }
             PlannedChange::Waiting(waiting) => requests.later.extend([waiting.to_string()]),
             PlannedChange::PrivateLinkNotice(..) => requests.retained.extend([change.to_string()]),
             PlannedChange::DeletePrivateLink(gone) => requests.writes.extend(private_link_deletion(gone)),

@@ -91,7 +91,8 @@ impl PoolPlanner<'_> {
     /// Machines are looked up only when some member would be without a Node otherwise.
     fn owners(&mut self, keys: &BTreeSet<String>, members: &[PoolMember]) -> PoolMemberOwners {
         let (mut owners, unknown) = located::member_owners(self.input.all_nodes, members);
-        if !owners.cover(keys) {
+        // Machines that are still to be read may cover the rest.
+        if !owners.cover(keys) && self.plan.needs.machines.is_empty() {
             for query in unknown {
                 if let Some(answer) = self.machine(&query) {
                     located::add_owner(&mut owners, query, answer.clone());

@@ -95,12 +95,11 @@ impl PoolChange {
         Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
     }
 
-    /// The change without what concerns pools of these load balancers; `None`: nothing is left.
-    pub fn without(&self, load_balancers: &BTreeSet<ResourceId>) -> Option<Self> {
-        let stays = |pool: &ResourceId| pool.parent().is_none_or(|parent| !load_balancers.contains(&parent));
+    /// The change without what concerns these pools; `None`: nothing is left.
+    pub fn without(&self, pools: &BTreeSet<ResourceId>) -> Option<Self> {
         let trimmed = |patch: &PoolMembershipPatch| {
-            let leave: Vec<_> = patch.leave.iter().filter(|pool| stays(pool)).cloned().collect();
-            let is_left = leave.len() == patch.leave.len() || !leave.is_empty() || !patch.join.is_empty();
+            let leave: Vec<_> = patch.leave.iter().filter(|pool| !pools.contains(pool)).cloned().collect();
+            let is_left = patch.last_write_failed || !leave.is_empty() || !patch.join.is_empty();
             is_left.then(|| PoolMembershipPatch { leave, ..patch.clone() })
         };
         let kind = match &self.kind {
@@ -110,7 +109,7 @@ impl PoolChange {
                 let patch = trimmed(&update.patch)?;
                 PoolChangeKind::Member(Box::new(PoolMemberUpdate { patch, ..update.as_ref().clone() }))
             }
-            PoolChangeKind::Pool(_) => stays(&self.id).then(|| self.kind.clone())?,
+            PoolChangeKind::Pool(_) => (!pools.contains(&self.id)).then(|| self.kind.clone())?,
         };
         Some(Self { kind, ..self.clone() })
     }
@@ -164,27 +163,26 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_that_was_not_migrated_keeps_its_members() {
+    fn a_pool_that_was_not_migrated_keeps_its_members() {
         let balancer = |name: &str| {
             let id = format!("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/{name}");
             ResourceId::parse(&id).unwrap()
         };
         let pool = |name: &str| balancer(name).child("backendAddressPools", "kubernetes");
         let set = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v";
-        let leaves = |names: &[&str]| {
-            let patch = PoolMembershipPatch {
-                leave: names.iter().map(|name| pool(name)).collect(),
-                ..PoolMembershipPatch::default()
-            };
+        let leaves = |names: &[&str], last_write_failed| {
+            let leave = names.iter().map(|name| pool(name)).collect();
+            let patch = PoolMembershipPatch { leave, last_write_failed, ..PoolMembershipPatch::default() };
             PoolChange::of_model(ResourceId::parse(set).unwrap(), patch, &LeaveReason::ByAddress)
         };
-        let failed = BTreeSet::from([balancer("a")]);
+        let failed = BTreeSet::from([pool("a")]);
         let left = |change: PoolChange| change.without(&failed).map(|change| change.kind);
-        assert_eq!(left(leaves(&["a", "b"])), Some(leaves(&["b"]).kind));
-        assert_eq!(left(leaves(&["a"])), None);
-        // A model that is written again because its last write failed leaves nothing.
-        assert_eq!(left(leaves(&[])), Some(leaves(&[]).kind));
-        let written = |name| PoolChange::of_pool(pool(name), &BackendAddressPool::default(), BackendAddressPool::default());
-        assert_eq!((left(written("a")), left(written("b")).is_some()), (None, true));
+        assert_eq!(left(leaves(&["a", "b"], false)), Some(leaves(&["b"], false).kind));
+        assert_eq!(left(leaves(&["a"], false)), None);
+        assert_eq!(left(leaves(&["a"], true)), Some(leaves(&[], true).kind), "its last write failed");
+        let written = |pool| PoolChange::of_pool(pool, &BackendAddressPool::default(), BackendAddressPool::default());
+        assert_eq!((left(written(pool("a"))), left(written(pool("b"))).is_some()), (None, true));
+        let other = balancer("a").child("backendAddressPools", "kubernetes-IPv6");
+        assert!(left(written(other)).is_some(), "no interface listed it");
     }
 }
