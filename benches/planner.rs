@@ -61,15 +61,18 @@ fn main() {
     let mut faults = Vec::new();
     for (count, sizes) in SIZES.into_iter().filter(|(count, _)| balancers.is_none_or(|only| only == *count)) {
         let sizes = sizes.iter().copied().filter(|size| *size <= most);
-        let worlds: Vec<_> = sizes.map(|services| World::new(services, count)).collect();
-        let mut measured: Vec<Durations> = worlds.iter().map(World::durations).collect();
+        let scenarios: Vec<_> = sizes.map(|services| Scenario::new(services, count)).collect();
+        let mut measured: Vec<Durations> = scenarios.iter().map(Scenario::durations).collect();
         for _ in 1..ATTEMPTS {
-            if !excessive(&worlds, &measured).is_empty() {
-                worlds.iter().zip(&mut measured).for_each(|(world, durations)| keep_shorter(durations, world.durations()));
+            if !excessive(&scenarios, &measured).is_empty() {
+                scenarios
+                    .iter()
+                    .zip(&mut measured)
+                    .for_each(|(scenario, durations)| keep_shorter(durations, scenario.durations()));
             }
         }
-        report(&worlds, &measured);
-        faults.extend(excessive(&worlds, &measured).into_iter().map(|fault| format!("{count} load balancers: {fault}")));
+        report(&scenarios, &measured);
+        faults.extend(excessive(&scenarios, &measured).into_iter().map(|fault| format!("{count} load balancers: {fault}")));
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -81,12 +84,12 @@ fn keep_shorter(durations: &mut Durations, again: Durations) {
 }
 
 /// Returns the steps that grew more than tolerated.
-fn excessive(worlds: &[World], measured: &[Durations]) -> Vec<String> {
+fn excessive(scenarios: &[Scenario], measured: &[Durations]) -> Vec<String> {
     let mut faults = Vec::new();
-    for (position, world) in worlds.iter().enumerate().skip(1) {
-        let excessive = growth(worlds, measured, position).into_iter().filter(|(_, factor)| *factor > TOLERANCE);
+    for (position, scenario) in scenarios.iter().enumerate().skip(1) {
+        let excessive = growth(scenarios, measured, position).into_iter().filter(|(_, factor)| *factor > TOLERANCE);
         faults.extend(excessive.map(|(step, factor)| {
-            format!("{step} grew {factor:.2} times as much as the Services, to {}", world.specs.len())
+            format!("{step} grew {factor:.2} times as much as the Services, to {}", scenario.specs.len())
         }));
     }
     faults
@@ -95,10 +98,10 @@ fn excessive(worlds: &[World], measured: &[Durations]) -> Vec<String> {
 type Durations = BTreeMap<&'static str, Duration>;
 
 /// Returns the growth of each step since the next smaller size, divided by that of the Services.
-fn growth(worlds: &[World], measured: &[Durations], position: usize) -> BTreeMap<&'static str, f64> {
-    let before = position.checked_sub(1).and_then(|before| Some((worlds.get(before)?, measured.get(before)?)));
-    let (Some((fewer, shorter)), Some(world)) = (before, worlds.get(position)) else { return BTreeMap::new() };
-    let services = world.specs.len() as f64 / fewer.specs.len() as f64;
+fn growth(scenarios: &[Scenario], measured: &[Durations], position: usize) -> BTreeMap<&'static str, f64> {
+    let before = position.checked_sub(1).and_then(|before| Some((scenarios.get(before)?, measured.get(before)?)));
+    let (Some((fewer, shorter)), Some(scenario)) = (before, scenarios.get(position)) else { return BTreeMap::new() };
+    let services = scenario.specs.len() as f64 / fewer.specs.len() as f64;
     let measurable = measured[position].iter().filter(|(_, duration)| **duration >= MIN_DURATION);
     let factor = |(step, duration): (&&'static str, &Duration)| {
         let before = shorter.get(step).copied().unwrap_or_default().max(Duration::from_micros(1));
@@ -107,10 +110,10 @@ fn growth(worlds: &[World], measured: &[Durations], position: usize) -> BTreeMap
     measurable.map(factor).collect()
 }
 
-fn report(worlds: &[World], measured: &[Durations]) {
-    for (position, (world, durations)) in worlds.iter().zip(measured).enumerate() {
-        println!("{} Services on {} load balancers", world.specs.len(), world.settings.entries.len().max(1));
-        let growth = growth(worlds, measured, position);
+fn report(scenarios: &[Scenario], measured: &[Durations]) {
+    for (position, (scenario, durations)) in scenarios.iter().zip(measured).enumerate() {
+        println!("{} Services on {} load balancers", scenario.specs.len(), scenario.settings.entries.len().max(1));
+        let growth = growth(scenarios, measured, position);
         for (step, duration) in durations {
             let factor = growth.get(step).map(|factor| format!("{factor:.2}")).unwrap_or_default();
             println!("  {step:<20} {:>10.2} ms {factor:>6}", duration.as_secs_f64() * 1_000.0);
@@ -119,7 +122,7 @@ fn report(worlds: &[World], measured: &[Durations]) {
 }
 
 /// A cluster whose Services all have what they request.
-struct World {
+struct Scenario {
     settings: LoadBalancerSettings,
     specs: Vec<Arc<ServiceSpec>>,
     empty: ObservedNetwork,
@@ -127,7 +130,7 @@ struct World {
     memory: RuleMemory,
 }
 
-impl World {
+impl Scenario {
     fn new(services: usize, balancers: usize) -> Self {
         let settings = settings(balancers);
         let specs: Vec<_> = (0..services).map(|number| spec(number, &settings)).collect();
@@ -139,10 +142,10 @@ impl World {
             subnets: BTreeMap::from([("nodes".to_owned(), serde_json::from_value(subnet).expect("a subnet"))]),
             ..ObservedNetwork::default()
         };
-        let mut world = Self { settings, specs, settled: empty.clone(), empty, memory: RuleMemory::default() };
-        world.memory.note_nodes((0..10).map(|node| address(Ipv4Addr::new(10, 255, 0, 1), node)).collect());
-        world.settle();
-        world
+        let mut scenario = Self { settings, specs, settled: empty.clone(), empty, memory: RuleMemory::default() };
+        scenario.memory.note_nodes((0..10).map(|node| address(Ipv4Addr::new(10, 255, 0, 1), node)).collect());
+        scenario.settle();
+        scenario
     }
 
     /// Carries out plans for all Services, as Azure would.
@@ -194,8 +197,8 @@ impl World {
         let unchanged = self.steps(&mut durations, steps, &self.settled, &requests, &[]);
         assert!(unchanged.is_empty(), "{unchanged}");
         self.steps(&mut durations, ["delete: network", "delete: after", "delete: rules"], &self.settled, &deletions, &[]);
-        let one = requests.get(..1).expect("a Service");
-        self.steps(&mut durations, ["one: network", "one: after", "one: rules"], &self.settled, one, &self.specs[1..]);
+        let single = requests.get(..1).expect("a Service");
+        self.steps(&mut durations, ["one: network", "one: after", "one: rules"], &self.settled, single, &self.specs[1..]);
         time(&mut durations, "restart: addresses", || {
             let index = PlanIndex::new(&self.settled);
             self.specs.iter().map(|spec| index.pending_addresses(spec, &self.settings).len()).sum::<usize>()

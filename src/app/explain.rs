@@ -69,8 +69,8 @@ fn metric(row: &Metric) -> ReferenceTopic {
 fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic> {
     // Flags are found with and without their dashes.
     let key = |name: &str| name.trim_start_matches('-').to_lowercase();
-    let wanted = key(name);
-    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|known| key(known) == wanted);
+    let requested = key(name);
+    let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|name| key(name) == requested);
     topics.iter().filter(is_named).collect()
 }
 

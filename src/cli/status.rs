@@ -146,9 +146,9 @@ fn subject(word: Option<&str>, namespace: Option<&str>) -> Result<StatusSubject,
 
 fn url(word: Option<&str>) -> Result<Option<http::Uri>, String> {
     let Some(word) = word else { return Ok(None) };
-    let wanted = || format!("invalid value {} for --{URL}: want https://HOST:PORT", quoted(word));
-    let url: http::Uri = word.parse().map_err(|_| wanted())?;
-    if url.scheme_str() == Some("https") && url.host().is_some() { Ok(Some(url)) } else { Err(wanted()) }
+    let invalid = || format!("invalid value {} for --{URL}: want https://HOST:PORT", quoted(word));
+    let url: http::Uri = word.parse().map_err(|_| invalid())?;
+    if url.scheme_str() == Some("https") && url.host().is_some() { Ok(Some(url)) } else { Err(invalid()) }
 }
 
 #[cfg(test)]

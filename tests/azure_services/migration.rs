@@ -1,6 +1,6 @@
 //! Pools that network interfaces list become pools that list addresses, by Azure's own action.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use cloud_controller_manager::sandbox::azure::AzureOptions;
 use serde_json::Value;
@@ -70,7 +70,7 @@ fn a_refused_migration_takes_no_machine_out() {
         let cluster = to_be_migrated().await;
         cluster.azure().deny("microsoft.network/loadbalancers/migratetoipbased/action", "");
         let life = cluster.start();
-        tokio::time::sleep(Duration::from_secs(1200)).await;
+        cluster.until("the migration is refused twice", PATIENCE, |cluster| cluster.writes().len() >= 2).await;
         life.stop().await;
         let writes = sent(&cluster);
         assert!(writes.iter().all(|write| write.starts_with("post ")), "{writes:#?}");

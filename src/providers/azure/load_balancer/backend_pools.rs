@@ -87,20 +87,6 @@ pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> 
     names.into_iter().collect()
 }
 
-/// Where the machines of these Nodes are in pools.
-pub async fn member_addresses(
-    inventory: &Inventory,
-    nodes: &[Arc<Node>],
-    settings: &LoadBalancerSettings,
-) -> PoolMemberAddresses {
-    let mut reads = PoolReads::default();
-    let (_, needs) = pools::member_addresses(nodes, &reads, settings);
-    let queries: Vec<_> = needs.machines.into_values().collect();
-    let answers = inventory.look_up(&queries, Freshness::Cached).await;
-    reads.machines = queries.into_iter().map(|query| query.node_name).zip(answers).collect();
-    pools::member_addresses(nodes, &reads, settings).0
-}
-
 /// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
 /// belong have to be taken out by name.
 pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> u64 {
@@ -199,40 +185,25 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Reads what a plan needs. A list of scale sets may be as old as `vmssCacheTTLInSeconds`.
-    pub async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
-        if !needs.machines.is_empty() {
-            let queries: Vec<_> = needs.machines.values().cloned().collect();
-            let answers = self.inventory.look_up(&queries, Freshness::Cached).await;
-            reads.machines.extend(queries.into_iter().map(|query| query.node_name).zip(answers));
-        }
-        if !needs.interfaces.is_empty() {
-            let keys: HashSet<&str> = needs.interfaces.iter().map(String::as_str).collect();
-            reads.machines_at = Some(self.inventory.with_interfaces(&keys));
-        }
-        if needs.models {
-            reads.models = Some(self.model_writer.models(&self.compute.with_urgency(urgency)).await);
-        }
-    }
-
     /// Brings the cluster's pools of the managed load balancers to the Nodes. Two calls at once would undo each other's changes.
     pub async fn sync(
         &self,
         request: &PoolSyncRequest<'_>,
         writer: &dyn PoolWriter,
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let plan = |reads: &PoolReads, memory: &PoolMemory| {
+        let memory = self.memory();
+        let plan = |reads: &PoolReads| {
             let input = PoolInput {
                 hosts: Some(request.nodes),
                 all_nodes: request.all_nodes,
                 unfilled: request.created,
                 deleting: request.deleting,
-                ..self.input(reads, memory, request.local)
+                ..self.input(reads, &memory, request.local)
             };
             pools::plan_members(request.observed, &input, &self.settings)
         };
         let started = Instant::now();
-        let plan = self.plan_on_reads(plan, request.urgency).await;
+        let plan = self.plan_on_reads(plan, |plan| &plan.needs, request.urgency).await;
         self.remember(&plan);
         let outcome = self.carry_out(&plan, started, Some(writer), request.urgency).await;
         let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
@@ -248,26 +219,52 @@ impl BackendPoolSyncer {
     ) -> Result<PoolSyncSummary, PoolSyncError> {
         let started = Instant::now();
         self.model_writer.expire();
-        let local = LocalPools::default();
-        let plan = |reads: &PoolReads, memory: &PoolMemory| {
-            pools::plan_eviction(load_balancers, &self.input(reads, memory, &local), &self.settings)
-        };
-        let plan = self.plan_on_reads(plan, urgency).await;
+        let (memory, local) = (self.memory(), LocalPools::default());
+        let plan =
+            |reads: &PoolReads| pools::plan_eviction(load_balancers, &self.input(reads, &memory, &local), &self.settings);
+        let plan = self.plan_on_reads(plan, |plan| &plan.needs, urgency).await;
         self.carry_out(&plan, started, None, urgency).await.into_result()
     }
 
-    /// Plans, and again with what the plan before needed.
-    async fn plan_on_reads(&self, plan: impl Fn(&PoolReads, &PoolMemory) -> PoolPlan, urgency: Urgency) -> PoolPlan {
-        let (mut reads, memory) = (PoolReads::default(), self.memory());
-        let mut planned = plan(&reads, &memory);
+    /// Plans, and again with what the plan before needed. `needs`: of a plan. Nothing is remembered of it.
+    pub async fn plan_on_reads<P>(
+        &self,
+        plan: impl Fn(&PoolReads) -> P,
+        needs: impl Fn(&P) -> &PoolNeeds,
+        urgency: Urgency,
+    ) -> P {
+        let mut reads = PoolReads::default();
+        let mut planned = plan(&reads);
         for _ in 0..MAX_READS {
-            if planned.needs.is_empty() {
+            if needs(&planned).is_empty() {
                 break;
             }
-            self.read(&planned.needs, &mut reads, urgency).await;
-            planned = plan(&reads, &memory);
+            self.read(needs(&planned), &mut reads, urgency).await;
+            planned = plan(&reads);
         }
         planned
+    }
+
+    /// Where the machines of these Nodes are in pools.
+    pub async fn member_addresses(&self, nodes: &[Arc<Node>], urgency: Urgency) -> PoolMemberAddresses {
+        let addresses = |reads: &PoolReads| pools::member_addresses(nodes, reads, &self.settings);
+        self.plan_on_reads(addresses, |(_, needs)| needs, urgency).await.0
+    }
+
+    /// Reads what a plan needs. A list of scale sets may be as old as `vmssCacheTTLInSeconds`.
+    async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
+        if !needs.machines.is_empty() {
+            let queries: Vec<_> = needs.machines.values().cloned().collect();
+            let answers = self.inventory.look_up(&queries, Freshness::Cached).await;
+            reads.machines.extend(queries.into_iter().map(|query| query.node_name).zip(answers));
+        }
+        if !needs.interfaces.is_empty() {
+            let keys: HashSet<&str> = needs.interfaces.iter().map(String::as_str).collect();
+            reads.machines_at = Some(self.inventory.with_interfaces(&keys));
+        }
+        if needs.models {
+            reads.models = Some(self.model_writer.models(&self.compute.with_urgency(urgency)).await);
+        }
     }
 
     /// Logs Nodes that join no pool, once.

@@ -29,9 +29,6 @@ use crate::{
     },
 };
 
-/// A plan needs what its first reads show, and so on.
-const MAX_READS: usize = 4;
-
 /// Plans everything for these requests.
 pub(super) async fn plan_requests(
     context: &StageContext,
@@ -85,14 +82,5 @@ pub(super) async fn plan_on(
             settings: &context.settings,
         })
     };
-    let mut reads = PoolReads::default();
-    let mut answer = planned(&reads);
-    for _ in 0..MAX_READS {
-        if answer.pools.needs.is_empty() {
-            break;
-        }
-        context.backend_pools.read(&answer.pools.needs, &mut reads, Urgency::Resync).await;
-        answer = planned(&reads);
-    }
-    answer
+    context.backend_pools.plan_on_reads(planned, |plan| &plan.pools.needs, Urgency::Resync).await
 }

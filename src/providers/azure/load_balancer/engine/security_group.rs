@@ -15,7 +15,6 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency},
-        load_balancer::backend_pools::member_addresses,
         planner::load_balancer::{
             desired::{
                 ServiceRequest,
@@ -101,7 +100,7 @@ async fn reached_machines(context: &StageContext, requests: &[ServiceRequest], i
     }
     let ignored = context.false_claims().await;
     let nodes = claims::without(&context.service_index.nodes(), &ignored);
-    member_addresses(&context.inventory, &nodes, &context.settings).await
+    context.backend_pools.member_addresses(&nodes, Urgency::Shared).await
 }
 
 fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<()> {
