@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 IMAGE ?= cloud-controller-manager:dev
+# The same inputs for property tests each time, so that a change fails what it breaks and nothing else.
+export PROPTEST_RNG_SEED ?= 1
 # Where .ci/envtest and .ci/tools keep what is slow to build, outside the tree.
 export CCM_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cloud-controller-manager
 CARGO_TARGET_DIR ?= target
@@ -23,17 +25,26 @@ RELEASE = CCM_VERSION="$(CCM_VERSION)" REVISION="$(REVISION)" $(if $(SOURCE_DATE
 # Which features: "--no-default-features --features azure" is without PFX files and completions.
 STATIC_FEATURES ?=
 # Bytes that the binary of the image may have, with the default features.
-STATIC_BYTES ?= 19200000
+STATIC_BYTES ?= 19400000
+# The linker and C compiler of another architecture are Debian's: gcc-aarch64-linux-gnu, gcc-x86-64-linux-gnu.
+STATIC_ARCH = $(firstword $(subst -, ,$(STATIC_TARGET)))
+ifneq ($(STATIC_ARCH),$(shell uname -m))
+CROSS = CC_$(subst -,_,$(STATIC_TARGET))=$(STATIC_ARCH)-linux-gnu-gcc \
+	CARGO_TARGET_$(shell echo $(subst -,_,$(STATIC_TARGET)) | tr a-z A-Z)_LINKER=$(STATIC_ARCH)-linux-gnu-gcc
+endif
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
 # What the tests call besides cargo, each provided once by its script.
 TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PROMTOOL="$$(.ci/promtool)" && KUBECTL="$$(.ci/kubectl)" && \
 	CHROMIUM="$$(.ci/chromium)" && export KUBEBUILDER_ASSETS HELM_PYTHON PROMTOOL KUBECTL CHROMIUM
 
+# CI builds the demo with those of the tests, so that it builds once.
+DEMO_FEATURES ?= sandbox
+
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static size test traces unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench bench-shipped man image oci sbom reproducible clean
+.PHONY: help build static windows windows-image windows-smoke clippy-windows size test traces unit fuzz e2e e2e-azure e2e-matrix verify-azure shipped soak lint fmt clippy deny advisories docs api-docs demo bench benches bench-shipped man image oci manifest sbom release-dry-run publish reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -43,7 +54,7 @@ build: ## Build the release binary: target/release/cloud-controller-manager
 
 # An explicit --target: else the flags would hit procedural macros too, which cannot be static.
 static: ## Build the binary of the image, which is static: target/*-linux-gnu/release/cloud-controller-manager
-	$(RELEASE) CFLAGS="$(STATIC_CFLAGS)" RUSTFLAGS="$(STATIC_RUSTFLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager $(STATIC_FEATURES)
+	$(RELEASE) $(CROSS) CFLAGS="$(STATIC_CFLAGS)" RUSTFLAGS="$(STATIC_RUSTFLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager $(STATIC_FEATURES)
 	@if ldd $(STATIC_BINARY) 2>&1 | grep '=>'; then echo "the binary is not static" >&2; exit 1; fi
 
 size: static ## Fail when the binary of the image has grown beyond STATIC_BYTES
@@ -51,13 +62,12 @@ size: static ## Fail when the binary of the image has grown beyond STATIC_BYTES
 	  if [ "$$bytes" -gt $(STATIC_BYTES) ]; then echo "it has grown: find out what by, or raise STATIC_BYTES in the Makefile" >&2; exit 1; fi
 
 demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--exit-when-ready ends by itself
-	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
+	$(CARGO) run --locked --quiet --features $(DEMO_FEATURES) -- demo $(DEMO_FLAGS)
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
 	$(TOOLS) && CARGO="$(CARGO)" .ci/test
-	$(MAKE) traces
 
-traces: ## The feature otlp: spans that arrive at a collector
+traces: ## Only the tests of the feature otlp: spans that arrive at a collector
 	$(CARGO) test --locked --features sandbox,otlp --test azure_services -- traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
@@ -69,21 +79,43 @@ fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for l
 e2e: ## Only the end-to-end suite
 	$(TOOLS) && $(CARGO) test --locked --features sandbox --test e2e
 
+# KUBEBUILDER_ASSETS_MATRIX: folders with kube-apiserver and etcd, one per version. ONLY=services is shorter.
+e2e-matrix: ## The end-to-end suite on each API server of KUBEBUILDER_ASSETS_MATRIX
+	$(TOOLS) && CARGO="$(CARGO)" .ci/e2e-matrix $(ONLY)
+
+# MODE=shadow writes nothing; MODE=class creates Services of a class of its own. FLAGS: those of the cluster's manager.
+e2e-azure: ## The Service and Node scenarios on your cluster: KUBECONFIG=… AZURE_CONFIG=azure.json MODE=shadow FLAGS=--configure-cloud-routes=false
+	@test -n "$(KUBECONFIG)" -a -n "$(AZURE_CONFIG)" || { echo "set KUBECONFIG and AZURE_CONFIG: docs/guides/verify-azure.md" >&2; exit 2; }
+	E2E_AZURE_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_AZURE_CONFIG="$(abspath $(AZURE_CONFIG))" E2E_AZURE_MODE="$(or $(MODE),shadow)" \
+	  E2E_AZURE_FLAGS="$(FLAGS)" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+
+# Without AZURE_CONFIG the endpoint is a simulated Azure. YES=1 starts without asking. WITHOUT=metadata outside of an Azure machine.
+verify-azure: ## Check the assumptions about Azure on yours: AZURE_CONFIG=azure.json RESOURCE_GROUP=scratch; deletes what it creates, writes a report
+	$(CARGO) run --locked --quiet --features sandbox -- verify-azure \
+	  $(if $(AZURE_CONFIG),--cloud-config=$(AZURE_CONFIG) --resource-group=$(RESOURCE_GROUP),--sandbox) \
+	  $(if $(YES),--yes) $(if $(ONLY),--only=$(ONLY)) $(if $(WITHOUT),--without=$(WITHOUT)) --report=$(or $(REPORT),$(CARGO_TARGET_DIR)/azure-assumptions)
+
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
-	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test health_probe_proxy --test acr_credential_provider
-	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox,otlp --test health_probe_proxy --test acr_credential_provider
+	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox,otlp --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
-soak: ## The sweeps of the tests for longer: storms and kills with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, growth to 15,000 Nodes, 10⁶ fuzz inputs
+soak: ## The sweeps of the tests for longer: storms, kills, partitions, restores and clock jumps with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, other inputs of property tests, growth to 15,000 Nodes, 10⁶ fuzz inputs
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
 	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random && \
-	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence growth && \
+	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence growth jumping_clock && \
 	  $(CARGO) test --locked --features sandbox --test azure_nodes -- growth && \
-	  CCM_SEQUENCES=1000 $(CARGO) test --locked --features sandbox --test azure_services -- sequences && \
-	  $(CARGO) test --locked --features sandbox --test api_server_faults -- random_faults && \
+	  CCM_SEEDS=0..1000 $(CARGO) test --locked --features sandbox --test azure_services -- sequences && \
+	  $(CARGO) test --locked --features sandbox --test api_server_faults -- random_faults partitions restored clocks && \
+	  seed="$$(date +%s)" && echo "PROPTEST_RNG_SEED=$$seed" && \
+	  PROPTEST_RNG_SEED="$$seed" $(CARGO) test --locked --features sandbox --lib --test azure_services -- properties histories order drift && \
 	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test fuzz
 
-lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependency rules
+clippy-windows: ## The same lints for the programs of Windows
+	.ci/windows
+	$(CARGO) clippy --locked --target x86_64-pc-windows-gnu -- -D warnings
+
+lint: fmt clippy clippy-windows api-docs deny ## Formatting, clippy, documentation and dependency rules
 
 fmt: ## Check the formatting
 	$(CARGO) fmt --all -- --check
@@ -103,8 +135,9 @@ deny: ## Licences, sources and banned crates
 advisories: ## Known holes of the dependencies, from RustSec's database; needs the network
 	"$$(.ci/cargo-deny)" --all-features check advisories
 
-docs: ## Regenerate the reference pages under docs/reference, what the chart renders to, and the recording of the demo when it is out of date
-	HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
+docs: ## Regenerate the reference pages under docs/reference, the chart's copies and results, the runbooks in alerts, and the recording of the demo
+	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart --test monitoring -- copies_in_the_chart the_text_of_their_runbooks && \
+	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
 	  UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
 
 man: build ## Write manual pages and completions: target/man, target/completions
@@ -116,6 +149,9 @@ man: build ## Write manual pages and completions: target/man, target/completions
 bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox
 
+benches: ## Build the benchmarks
+	$(CARGO) bench --locked --features sandbox --no-run
+
 bench-shipped: static ## The benchmarks with the binary of the image, whose bounds of memory are tighter
 	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) bench --locked --features sandbox
 
@@ -125,12 +161,40 @@ image: ## Build the container image
 
 # OCI_BINARIES: one per platform.
 OCI_BINARIES ?= $(STATIC_BINARY)
+WINDOWS_TARGET := x86_64-pc-windows-gnu
+WINDOWS_PROFILE ?= release
+windows: ## Build cloud-node-manager, health-probe-proxy and acr-credential-provider for Windows: target/windows (WINDOWS_PROFILE=dev is faster)
+	.ci/windows
+	$(RELEASE) $(CARGO) build --locked --profile $(WINDOWS_PROFILE) --target $(WINDOWS_TARGET) --bin cloud-controller-manager
+	@mkdir -p $(CARGO_TARGET_DIR)/windows
+	@for name in cloud-node-manager health-probe-proxy acr-credential-provider; do \
+	  cp $(CARGO_TARGET_DIR)/$(WINDOWS_TARGET)/$(if $(filter dev,$(WINDOWS_PROFILE)),debug,$(WINDOWS_PROFILE))/cloud-controller-manager.exe \
+	    $(CARGO_TARGET_DIR)/windows/$$name.exe || exit 1; done
+
+windows-image: windows ## Build the container image for Windows Nodes, without a machine with Windows (needs BuildKit)
+	docker buildx build --platform windows/amd64 --provenance=false -f manifests/cloud-node-manager/windows/Dockerfile -t $(IMAGE)-windows $(CARGO_TARGET_DIR)/windows
+
+windows-smoke: windows ## Start the programs for Windows under Wine
+	.ci/windows-smoke $(CARGO_TARGET_DIR)/windows
+
 oci: static ## Write the container image as an OCI layout, without a daemon: target/oci
 	$(RELEASE) .ci/oci-layout $(CARGO_TARGET_DIR)/oci $(OCI_BINARIES)
 
-sbom: ## Write the bill of materials (CycloneDX) from Cargo.lock, without network: target/cloud-controller-manager.cdx.json
+manifest: ## Write one file per cloud for `kubectl apply -f`, with the image IMAGE: target/manifests/azure.yaml, target/manifests/fake.yaml
+	@.ci/manifest "$(IMAGE)" $(CARGO_TARGET_DIR)/manifests
+
+sbom: ## Write the bill of materials (CycloneDX): target/cloud-controller-manager.cdx.json
 	@mkdir -p $(CARGO_TARGET_DIR)
 	$(RELEASE) .ci/sbom > $(CARGO_TARGET_DIR)/cloud-controller-manager.cdx.json
+
+# ARTIFACTS: the folder, which must not exist. IMAGE_REPOSITORY: where the image is going to be, for the manifests.
+ARTIFACTS ?= $(CARGO_TARGET_DIR)/artifacts
+RELEASE_TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+release-dry-run: ## Write every artifact of a release and their checksums to ARTIFACTS, and publish nothing (two release builds; not in CI)
+	$(RELEASE) RELEASE_TARGETS="$(RELEASE_TARGETS)" CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" .ci/release $(ARTIFACTS)
+
+publish: ## Push the image and the chart of ARTIFACTS to IMAGE_REPOSITORY and CHART_REPOSITORY, and sign both (needs skopeo, helm, cosign)
+	.ci/publish $(ARTIFACTS)
 
 reproducible: ## Build the static binary of HEAD twice, in different folders, and compare the bytes (two release builds; not in CI)
 	.ci/reproducible

@@ -9,7 +9,6 @@ mod client_source;
 mod clients;
 mod controller_runs;
 pub mod doctor;
-mod dry_run;
 pub mod election;
 mod events_reference;
 mod explain;
@@ -21,8 +20,8 @@ pub mod manager;
 mod manager_state;
 mod node_manager;
 mod orphans;
+pub mod plan;
 pub mod plan_command;
-pub mod preview;
 mod process;
 mod review_clients;
 
@@ -112,7 +111,7 @@ fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
     }
 }
 
-/// Prints one plan. The log goes to stderr, and has only what is wrong.
+/// Prints one plan. The log is written to stderr, and has only errors.
 fn plan(registry: &Registry, mut options: PlanOptions) -> ExitCode {
     options.manager.logging.quiet = true;
     let log = match logging::install(&options.manager.logging) {

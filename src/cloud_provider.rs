@@ -4,7 +4,7 @@
 //! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
 //! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
 //! existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]), batches ([`InstancesV2::instance_metadata_batch`],
-//! [`Routes::apply_routes`]), sizes of pod CIDRs ([`PodCidrMasks`]) and printable plans ([`LoadBalancer::plan_load_balancer`], [`Routes::plan_routes`]).
+//! [`Routes::apply_routes`]), sizes of pod CIDRs ([`PodCidrMasks`]) and plans ([`LoadBalancer::plan_services`], [`Routes::plan_changes`]).
 //!
 //! Nothing here names a provider or a controller.
 
@@ -41,7 +41,7 @@ pub use crate::runtime::{
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{
-    LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand,
+    LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand, ServicesPlan,
 };
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
@@ -55,29 +55,33 @@ pub use zones::{Zone, Zones};
 /// All methods are cheap accessors; work happens in the parts they hand out.
 #[async_trait]
 pub trait CloudProvider: Send + Sync {
-    /// The name in `--cloud-provider` and the scheme of provider ids (`<name>://…`).
+    /// Returns the name in `--cloud-provider`, which is the scheme of provider IDs (`<name>://…`).
     fn provider_name(&self) -> &str;
 
-    /// Whether resources of this cluster can be told from those of others. Without it the manager refuses to start unless
-    /// `--allow-untagged-cloud` is given.
+    /// Returns `true` if resources of this cluster can be distinguished from those of others. Otherwise the manager refuses
+    /// to start unless `--allow-untagged-cloud` is set.
     fn has_cluster_id(&self) -> bool {
         true
     }
 
-    /// Called once before any other part is used, on every replica, leading or not: warm caches, start housekeeping tasks on
-    /// [`ProviderContext::shutdown`]. An error here is retried with back-off; the process stays up and is not ready.
+    /// Initializes the provider: warms caches and starts housekeeping tasks, which end with [`ProviderContext::shutdown`].
+    ///
+    /// Called once before any other part is used, on every replica, leading or not. An error is retried with backoff; the
+    /// process keeps running and is not ready.
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let _ = context;
         Ok(())
     }
 
-    /// Whether the provider can do its work now; if not, why, for an operator. Shown by `/readyz` once the provider is
-    /// initialised. Asked often: it must not wait.
+    /// Checks whether the provider can do its work now. The error is for an operator.
+    ///
+    /// `/readyz` shows it once the provider is initialized. Called often: it must not block.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// What the provider is doing and why it is not doing more, for the status page. No secrets.
+    /// Returns what the provider is doing, and the reasons why it is not doing more, for the status page. It contains no
+    /// secrets.
     fn status(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -85,36 +89,44 @@ pub trait CloudProvider: Send + Sync {
     /// Brings gauges up to date before metrics are read. It must not wait.
     fn observe(&self) {}
 
-    /// Whether the provider looks at this label of a Node, or gives it to Nodes ([`InstanceMetadata::additional_labels`]). The Nodes that it is
-    /// shown have no other labels but those that the controllers read. Asked for each label of each Node, so it must be quick. When a
-    /// label becomes one that is read, [`InformerStore::relist`](crate::runtime::store::InformerStore::relist) brings it.
+    /// Returns `true` if the provider reads this label of a Node, or adds it to Nodes
+    /// ([`InstanceMetadata::additional_labels`]).
+    ///
+    /// The Nodes that it gets have no other labels but those that the controllers read. Called for each label of each Node,
+    /// so it must be fast. When a label becomes one that is read,
+    /// [`InformerStore::relist`](crate::runtime::store::InformerStore::relist) fetches it.
     fn reads_node_label(&self, key: &str) -> bool {
         let _ = key;
         true
     }
 
-    /// Whether the provider id of `node` belongs to another cloud. The controllers do not change such a Node. The method is called for
-    /// each Node and each change of it, so it must be quick.
+    /// Returns `true` if the provider ID of `node` belongs to another cloud. The controllers do not change such a Node.
+    ///
+    /// Called for each Node and each change of it, so it must be fast.
     fn is_foreign(&self, node: &Node) -> bool {
         let _ = node;
         false
     }
 
-    /// Returns `true` if `node` is to have a provider id of this cloud. A Node that needs one and has neither one nor the uninitialized taint is
-    /// reported, because no controller initializes it. Called like [`CloudProvider::is_foreign`].
+    /// Returns `true` if `node` must have a provider ID of this cloud.
+    ///
+    /// A Node that needs one and has neither one nor the uninitialized taint is reported, because no controller initializes
+    /// it. Called like [`CloudProvider::is_foreign`].
     fn needs_provider_id(&self, node: &Node) -> bool {
         let _ = node;
         true
     }
 
-    /// How old what [`LoadBalancer::forecast`] and other plans are made from may be: a difference that another manager has just removed shows
-    /// for so long.
+    /// Returns the largest age of the data of [`LoadBalancer::plan_services`] and other plans: a difference that another
+    /// manager has just removed shows for so long.
     fn cache_age(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns what becomes of an annotation of Services. `service` is `None` before the Service is decoded: an annotation that some Service may
-    /// have is then [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be quick.
+    /// Returns how an annotation of Services is used.
+    ///
+    /// `service` is `None` before the Service is decoded: an annotation that some Service may have is then
+    /// [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be fast.
     fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
         let _ = (key, service);
         AnnotationUse::Read { longest: usize::MAX }
@@ -127,15 +139,16 @@ pub trait CloudProvider: Send + Sync {
         None
     }
 
-    /// Load balancers for Services of type `LoadBalancer`.
+    /// Returns the load balancers, for Services of type `LoadBalancer`.
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         None
     }
-    /// Instances, in the older form by name and provider id. Used only when [`CloudProvider::instances_v2`] is `None`.
+    /// Returns the instances, in the older form by name and provider ID. Used only when [`CloudProvider::instances_v2`] is
+    /// `None`.
     fn instances(&self) -> Option<Arc<dyn Instances>> {
         None
     }
-    /// Instances, by Node object. Preferred.
+    /// Returns the instances, by Node object. Preferred.
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
         None
     }
@@ -143,15 +156,16 @@ pub trait CloudProvider: Send + Sync {
     fn zones(&self) -> Option<Arc<dyn Zones>> {
         None
     }
-    /// Other clusters of the same cloud account. No controller uses it; kept for parity.
+    /// Returns the other clusters of the same cloud account. No controller uses it; kept for parity.
     fn clusters(&self) -> Option<Arc<dyn Clusters>> {
         None
     }
-    /// Admission webhooks that the manager hosts when `--webhooks` names them. Asked once, before [`CloudProvider::initialize`].
+    /// Returns the admission webhooks that the manager hosts when `--webhooks` names them. Called once, before
+    /// [`CloudProvider::initialize`].
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
         Vec::new()
     }
-    /// Routes for pod CIDRs.
+    /// Returns the routes for pod CIDRs.
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         None
     }
@@ -164,7 +178,7 @@ pub trait CloudProvider: Send + Sync {
 /// Clusters of a cloud. Upstream: `cloud.go`, `Clusters`.
 #[async_trait]
 pub trait Clusters: Send + Sync {
-    /// Names of the clusters known to the cloud.
+    /// Lists the names of the clusters in the cloud.
     async fn list_clusters(&self) -> CloudResult<Vec<String>>;
     /// Address of the control plane of cluster `name`: host, DNS name or URL.
     async fn master(&self, name: &str) -> CloudResult<String>;

@@ -1,8 +1,10 @@
-//! The controllers. Each is a folder: `mod.rs` (which watches enqueue which keys), `plan.rs` (pure), `reconcile.rs` (reads the
-//! store, calls the provider, plans, writes) and `events.rs` (every event as a named function).
+//! The controllers.
 //!
-//! A controller is built on every replica, leading or not, and subscribes to the informers before they start; [`Controller::run`]
-//! is called when this process leads. Controllers see the cloud through [`crate::cloud_provider`] alone.
+//! Each is a file `<name>.rs`, which wires watches to the work queue, with a folder: `plan.rs` (pure), `reconcile.rs` (reads
+//! the store, calls the provider, writes) and `events.rs` (every event as a named function).
+//!
+//! A controller is built on every replica, leading or not, and subscribes to the informers before they start;
+//! [`Controller::run`] is called when this process leads. Controllers see the cloud through [`crate::cloud_provider`] alone.
 
 pub mod leader_migration;
 pub mod names;
@@ -12,7 +14,7 @@ pub mod node_lifecycle;
 pub mod route;
 pub mod service;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
@@ -26,9 +28,6 @@ use crate::{
     },
 };
 
-/// Most Nodes that one printed plan asks the cloud about.
-const PLANNED_NODES: usize = 100;
-
 /// The shared informers, before they start.
 pub struct Informers {
     pub nodes: Informer<Node>,
@@ -38,19 +37,19 @@ pub struct Informers {
 }
 
 impl Informers {
-    /// With these, and one of Namespaces.
+    /// Creates informers of these, and an informer of Namespaces.
     pub fn new(nodes: Informer<Node>, services: Informer<Service>) -> Self {
         Self { nodes, services, namespaces: Informer::new(prune_namespace) }
     }
 }
 
-/// Takes out of a Namespace what nobody reads: all but its name and labels.
+/// Removes all fields of a Namespace but its name and labels, which are the only ones with readers.
 fn prune_namespace(namespace: &mut Namespace) {
     namespace.metadata.annotations = None;
     (namespace.spec, namespace.status) = (None, None);
 }
 
-/// What every controller gets.
+/// Dependencies that all controllers share.
 #[derive(Clone)]
 pub struct ControllerContext {
     /// `--cluster-name`.
@@ -63,36 +62,51 @@ pub struct ControllerContext {
     pub metrics: Arc<Metrics>,
 }
 
-/// How a controller is doing, for health checks and status pages.
+/// State of a controller, for health checks and status pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerStatus {
-    /// Why it cannot do its work, if so. Shown by `/readyz`.
+    /// Reason why it cannot do its work. Shown by `/readyz`.
     pub problem: Option<String>,
     /// Keys that are pending, running or failing.
     pub unsettled: Vec<UnsettledKey>,
     /// Facts worth showing, name and value.
     pub facts: Vec<(String, String)>,
-    /// What somebody else changed lately of what the controller keeps in the cloud.
+    /// Recent external changes to the cloud resources of the controller.
     pub drift: Vec<DriftNote>,
+}
+
+/// Services that a plan is made for; all others keep what they have. Nodes and routes are always planned as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceScope {
+    All,
+    /// Services with these keys, `namespace/name`.
+    Only(BTreeSet<String>),
+}
+
+impl ServiceScope {
+    /// Returns `true` if the Service `namespace/name` is planned for.
+    pub fn includes(&self, service: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(keys) => keys.contains(service),
+        }
+    }
 }
 
 /// A controller that has been built.
 pub trait Controller: Send + Sync {
-    /// Canonical name, as in `--controllers`.
+    /// Returns the canonical name, as in `--controllers`.
     fn name(&self) -> &'static str;
     /// Does its work until `shutdown` begins, then lets running steps end. Called once, when this process leads and the informers
     /// have synced.
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;
-    /// How it is doing.
+    /// Returns the current state.
     fn status(&self) -> ControllerStatus;
-    /// What it would do now, for people to read, one line each; empty when nothing. Reads the cloud, writes nothing and changes nothing
-    /// that is remembered, so that it is asked on every replica, leading or not.
-    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
-        std::future::ready(Ok(String::new())).boxed()
-    }
-    /// The same as requests, for the whole cluster and without limits. Everything is planned as by a process that begins now. Events and
-    /// leases are not in it.
-    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
+    /// Plans what this controller would write if the process started now, without events and leases.
+    ///
+    /// Reads the cloud, writes nothing and changes no cached state, so every replica can plan, leading or not.
+    fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
+        let _ = scope;
         std::future::ready(Ok(WritePlan::default())).boxed()
     }
     /// Brings gauges up to date before metrics are read.

@@ -28,12 +28,12 @@ use listener::ProbeListener;
 use places::ProbePlaces;
 use reverse_proxy::ProbeTarget;
 
-/// How long open connections may take to end.
+/// Time that open connections may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// Where the proxy listens and what it asks.
+/// Address of the proxy and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeProxySettings {
     /// `--health-check-port`.
@@ -42,7 +42,7 @@ pub struct ProbeProxySettings {
     pub target_port: u16,
 }
 
-/// Answers probes until the shutdown begins, and ends what is under way.
+/// Serves probes until the shutdown begins, and completes those in flight.
 pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), ListenError> {
     let listener = ProbeListener::bind(settings.health_check_port)?;
     tracing::info!(
@@ -51,16 +51,17 @@ pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), Li
         "answering health probes with or without PROXY header"
     );
     let connections = Shutdown::new();
-    let places = ProbePlaces::default();
+    let slots = ProbePlaces::default();
     let target = ProbeTarget::new(loopback(settings.target_port));
     loop {
         let accepted = tokio::select! {
+            biased;
             () = stop.begun() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, client)) => {
-                let Some(place) = places.take(client) else {
+                let Some(slot) = slots.take(client) else {
                     tracing::debug!(%client, "too many connections");
                     reset_when_dropped(&stream);
                     continue;
@@ -70,7 +71,7 @@ pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), Li
                     if let Err(error) = connection::serve(stream, client, target, &until).await {
                         tracing::debug!(%client, %error, "connection ended");
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
             Err(error) => wait_after(&error).await,
@@ -87,7 +88,7 @@ async fn wait_after(error: &io::Error) {
     tokio::time::sleep(ACCEPT_RETRY).await;
 }
 
-/// `localhost`, without asking anybody what that is.
+/// Returns the addresses of localhost without a name lookup.
 fn loopback(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
 }

@@ -6,14 +6,20 @@ use cloud_controller_manager::{app, providers};
 
 fn main() -> ExitCode {
     #[cfg(feature = "sandbox")]
-    if std::env::args_os().nth(1).is_some_and(|mode| mode == "demo") {
-        return demo();
+    if let Some(code) = sandbox_mode() {
+        return code;
     }
     app::run(&providers::registry())
 }
 
 #[cfg(feature = "sandbox")]
-fn demo() -> ExitCode {
-    use cloud_controller_manager::sandbox;
-    app::on_runtime(|stop| sandbox::demo::run(std::env::args_os().skip(2), stop)).unwrap_or(ExitCode::FAILURE)
+fn sandbox_mode() -> Option<ExitCode> {
+    use cloud_controller_manager::sandbox::{demo, verify};
+    let arguments = || std::env::args_os().skip(2);
+    let ended = match std::env::args_os().nth(1)?.to_str()? {
+        "demo" => app::on_runtime(|stop| demo::run(arguments(), stop)),
+        "verify-azure" => app::on_runtime(|stop| verify::run(arguments(), stop)),
+        _ => return None,
+    };
+    Some(ended.unwrap_or(ExitCode::FAILURE))
 }

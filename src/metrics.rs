@@ -5,6 +5,7 @@
 //! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
 
 mod first_values;
+mod memory_limit;
 
 use std::{
     any::{Any, TypeId},
@@ -14,20 +15,23 @@ use std::{
 };
 
 pub use prometheus::{CounterVec, Error as RegistryError, GaugeVec, HistogramVec, Registry};
-use prometheus::{Encoder, HistogramOpts, Opts, TextEncoder, core::Collector};
+use prometheus::{HistogramOpts, Opts, TextEncoder, core::Collector, proto::MetricFamily};
+
+/// Series in one part of the text of all metrics. A series of a histogram has 20 lines of 200 bytes.
+const SERIES_IN_PART: usize = 32;
 
 /// Kind of a metric, with the buckets of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// Value that only grows.
     Counter,
-    /// Goes up and down.
+    /// Value that increases and decreases.
     Gauge,
     /// Distribution over these upper bounds.
     Histogram(&'static [f64]),
 }
 
-/// One row of the table.
+/// Row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     pub name: &'static str,
@@ -40,15 +44,15 @@ pub struct Metric {
 pub trait MetricTable: Sized + Send + Sync + 'static {
     /// All rows, in the order of the reference page.
     const TABLE: &'static [Metric];
-    /// The handles, registered in `registry`.
+    /// Creates the handles, registered in `registry`.
     fn register(registry: &Registry) -> Result<Self, prometheus::Error>;
 }
 
-/// What counts for one row.
+/// Handle of one row.
 pub trait MetricHandle: Collector + Clone + Sized + 'static {
     fn new(metric: &Metric) -> Result<Self, prometheus::Error>;
 
-    /// The same, registered.
+    /// Creates the metric and registers it.
     fn register(metric: &Metric, registry: &Registry) -> Result<Self, prometheus::Error> {
         let handle = Self::new(metric)?;
         registry.register(Box::new(handle.clone()))?;
@@ -129,7 +133,7 @@ type ProviderTables = HashMap<TypeId, Option<Arc<dyn Any + Send + Sync>>>;
 /// Brings gauges up to date.
 type MetricObserver = Box<dyn Fn() + Send + Sync>;
 
-/// All metrics of a process: the program's own, which are its fields, and those of its providers.
+/// Metrics of a process: the program's own, which are its fields, and those of its providers.
 pub struct Metrics {
     registry: Registry,
     core: CoreMetrics,
@@ -274,6 +278,8 @@ declare_metrics! {
             "[STABLE] Results of health checks.";
         planned_writes: gauge "cloud_controller_manager_planned_writes" ["kind"]
             "[ALPHA] With --dry-run: requests that this process would send now if it led, by what they change; `unread` counts what could not be read, `leftovers` those requests that only remove what nobody asks for.";
+        memory_limit: gauge "cloud_controller_manager_memory_limit_bytes" []
+            "[ALPHA] Memory limit of the container, at which the kernel ends the process; 0 without a limit.";
         build_info: gauge "kubernetes_build_info"
             ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
             "[BETA] Always 1; the labels show the version of this program. go_version is empty.";
@@ -298,7 +304,7 @@ impl Metrics {
         Ok(Self { core, registry, tables: Mutex::default(), observers: Mutex::default() })
     }
 
-    /// Has `observe` called before metrics are read. It must not hold whoever holds these metrics.
+    /// Registers `observe`, which is called before metrics are read. It must not own these metrics.
     pub fn observe_with(&self, observe: impl Fn() + Send + Sync + 'static) {
         self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(observe));
     }
@@ -308,7 +314,7 @@ impl Metrics {
         self.observers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|observe| observe());
     }
 
-    /// The metrics of a provider, registered when they are asked for first; `None` when another metric has one of their names.
+    /// Returns the metrics of a provider, registered at the first call; `None` if another metric has one of their names.
     pub fn table<T: MetricTable>(&self) -> Option<Arc<T>> {
         let mut tables = self.tables();
         let found = tables.entry(TypeId::of::<T>()).or_insert_with(|| {
@@ -329,29 +335,68 @@ impl Metrics {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the metrics of the process itself (`process_*`).
-    #[cfg(target_os = "linux")]
+    /// Adds the metrics of the process itself (`process_*`, on Linux), and sets its memory limit.
     pub fn with_process(self) -> Result<Self, prometheus::Error> {
+        #[cfg(target_os = "linux")]
         self.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        self.memory_limit.with_label_values::<&str>(&[]).set(memory_limit::of_container());
         Ok(self)
     }
 
-    /// What gathers them.
+    /// Returns the registry that gathers them.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// All metrics as Prometheus text 0.0.4.
+    /// Returns all metrics as Prometheus text 0.0.4.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        self.render_in_parts().collect()
     }
+
+    /// Returns the text of [`Metrics::render`] in parts of a bounded number of series.
+    ///
+    /// Each is created when it is requested, because the whole text is megabytes in a cluster of many Services.
+    pub fn render_in_parts(&self) -> impl Iterator<Item = Result<String, prometheus::Error>> + use<> {
+        self.registry.gather().into_iter().flat_map(parts)
+    }
+}
+
+/// Returns the text of a family in parts. Its header is in the first one.
+fn parts(mut family: MetricFamily) -> impl Iterator<Item = Result<String, prometheus::Error>> {
+    let mut series = family.take_metric().into_iter();
+    let mut is_first = true;
+    std::iter::from_fn(move || {
+        let part: Vec<_> = series.by_ref().take(SERIES_IN_PART).collect();
+        if part.is_empty() {
+            return None;
+        }
+        family.set_metric(part);
+        let text = TextEncoder::new().encode_to_string(std::slice::from_ref(&family));
+        Some(text.map(|text| if std::mem::take(&mut is_first) { text } else { without_header(text) }))
+    })
+}
+
+/// Returns the text of a part without the lines that describe its family.
+fn without_header(mut text: String) -> String {
+    let header: usize = text.split_inclusive('\n').take_while(|line| line.starts_with('#')).map(str::len).sum();
+    text.drain(..header);
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_made_in_small_parts_that_are_one_document_together() {
+        let metrics = Metrics::new().unwrap();
+        let series = SERIES_IN_PART * 10 + 1;
+        (0..series).for_each(|key| metrics.workqueue_adds_total.with_label_values(&[&key.to_string()]).inc());
+        let parts: Vec<String> = metrics.render_in_parts().map(Result::unwrap).collect();
+        let largest = parts.iter().map(String::len).max().unwrap();
+        assert!(largest < SERIES_IN_PART * 100, "{largest} bytes");
+        assert_eq!(parts.concat(), TextEncoder::new().encode_to_string(&metrics.registry.gather()).unwrap());
+    }
 
     #[test]
     fn every_metric_registers_and_renders() {

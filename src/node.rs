@@ -1,7 +1,8 @@
 //! Pure functions on Node objects, shared by the controllers and cloud-node-manager.
 //!
-//! In: a Node as last seen and what the cloud tells of its instance. Out: what should change ([`initialize`], [`labels`],
-//! [`addresses`], [`taints`], [`routes`]) and the minimal patches that say so ([`patch`]). Nothing here reads, writes, waits or logs.
+//! In: a Node as last seen and the metadata of its instance. Out: the desired changes ([`initialize`], [`labels`],
+//! [`addresses`], [`taints`], [`routes`]) and the minimal patches with them ([`patch`]). Nothing here reads, writes, waits
+//! or logs.
 
 pub mod addresses;
 pub mod initialize;
@@ -20,7 +21,7 @@ use k8s_openapi::api::core::v1::Node;
 
 pub use prune::{prune_node, prune_node_and_labels, unread_fields, unread_fields_and_labels};
 
-/// Provider id of `node`, if it has one.
+/// Returns the provider ID of `node`, if it has one.
 pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
@@ -30,17 +31,17 @@ pub fn is_never_initialized(node: &Node) -> bool {
     provider_id(node).is_none() && !taints::is_uninitialized(node)
 }
 
-/// Pod CIDRs of `node`.
+/// Returns the pod CIDRs of `node`.
 pub fn pod_cidrs(node: &Node) -> &[String] {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
 }
 
-/// Name of `node`.
+/// Returns the name of `node`.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// UID of `node`.
+/// Returns the UID of `node`.
 pub fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -62,12 +63,12 @@ fn ready_status(node: &Node) -> Option<&str> {
     conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
 }
 
-/// Whether `node` is being deleted already.
+/// Returns `true` if `node` is being deleted.
 pub fn is_being_deleted(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_some()
 }
 
-/// Seconds from the creation of `node` until `now`; zero when that is not known.
+/// Returns the seconds from the creation of `node` until `now`; zero if the creation is unknown.
 pub fn age_in_seconds(node: &Node, now: Timestamp) -> f64 {
     let created = node.metadata.creation_timestamp.as_ref().map_or(now, |created| created.0);
     now.duration_since(created).as_secs_f64().max(0.0)

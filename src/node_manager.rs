@@ -1,8 +1,8 @@
-//! cloud-node-manager: the node controller for one Node, run by the machine that the Node stands for.
+//! cloud-node-manager: the node controller for one Node, run by the machine of that Node.
 //!
-//! In: [`NodeManagerDeps`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
-//! Node and no other, initialises it, and keeps its addresses and labels up to date. What a Node is told and how it is written is
-//! [`controllers::node`](crate::controllers::node)'s, so that both modes leave the same Node behind and never fight over it.
+//! In: [`NodeManagerDeps`] – the Node's name, clients, and the metadata of its machine. Out: a [`NodeManager`] that watches this
+//! Node and no other, initializes it, and keeps its addresses and labels up to date. The changes and the writes are those of
+//! [`controllers::node`](crate::controllers::node), so that both modes produce the same Node and never overwrite each other.
 //! Upstream: `pkg/nodemanager`.
 //!
 //! ```text
@@ -16,7 +16,6 @@ pub(crate) mod config;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use tokio::sync::watch;
 
 pub use config::NodeManagerSettings;
 
@@ -40,16 +39,18 @@ use crate::{
         patch::ObjectWriter,
         shutdown::Shutdown,
         store::{InformerStore, WatchStatus},
+        watch,
         work_queue::KeyBackoff,
     },
 };
 
-/// Longest pause between two tries to initialise the Node. The metadata service is the machine's own and costs nobody anything.
+/// Longest delay between two attempts to initialize the Node. The metadata service is the machine's own, so requests are
+/// cheap.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// First pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Everything a node manager is made of.
+/// Dependencies of a node manager.
 pub struct NodeManagerDeps {
     /// The Node of this machine.
     pub node_name: String,
@@ -57,7 +58,7 @@ pub struct NodeManagerDeps {
     pub client: kube::Client,
     /// For the watch, which may stay silent for long.
     pub watches: kube::Client,
-    /// What knows the machine.
+    /// Provider for this machine.
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
@@ -119,22 +120,23 @@ impl NodeManager {
     pub async fn run(mut self, stop: &Shutdown) {
         let ready = async {
             self.nodes.synced().await;
-            // A provider that cannot start is asked all the same: its error reaches the Node as an event.
+            // A provider that cannot start is called nevertheless: its error reaches the Node as an event.
             let _ = self.provider_ready.wait_for(Option::is_some).await;
         };
         tokio::select! {
+            biased;
             () = stop.begun() => return,
             () = ready => {}
         }
         self.controller.run(stop.clone()).await;
     }
 
-    /// Whether the watch works.
+    /// Returns the status of the watch.
     pub fn watch_status(&self) -> WatchStatus {
         self.nodes.status()
     }
 
-    /// Whether the provider can tell what the machine is; if not, why.
+    /// Returns the reason why the provider cannot describe the machine, if any.
     pub fn provider_problem(&self) -> Option<String> {
         match &*self.provider_ready.borrow() {
             Some(Ok(())) => self.provider.health().err(),
@@ -143,12 +145,12 @@ impl NodeManager {
         }
     }
 
-    /// What the provider says of itself.
+    /// Returns the provider's status.
     pub fn provider_status(&self) -> serde_json::Value {
         self.provider.status()
     }
 
-    /// How the controller is doing.
+    /// Returns the status of the controller.
     pub fn status(&self) -> ControllerStatus {
         self.controller.status()
     }

@@ -1,14 +1,14 @@
-//! Shared controller machinery. Knows Kubernetes, knows no cloud and no controller.
+//! Shared controller machinery. Depends on Kubernetes, but on no cloud and no controller.
 //!
-//! The life of an event, from watch to reconcile:
+//! The path of an event, from watch to reconcile:
 //!
 //! ```text
-//! API server ─watch─► informer ─► store          (what the cluster looks like; everybody reads it)
+//! API server ─watch─► informer ─► store          (what the cluster looks like; read by all)
 //!                        └─handlers─► work_queue  (which keys are due; keys only, never objects)
 //!                                        └─► worker ─► a controller's reconcile(key)
 //!                                               reads the store, asks the provider, plans, then writes:
 //!                                               patch::ObjectWriter (objects) and events::EventRecorder,
-//!                                               both asking leader_election::Leadership first
+//!                                               both checking leader_election::Leadership first
 //! ```
 
 pub mod admission;
@@ -20,6 +20,7 @@ pub mod events;
 pub mod informer;
 pub mod leader_election;
 pub(crate) mod listen_socket;
+pub(crate) mod new_file;
 pub mod patch;
 pub mod service_account;
 pub mod shutdown;
@@ -27,6 +28,7 @@ pub mod single_flight;
 pub mod store;
 pub mod token_bucket;
 pub mod trace;
+pub mod watch;
 pub mod work_queue;
 pub mod worker;
 pub mod yaml;

@@ -1,18 +1,20 @@
 //! The secure port: TLS, delegated authentication and authorization, health, metrics, status pages.
 //!
-//! In: a [`SecureServingConfig`] (plain data, built by `cli`) and [`ServingDeps`] (what the pages show). Out: a listening HTTPS
-//! server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
+//! In: a [`SecureServingConfig`] (plain data, built by `cli`) and [`ServingDeps`] (the content of the pages). Out: a
+//! listening HTTPS server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
 //!
-//! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
+//! A request passes: `listener` (TCP, TLS, limits) → `authentication` (identity) → `authorization` (permission) → `pages`
+//! (response).
 //!
-//! Who may read nothing gets little. Bounded, for each network and in all: connections (`connection_table`), bytes and time of a
-//! request's head and body and of its answer (`listener`, `backpressure`, `activity`, `chunked_body`), the form of a request
-//! (`request_validation`), questions to the API server (`review_budget`), what is remembered of its answers (`review_cache`), answers under way
-//! (`peer_network`), and lines in the log (`log_rate_limit`). Every pod has a token, so that only those count as known who may read a page
-//! (`authorized_networks`). Health needs no question and no share.
+//! A caller without permissions gets few resources. Bounded, for each network and in all: connections (`connection_table`),
+//! bytes and time of a request's head and body and of its response (`listener`, `backpressure`, `activity`, `chunked_body`),
+//! the form of a request (`request_validation`), reviews by the API server (`review_budget`), cached reviews
+//! (`review_cache`), responses in flight (`peer_network`), and lines in the log (`log_rate_limit`). Every pod has a token,
+//! so only callers that may read a page count as authorized (`authorized_networks`). Health needs no review and no share.
 //!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
-//! fail until the authentication ConfigMap could be read; and a failing health check tells authenticated callers why.
+//! fail until the authentication ConfigMap could be read; and a failing health check reports its reason to authenticated
+//! callers.
 
 mod activity;
 mod authentication;
@@ -46,7 +48,7 @@ pub use config::{
     DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, SniCertKey,
     TlsMinVersion, WebhookServiceName, WebhookServingConfig,
 };
-pub use deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ReviewClients, ServingDeps};
+pub use deps::{PlanError, PlanKind, PlanRequest, Planner, ReviewClients, ServingDeps};
 pub use error::ServingError;
 pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet};
 pub use metrics_reference::metrics_reference;

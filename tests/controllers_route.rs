@@ -6,9 +6,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    cloud_provider::{CloudError, Route, Routes},
+    cloud_provider::{CloudError, Route, Routes, WritePlan},
     controllers::{
-        Controller, ControllerContext, Informers,
+        Controller, ControllerContext, Informers, ServiceScope,
         route::{RESYNC_PERIOD, RouteController, RouteControllerConfig, RouteControllerError},
     },
     metrics::Metrics,
@@ -160,7 +160,7 @@ fn route(target: &str, cidr: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_reads_few_of_the_nodes_that_the_filter_hides_and_says_so() {
+async fn a_plan_names_the_nodes_that_the_filter_hides_and_nobody_can_read() {
     let cloud = FakeCloud::new(FakeConfig::any_node());
     for i in 0..130 {
         cloud.create_route(CLUSTER, "", &route(&format!("gone-{i:03}"), &format!("10.244.{i}.0/24"))).await.unwrap();
@@ -170,12 +170,12 @@ async fn a_plan_reads_few_of_the_nodes_that_the_filter_hides_and_says_so() {
     let reads = |server: &ApiServer| server.requests().iter().filter(|request| request.name.starts_with("gone-")).count();
     // The reconcile of every start needs them all.
     bench.server.wait_until(|server| reads(server) == 130).await;
-    let plan = bench.controller.dry_run().await.unwrap();
-    assert_eq!(reads(&bench.server) - 130, 100, "{plan}");
-    let head = "30 Nodes that the filter hides were not looked at: their routes are shown as waiting\n";
-    assert!(plan.starts_with(head), "{plan}");
-    assert_eq!(plan.matches("waits: nobody can tell whether its Node is gone").count(), 30, "{plan}");
-    assert_eq!(plan.matches(": there is no such Node").count(), 100, "{plan}");
+    bench.server.faults().fail_every(500, |request| request.name.ends_with('9'));
+    let plan = bench.controller.plan(&ServiceScope::All).await.unwrap();
+    assert_eq!((plan.writes.len(), plan.is_complete()), (117, false));
+    let waiting = plan.unread.iter().filter(|line| line.ends_with(" waits: it is not known whether its Node exists"));
+    assert_eq!(waiting.count(), 13, "{:#?}", plan.unread);
+    assert_eq!(plan.notes.iter().filter(|line| line.ends_with(": there is no such Node")).count(), 117);
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,15 +187,22 @@ async fn a_plan_on_a_standby_changes_nothing_and_is_told_twice_the_same() {
     let (_leading, leadership) = Leadership::channel();
     let bench = Bench::start(server, cloud, leadership).await;
     let before = bench.routes();
-    let plan = bench.controller.dry_run().await.unwrap();
-    assert_eq!(plan, bench.controller.dry_run().await.unwrap());
+    let plan = async || bench.controller.plan(&ServiceScope::All).await.unwrap();
+    let planned = plan().await;
+    let lines = |plan: &WritePlan| -> Vec<String> { plan.writes.iter().map(ToString::to_string).collect() };
+    assert_eq!((lines(&planned), &planned.notes), (lines(&plan().await), &plan().await.notes));
     for line in [
-        "for 10.244.9.0/24 of Node \"gone\": there is no such Node\n",
-        "create route for 10.244.0.0/25 of Node \"node-000\": the Node has this pod CIDR and no route leads there\n",
-        "in the cloud:\n  delete route to 10.244.9.0/24 of Node \"gone\"\n",
-        "  create route to 10.244.0.128/25 of Node \"node-001\"\n",
+        "DELETE route to 10.244.9.0/24 of Node \"gone\": delete it",
+        "PUT route to 10.244.0.128/25 of Node \"node-001\": create it",
+        "PATCH /api/v1/nodes/node-000/status: condition NetworkUnavailable: it has its routes",
     ] {
-        assert!(plan.contains(line), "{line} is not in\n{plan}");
+        assert!(lines(&planned).iter().any(|found| found == line), "{line} is not in\n{planned:#?}");
+    }
+    for line in [
+        "for 10.244.9.0/24 of Node \"gone\": there is no such Node",
+        "create route for 10.244.0.0/25 of Node \"node-000\": the Node has this pod CIDR and no route leads there",
+    ] {
+        assert!(planned.notes.iter().any(|found| found.contains(line)), "{line} is not in\n{planned:#?}");
     }
     assert_eq!(bench.routes(), before);
     assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);

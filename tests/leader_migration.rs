@@ -7,6 +7,8 @@
 mod crashes;
 #[path = "support/mortal.rs"]
 mod mortal;
+#[path = "support/seeds.rs"]
+mod seeds;
 
 use std::{
     sync::{Arc, Mutex},

@@ -43,11 +43,17 @@ mod installation;
 mod probe_proxy;
 #[path = "support/shipped.rs"]
 mod shipped;
+#[path = "manifests/single_file.rs"]
+mod single_file;
 #[path = "manifests/webhooks.rs"]
 mod webhooks;
+#[path = "manifests/windows.rs"]
+mod windows;
 
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";
+/// Has an ending that kubectl does not read, so that applying the folder makes no Pod.
+const STATIC_POD: &str = "static-pod.manifest";
 const NAME: &str = "cloud-controller-manager";
 const NAMESPACE: &str = "kube-system";
 const NON_ROOT: i64 = 65532;
@@ -150,7 +156,7 @@ fn kustomization_lists_every_file_but_the_static_pod() {
     let listed: BTreeSet<_> =
         kustomization["resources"].as_array().unwrap().iter().map(|file| file.as_str().unwrap().to_owned()).collect();
     let mut expected = files();
-    assert!(expected.remove("static-pod.yaml") && expected.remove(KUSTOMIZATION));
+    assert!(expected.remove(STATIC_POD) && expected.remove(KUSTOMIZATION));
     assert_eq!(listed, expected);
 }
 
@@ -447,15 +453,6 @@ fn the_node_manager_may_do_what_it_calls_and_no_more() {
     let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
     let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
     assert_eq!(who, ("ServiceAccount", NODE_MANAGER, Some(NAMESPACE)));
-}
-
-#[test]
-fn node_managers_are_shipped_for_linux_alone() {
-    let entries = fs::read_dir(Path::new(FOLDER).join(NODE_MANAGER)).unwrap().map(|entry| entry.unwrap().file_name());
-    let names = entries.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".yaml"));
-    let is_set =
-        |name: &String| documents(&format!("{NODE_MANAGER}/{name}")).iter().any(|object| object["kind"] == "DaemonSet");
-    assert_eq!(names.filter(is_set).collect::<Vec<_>>(), ["daemonset.yaml"]);
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod crashes;
 mod double_allocation;
 #[path = "support/mortal.rs"]
 mod mortal;
+#[path = "support/seeds.rs"]
+mod seeds;
 #[path = "node_ipam/world.rs"]
 mod world;
 

@@ -36,6 +36,8 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Event, Node};
 
+#[path = "node_manager/lies.rs"]
+mod lies;
 #[path = "node_manager/ownership.rs"]
 mod ownership;
 
@@ -167,7 +169,6 @@ impl Cluster {
         self.until("all nodes are initialised", all).await;
     }
 
-    /// Who wrote to which Node.
     fn node_writes(&self) -> Vec<(String, String)> {
         let writes =
             self.server.requests().into_iter().filter(|request| {
@@ -191,7 +192,6 @@ fn for_one_node(
     AzureCloud::for_one_node(config, environment, transport, SETTINGS.max_age())
 }
 
-/// The provider over ARM.
 fn arm(world: &World, new: New) -> AzureCloud {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("azure.json");

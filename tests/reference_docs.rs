@@ -2,9 +2,10 @@
 //!
 //! `UPDATE_DOCS=1` (`make docs`) writes the generated pages instead of failing.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
 };
@@ -12,8 +13,12 @@ use std::{
 use cloud_controller_manager::{
     app, cli,
     providers::{self, azure},
+    sandbox::verify,
     serving,
 };
+
+#[path = "support/chart_values.rs"]
+mod chart_values;
 
 type Page = (&'static str, fn() -> String);
 
@@ -28,14 +33,21 @@ const PAGES: &[Page] = &[
     ("metrics.md", metrics),
     ("doctor.md", doctor),
     ("events.md", events),
+    ("chart-values.md", chart_values::page),
     ("azure-config.md", azure::config::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
     ("azure-service-annotations.md", azure::planner::load_balancer::annotations::reference_page),
 ];
 
 /// What is generated elsewhere, from the root.
-const MANIFESTS: &[Page] =
-    &[("manifests/azure/admission/policy.yaml", azure::planner::load_balancer::annotations::admission_policy)];
+const ELSEWHERE: &[Page] = &[
+    ("manifests/azure/admission/policy.yaml", azure::planner::load_balancer::annotations::admission_policy),
+    (verify::page::PATH, assumptions),
+];
+
+fn assumptions() -> String {
+    verify::page::page().unwrap()
+}
 
 fn flags() -> String {
     cli::docs::flags(&cli::flags::FlagTable::new(providers::registry().flags()))
@@ -72,7 +84,7 @@ fn generated_pages_are_up_to_date() {
     let update = env::var_os("UPDATE_DOCS").is_some();
     let mut stale = Vec::new();
     let pages = PAGES.iter().map(|(name, generate)| (reference().join(name), generate()));
-    for (path, page) in pages.chain(MANIFESTS.iter().map(|(name, generate)| (root().join(name), generate()))) {
+    for (path, page) in pages.chain(ELSEWHERE.iter().map(|(name, generate)| (root().join(name), generate()))) {
         if update {
             fs::write(&path, &page).unwrap();
         }
@@ -97,6 +109,14 @@ fn relative_links_lead_to_files() {
     pages.push(root().join("README.md"));
     let broken: Vec<_> = pages.iter().flat_map(|page| broken_links(page)).collect();
     assert!(broken.is_empty(), "links to files that do not exist:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn fragments_of_links_name_headings() {
+    let mut pages = markdown(&root().join("docs"));
+    pages.push(root().join("README.md"));
+    let broken: Vec<_> = pages.iter().flat_map(|page| broken_fragments(page)).collect();
+    assert!(broken.is_empty(), "links to headings that do not exist:\n{}", broken.join("\n"));
 }
 
 #[test]
@@ -126,8 +146,34 @@ fn broken_links(page: &Path) -> Vec<String> {
     broken.map(|link| format!("{}: {link}", page.strip_prefix(root()).unwrap().display())).collect()
 }
 
-/// Targets of the relative links in a Markdown text, without their fragments.
+fn broken_fragments(page: &Path) -> Vec<String> {
+    let folder = page.parent().unwrap();
+    let text = fs::read_to_string(page).unwrap();
+    let names_no_heading = |target: &String| {
+        let (file, fragment) = target.split_once('#').unwrap_or((target, ""));
+        let linked = if file.is_empty() { page.to_owned() } else { folder.join(file) };
+        let is_page = !fragment.is_empty() && linked.extension().is_some_and(|ending| ending == "md");
+        is_page && !fragments(&fs::read_to_string(linked).unwrap_or_default()).contains(fragment)
+    };
+    let broken = relative_targets(&text).into_iter().filter(names_no_heading);
+    broken.map(|target| format!("{}: {target}", page.strip_prefix(root()).unwrap().display())).collect()
+}
+
+/// Fragments that GitHub makes of the headings of a Markdown text.
+fn fragments(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |letter: &char| letter.is_alphanumeric() || ['-', '_', ' '].contains(letter);
+    headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
+/// Files that the relative links in a Markdown text name.
 fn links(text: &str) -> Vec<String> {
+    let file = |target: String| target.split('#').next().unwrap_or_default().to_owned();
+    relative_targets(text).into_iter().map(file).filter(|file| !file.is_empty()).collect()
+}
+
+/// Targets of the relative links in a Markdown text.
+fn relative_targets(text: &str) -> Vec<String> {
     let mut is_code = false;
     let mut found = Vec::new();
     for line in text.lines() {
@@ -146,9 +192,6 @@ fn targets(line: &str) -> Vec<String> {
     let prose: String = line.split('`').step_by(2).collect();
     let inline = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let definition = prose.strip_prefix('[').and_then(|line| line.split_once("]: ")).map(|(_, target)| target);
-    let target = |text: &str| {
-        let target = text.split_whitespace().next().unwrap_or_default().trim_matches(['<', '>']);
-        target.split('#').next().unwrap_or_default().to_owned()
-    };
+    let target = |text: &str| text.split_whitespace().next().unwrap_or_default().trim_matches(['<', '>']).to_owned();
     inline.chain(definition).map(target).collect()
 }

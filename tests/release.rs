@@ -12,6 +12,7 @@ use std::{
 };
 
 use aws_lc_rs::digest;
+use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -229,27 +230,59 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_else(|| panic!("{field}: {value}"))
 }
 
-#[test]
-fn the_bill_of_materials_has_every_crate_with_its_checksum() {
-    let found = materials();
-    assert_eq!((text(&found, "bomFormat"), text(&found, "specVersion")), ("CycloneDX", "1.5"));
-    let program = &found["metadata"]["component"];
-    assert_eq!((text(program, "name"), text(program, "version")), ("cloud-controller-manager", "1.2.3-rc.1"));
-    assert_eq!(found["metadata"]["timestamp"], "2023-11-14T22:13:20Z");
-    let components = found["components"].as_array().unwrap();
+/// Package URL and checksum of every crate in Cargo.lock.
+fn locked_crates() -> BTreeSet<String> {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
-    let crates: BTreeSet<String> = lock
-        .split("[[package]]")
-        .skip(1)
-        .filter(|one| one.contains("\nchecksum = "))
-        .map(|one| {
-            let field = |name: &str| one.split(&format!("\n{name} = \"")).nth(1).unwrap().split('"').next().unwrap();
+    let packages = lock.split("[[package]]").skip(1).filter(|package| package.contains("\nchecksum = "));
+    packages
+        .map(|package| {
+            let field = |name: &str| package.split(&format!("\n{name} = \"")).nth(1).unwrap().split('"').next().unwrap();
             format!("pkg:cargo/{}@{} {}", field("name"), field("version"), field("checksum"))
         })
+        .collect()
+}
+
+#[test]
+fn bill_of_materials_has_checksums_and_licenses() {
+    let document = materials();
+    assert_eq!((text(&document, "bomFormat"), text(&document, "specVersion")), ("CycloneDX", "1.5"));
+    let program = &document["metadata"]["component"];
+    assert_eq!((text(program, "name"), text(program, "version")), ("cloud-controller-manager", "1.2.3-rc.1"));
+    assert_eq!(document["metadata"]["timestamp"], "2023-11-14T22:13:20Z");
+    let components = document["components"].as_array().unwrap();
+    let crates: BTreeSet<String> = components
+        .iter()
+        .map(|component| format!("{} {}", text(component, "purl"), text(&component["hashes"][0], "content")))
         .collect();
-    let told: BTreeSet<String> =
-        components.iter().map(|one| format!("{} {}", text(one, "purl"), text(&one["hashes"][0], "content"))).collect();
-    assert!(crates.len() > 100 && told == crates, "{:?}", told.symmetric_difference(&crates).collect::<Vec<_>>());
+    let unknown: Vec<_> = crates.difference(&locked_crates()).cloned().collect();
+    assert!(crates.len() > 100 && unknown.is_empty(), "{unknown:?}");
+    for component in components {
+        let license = text(&component["licenses"][0], "expression");
+        assert!(!license.is_empty() && !license.contains('/'), "{component}");
+    }
+}
+
+#[test]
+fn bill_of_materials_omits_crates_of_other_platforms() {
+    let document = materials();
+    let names: BTreeSet<&str> =
+        document["components"].as_array().unwrap().iter().map(|component| text(component, "name")).collect();
+    assert!(names.contains("rustix"));
+    for absent in ["windows-sys", "opentelemetry", "wasm-bindgen"] {
+        assert!(!names.contains(absent), "{absent}");
+    }
+}
+
+#[test]
+fn notices_name_every_crate_of_the_program() {
+    let notices = done(&script("sbom").arg("--notices").output().unwrap());
+    let document = materials();
+    let is_named =
+        |component: &Value| notices.contains(&format!("\n  {} {} (", text(component, "name"), text(component, "version")));
+    for component in document["components"].as_array().unwrap() {
+        assert_eq!(is_named(component), component["scope"] == "required", "{component}");
+    }
+    assert!(notices.contains("Apache License"), "texts are included");
 }
 
 #[test]
@@ -275,4 +308,35 @@ fn the_bill_of_materials_tells_what_ships() {
     let ends = edges.iter().flat_map(|one| one["dependsOn"].as_array().unwrap()).map(|one| one.as_str().unwrap());
     assert!(ends.into_iter().all(|one| references.contains(one)));
     assert_eq!(found, materials(), "the same commit gives the same document");
+}
+
+/// The commands of all steps of a workflow.
+fn commands(workflow: &Value) -> Vec<String> {
+    let jobs = workflow["jobs"].as_object().unwrap().values();
+    let steps = jobs.filter_map(|job| job["steps"].as_array()).flatten();
+    let scripts = steps.filter_map(|step| step["run"].as_str());
+    scripts.flat_map(str::lines).map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Commands that prepare a hosted machine or talk to the forge; everything else is a target of make, or `.ci/run`.
+const FORGE_COMMANDS: [&str; 5] = ["apt-get", "sudo apt-get", "echo", "gh release create", ".ci/run"];
+
+#[test]
+fn workflows_run_targets_of_make() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let mut targets = BTreeSet::new();
+    for name in ["ci", "advisories", "release"] {
+        let source = fs::read_to_string(root().join(".github/workflows").join(name).with_extension("yml")).unwrap();
+        let workflow: Value = yaml::parse(&source).unwrap();
+        for command in commands(&workflow) {
+            match command.strip_prefix("make ") {
+                Some(target) => {
+                    assert!(makefile.contains(&format!("\n{target}:")), "{name}: no target {target}");
+                    targets.insert(target.to_owned());
+                }
+                None => assert!(FORGE_COMMANDS.iter().any(|prefix| command.starts_with(prefix)), "{name}: {command}"),
+            }
+        }
+    }
+    assert_eq!(targets, BTreeSet::from(["advisories", "publish", "release-dry-run", "reproducible"].map(str::to_owned)));
 }

@@ -43,7 +43,7 @@ use cloud_controller_manager::{
     },
     providers::registry,
     runtime::{
-        admission::{AdmissionAnswer, answer_review, parse_review},
+        admission::{AdmissionAnswer, parse_review, respond_to_review},
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
@@ -488,7 +488,7 @@ pub fn image_credentials(data: &[u8]) {
 pub fn admission_review(data: &[u8]) {
     let Ok(request) = parse_review(data) else { return };
     let answer = AdmissionAnswer::refused(request.name.clone()).with_warnings([request.namespace.clone()]);
-    let review = answer_review(&request.uid, &answer);
+    let review = respond_to_review(&request.uid, &answer);
     assert_eq!(review["response"]["uid"].as_str(), Some(request.uid.as_str()));
     assert!(!review["response"]["status"]["message"].as_str().unwrap().contains(char::is_control));
 }

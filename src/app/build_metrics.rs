@@ -1,4 +1,4 @@
-//! What the metrics tell of the program itself: its version, and which features are on.
+//! Metrics about the program itself: its version, and the enabled features.
 //!
 //! In: the version and the feature gates. Out: two families of upstream's.
 
@@ -16,7 +16,7 @@ pub(super) fn publish_feature_gates(gates: &feature_gates::FeatureGates, metrics
     }
 }
 
-/// Upstream: `k8s.io/component-base/metrics/version.go`.
+/// Publishes the version. Upstream: `k8s.io/component-base/metrics/version.go`.
 pub(super) fn publish_build_info(version: &str, metrics: &Metrics) {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());

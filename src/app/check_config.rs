@@ -36,7 +36,7 @@ fn lines<'a>(report: &'a CheckReport, mark: &str) -> Vec<&'a str> {
     report.text.lines().filter_map(|line| line.strip_prefix(mark)?.strip_prefix(": ")).collect()
 }
 
-/// The report with its errors counted in the last line, however long it is.
+/// Returns the report with its errors counted in the last line, however long it is.
 fn with_summary(report: &CheckReport) -> String {
     let [errors, warnings] = ["error", "warning"].map(|mark| lines(report, mark).len());
     let verdict = if report.passed { "the configuration can be used" } else { "the configuration cannot be used as it is" };
@@ -44,8 +44,8 @@ fn with_summary(report: &CheckReport) -> String {
     format!("{}\n{errors}, {warnings}: {verdict}\n", report.text.trim_end())
 }
 
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 fn json(report: &CheckReport) -> String {

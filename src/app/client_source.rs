@@ -1,4 +1,4 @@
-//! Where the parts of a manager get their clients from.
+//! Source of the clients of a manager's parts.
 
 use std::sync::Arc;
 
@@ -7,27 +7,28 @@ use crate::{
     serving::ReviewClients,
 };
 
-/// Clients by who asks, so that audit logs and priority levels can tell controllers apart.
+/// Clients by component, so that audit logs and priority levels can distinguish controllers.
 pub trait ClientSource: Send + Sync {
-    /// A client whose user agent names `component`.
+    /// Returns a client whose user agent names `component`.
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
-    /// A client for a controller or the provider, which writes only while `leadership` holds; under
+    /// Returns a client for a controller or the provider, which writes only while `leadership` holds; under
     /// `--use-service-account-credentials` it acts as ServiceAccount `account`.
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
-    /// A client for watches, which may stay silent for long.
+    /// Returns a client for watches, which may be silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
     /// Clients for the reviews of the secure port, which limits them itself.
     fn reviews(&self) -> Result<ReviewClients, kube::Error> {
         self.component("secure-port").map(ReviewClients::from)
     }
-    /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
+    /// Returns a client for the leader election, which shares nothing with others. Called on the runtime that the election
+    /// runs on.
     fn election(&self) -> Result<kube::Client, kube::Error> {
         self.component("leader-election")
     }
 }
 
-/// The same clients, which only read: for a preview or a shadow manager. There are no other accounts, since a token for one is asked for
-/// with a write.
+/// Clients that only read: for a plan or a dry run. There are no other accounts, because requesting a token for one is a
+/// write.
 pub(super) struct ReadOnlyClients(pub(super) Arc<dyn ClientSource>);
 
 impl ClientSource for ReadOnlyClients {

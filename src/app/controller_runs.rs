@@ -6,27 +6,28 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::Either};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::manager_state::{COMPONENT, ManagerState};
 use crate::{
     cloud_provider::start::ProviderReadiness,
     controllers::{Controller, names::ControllerNames},
     metrics::Metrics,
-    runtime::{leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, watch},
 };
 
-/// What controllers are started with.
+/// Dependencies of the controllers.
 #[derive(Clone)]
 pub(super) struct ControllerStart {
     pub(super) interval: Duration,
     pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Clock,
     pub(super) work: Shutdown,
 }
 
-/// Runs the controllers of each lease while this replica holds it, until the work is to end. Returns early only when a controller ended
-/// by itself, which none should.
+/// Runs the controllers of each lease while this replica holds it, until the work must end. Returns early only when a
+/// controller ended without a request, which none should.
 pub(super) async fn run_controllers(watched: Arc<ManagerState>, start: ControllerStart) {
     let migrates = |names: &ControllerNames| watched.migration.as_ref().is_some_and(|own| own.has(names));
     let (second, main): (Vec<_>, Vec<_>) = watched.controllers.iter().cloned().partition(|(names, _)| migrates(names));
@@ -52,7 +53,7 @@ async fn run_under(
     watched: Arc<ManagerState>,
     start: ControllerStart,
 ) {
-    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, work } = start;
+    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, clock, work } = start;
     let ready = async {
         leadership.acquired().await;
         if watched.provider_refusal().await.is_some() {
@@ -65,12 +66,14 @@ async fn run_under(
         provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
     };
     tokio::select! {
+        biased;
         () = work.begun() => return,
         ready = ready => if !ready { return },
     }
     let mut running = tokio::task::JoinSet::new();
     for (position, (names, controller)) in controllers.iter().enumerate() {
-        let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
+        let pause =
+            start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * (1.0 + clock.chance(names.canonical)));
         running.spawn(supervise(*names, Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
     }
     while let Some(ended) = running.join_next().await {
@@ -82,7 +85,7 @@ async fn run_under(
     work.begun().await;
 }
 
-/// Runs one controller; answers whether it ended because it was told to.
+/// Runs one controller; returns `true` if it ended on request.
 async fn supervise(
     names: ControllerNames,
     controller: Arc<dyn Controller>,
@@ -91,8 +94,9 @@ async fn supervise(
     work: Shutdown,
 ) -> bool {
     tokio::select! {
-        () = tokio::time::sleep(pause) => {}
+        biased;
         () = work.begun() => return true,
+        () = tokio::time::sleep(pause) => {}
     }
     let name = names.canonical;
     tracing::info!(controller = name, "started");
@@ -107,8 +111,9 @@ async fn supervise(
     orderly
 }
 
-/// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
-/// leader begins, and two must not write.
+/// Lets running steps end, for at most `limit`.
+///
+/// The others are dropped where they wait: after the lease is released the next leader begins, and two must not write.
 pub(super) async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
     if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
         tracing::warn!(?limit, "running reconciles did not finish in time; the next leader will finish them");

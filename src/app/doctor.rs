@@ -19,6 +19,7 @@ mod verdicts;
 use std::{process::ExitCode, sync::Arc};
 
 pub use checks::reference_page;
+pub(crate) use checks::topics;
 pub(super) use cluster::ClusterFacts;
 
 use super::process::{fail, on_runtime, print as print_to};
@@ -52,13 +53,13 @@ pub(super) async fn examine(registry: &Registry, options: &DiagnoseOptions) -> V
     examine_with(client, provider, options, Clock::System.wall()).await
 }
 
-/// A client that only reads.
+/// Creates a client that only reads.
 pub(super) async fn client(manager: &ManagerConfig, component: &str) -> Result<kube::Client, DoctorError> {
     let clients = KubeClients::load(manager.kube_api.clone(), Arc::new(Metrics::new()?)).await?;
     Ok(read_only(clients.for_component(component)?))
 }
 
-/// `client`: none, and why, when there is no way to the API server.
+/// Makes all checks. `client` is an error if there is no connection to the API server.
 pub(super) async fn examine_with(
     client: Result<kube::Client, String>,
     provider: Option<Arc<dyn ProviderDiagnostics>>,
@@ -82,7 +83,7 @@ pub(super) async fn examine_with(
     checks::in_order(findings, provider.as_deref())
 }
 
-/// What the provider is asked about.
+/// Returns the input of the provider's checks.
 pub(super) fn request(manager: &ManagerConfig, client: Option<kube::Client>, facts: ClusterFacts) -> DiagnosticRequest {
     let ClusterFacts { nodes, services, .. } = facts;
     let (config, routes) = (manager.cloud.config.clone(), manager.cloud.configure_cloud_routes);

@@ -1,20 +1,20 @@
-//! Where the leader election runs, and what it does when nothing else can act.
+//! Hosts the leader election, and acts when the rest of the process is blocked.
 //!
-//! In: a [`LeaderElector`], or why there is none. Out: how the election ended ([`ElectionOutcome`]). In the binary it has a
-//! thread, a runtime and a client of its own, and takes no lock that anybody holds while parsing or planning; it shares
+//! In: a [`LeaderElector`], if there is an election. Out: the outcome of the election ([`ElectionOutcome`]). In the binary
+//! it has a thread, a runtime and a client of its own, and takes no lock that is held during parsing or planning; it shares
 //! those of the log's output and of the metrics, which are held for moments. So no load on the other threads can cost the
-//! lease. Two things follow, because a thread that renews while the others are blocked would keep a leader that does no
-//! work, and a lease that is lost while they are blocked would leave a process that may write later:
+//! lease. Two rules follow, because a thread that renews while the others are blocked would keep a leader that does no work,
+//! and a lease that is lost while they are blocked would leave a process that may write later:
 //!
 //! - a lost lease ends the process from that thread, at once and whatever the others do;
-//! - the other threads show every 5 s that they run; when they have not for 60 s, and 10 s more, the process ends. The lease is
+//! - the other threads send a heartbeat every 5 s; after 60 s without one, and 10 s more, the process ends. The lease is
 //!   left to expire: a thread that wakes at this moment may still finish a write, and the next leader must not have begun.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
-    sync::{oneshot, watch},
+    sync::oneshot,
 };
 
 use super::{client_source::ClientSource, start_error::ManagerStartError};
@@ -26,17 +26,18 @@ use crate::{
         events::EventRecorder,
         leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership, LeadershipState},
         shutdown::Shutdown,
+        watch,
     },
 };
 
-/// How often the main runtime shows that it runs.
+/// Interval of the main runtime's heartbeats.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
-/// How long it may fail to.
+/// Time without a heartbeat after which the main runtime is suspected to be blocked.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it then has to show that the whole process had been stopped (SIGSTOP, a frozen container) and goes on.
+/// Grace period after a missed heartbeat, for a process that was suspended as a whole (SIGSTOP, frozen container).
 const HEARTBEAT_GRACE: Duration = Duration::from_secs(10);
 
-/// Where the election runs.
+/// Runtime that the election runs on.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum ElectionHost {
     /// On the caller's runtime: for tests, whose clock is paused, and for the demo.
@@ -52,15 +53,15 @@ pub enum ElectionHost {
 /// An election with what is known of it before it starts.
 pub(super) struct PreparedElection {
     pub(super) pending: PendingElection,
-    /// `None` without election.
+    /// Health check; `None` without election.
     pub(super) health: Option<LeaderElectionHealth>,
     pub(super) leadership: Leadership,
 }
 
-/// What elections of one process have in common.
+/// Dependencies that the elections of one process share.
 pub(super) struct ElectionContext<'a> {
     pub(super) settings: &'a LeaderElectionOptions,
-    /// Who this process is, for every lease.
+    /// Identity of this process, for every lease.
     pub(super) identity: String,
     pub(super) host: ElectionHost,
     pub(super) clients: &'a dyn ClientSource,
@@ -69,7 +70,7 @@ pub(super) struct ElectionContext<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
 }
 
-/// Leadership that nobody gets, for a process that only reads: no lease is looked at.
+/// Returns an election that never acquires the lease, for read-only processes.
 pub(super) fn abstain() -> PreparedElection {
     let (standby, leadership) = Leadership::channel();
     let pending = PendingElection { elector: None, standby: Some(standby), leadership: leadership.clone() };
@@ -79,7 +80,7 @@ pub(super) fn abstain() -> PreparedElection {
 /// An election that has not started.
 pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
-    /// Of a process that abstains: as long as it lives, nobody leads.
+    /// Sender of a process that abstains: while it lives, no leadership begins.
     standby: Option<watch::Sender<LeadershipState>>,
     leadership: Leadership,
 }
@@ -90,8 +91,8 @@ enum ElectionRuntime {
     OwnThread(SingleThreadRuntime, fn(&str) -> !),
 }
 
-/// The elector for the lease called `name` with its health, and the leadership it decides; without election, leadership that always
-/// holds.
+/// Returns the elector for the lease called `name` with its health, and the leadership it decides; without election,
+/// leadership that always holds.
 pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<PreparedElection, ManagerStartError> {
     let ElectionContext { settings, host, clients, clock, recorder, metrics, .. } = *context;
     if !settings.enabled {
@@ -107,7 +108,7 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Prepa
         renew_deadline: settings.renew_deadline,
         retry_period: settings.retry_period,
     };
-    let (client, place) = match host {
+    let (client, identity) = match host {
         ElectionHost::CallersRuntime => (clients.election()?, ElectionRuntime::CallersRuntime),
         ElectionHost::OwnThread { end } => {
             let own = SingleThreadRuntime::new()?;
@@ -118,12 +119,12 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Prepa
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    let pending = PendingElection { elector: Some((elector, place)), standby: None, leadership: leadership.clone() };
+    let pending = PendingElection { elector: Some((elector, identity)), standby: None, leadership: leadership.clone() };
     Ok(PreparedElection { pending, health: Some(health), leadership })
 }
 
 impl PendingElection {
-    /// Runs until the lease is lost or, once `stop` has begun, given up. `None`: the thread ended by itself.
+    /// Runs until the lease is lost or, after `stop` has begun, released. Returns `None` if the thread ended unexpectedly.
     pub(super) async fn run(self, stop: Shutdown) -> Option<ElectionOutcome> {
         match self.elector {
             None => {
@@ -133,24 +134,27 @@ impl PendingElection {
             }
             Some((elector, ElectionRuntime::CallersRuntime)) => Some(elector.run(stop).await),
             Some((elector, ElectionRuntime::OwnThread(own, end))) => {
-                let (pulse, felt) = watch::channel(());
-                let (tell, told) = oneshot::channel();
+                let (heartbeat_tx, heartbeat_rx) = watch::channel(());
+                let (outcome_tx, outcome_rx) = oneshot::channel();
                 let leadership = self.leadership;
                 let work = move || {
-                    let _ = tell.send(on_thread(own, elector.run(stop), &leadership, felt, end));
+                    let _ = outcome_tx.send(on_thread(own, elector.run(stop), &leadership, heartbeat_rx, end));
                 };
                 thread::Builder::new().name("leader-election".to_owned()).spawn(work).ok()?;
                 tokio::select! {
-                    ended = told => ended.ok(),
-                    () = send_heartbeats(pulse) => None,
+                    biased;
+                    ended = outcome_rx => ended.ok(),
+                    () = send_heartbeats(heartbeat_tx) => None,
                 }
             }
         }
     }
 }
 
-/// Holds both leases. The second is campaigned for once the first is held, and released first. Ends when either is lost, or when both
-/// are given up because `stop` has begun. `leadership`: under the first lease.
+/// Holds both leases; `leadership` is that of the first.
+///
+/// The second lease is acquired after the first, and released before it. Ends when either is lost, or when both are released
+/// because `stop` has begun.
 pub(super) async fn run_both(
     main: PendingElection,
     second: Option<PendingElection>,
@@ -162,6 +166,7 @@ pub(super) async fn run_both(
     let second = async {
         if let Some(second) = second {
             tokio::select! {
+                biased;
                 () = leadership.acquired() => {}
                 () = stop.begun() => return Some(ElectionOutcome::Stopped),
             }
@@ -184,24 +189,25 @@ fn on_thread(
     own: SingleThreadRuntime,
     election: impl Future<Output = ElectionOutcome>,
     leadership: &Leadership,
-    felt: watch::Receiver<()>,
+    heartbeat_rx: watch::Receiver<()>,
     end: fn(&str) -> !,
 ) -> ElectionOutcome {
     let election = async {
         tokio::select! {
+            biased;
             ended = election => Ok(ended),
-            () = heartbeat_lost(felt) => Err(blocked_message(leadership.is_leading())),
+            () = heartbeat_lost(heartbeat_rx) => Err(blocked_message(leadership.is_leading())),
         }
     };
     match std::panic::catch_unwind(AssertUnwindSafe(|| own.run(election))) {
-        Ok(Some(Err(why))) => end(&why),
+        Ok(Some(Err(reason))) => end(&reason),
         Ok(Some(Ok(ElectionOutcome::Lost))) => end("leaderelection lost"),
         Ok(Some(Ok(ended))) => ended,
         Ok(None) | Err(_) => end("the leader election panicked"),
     }
 }
 
-/// What is said of a process whose other threads are blocked.
+/// Returns the message about a process whose other threads are blocked.
 fn blocked_message(leads: bool) -> String {
     let next = if leads { "; the lease is left to expire, then another replica leads" } else { "" };
     format!(
@@ -218,13 +224,14 @@ async fn send_heartbeats(pulse: watch::Sender<()>) {
     }
 }
 
-/// Resolves when no pulse has come for [`HEARTBEAT_TIMEOUT`], and none in [`HEARTBEAT_GRACE`] after it: when the whole
-/// process was stopped for so long, this may run before the pulse does. A pulse that has ended, as when the process stops,
-/// is no silence.
-async fn heartbeat_lost(mut felt: watch::Receiver<()>) {
+/// Resolves when no heartbeat has come for [`HEARTBEAT_TIMEOUT`], and none in [`HEARTBEAT_GRACE`] after it.
+///
+/// If the whole process was suspended for so long, this may run before the heartbeat does. A closed channel, as when the
+/// process stops, does not count as a missed heartbeat.
+async fn heartbeat_lost(mut heartbeat_rx: watch::Receiver<()>) {
     let mut limit = HEARTBEAT_TIMEOUT;
     loop {
-        limit = match tokio::time::timeout(limit, felt.changed()).await {
+        limit = match tokio::time::timeout(limit, heartbeat_rx.changed()).await {
             Ok(Ok(())) => HEARTBEAT_TIMEOUT,
             Ok(Err(_)) => std::future::pending().await,
             Err(_) if limit == HEARTBEAT_TIMEOUT => HEARTBEAT_GRACE,

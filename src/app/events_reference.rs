@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// Who records, its source component, and what.
+/// Heading, source component and events of a recorder.
 pub type EventTable = (&'static str, &'static str, &'static [EventDescription]);
 
-/// Those of this program whatever the provider.
+/// Tables of this program, whatever the provider.
 const TABLES: &[EventTable] = &[
     (NODE_IPAM.canonical, NODE_IPAM.event_source, node_ipam::EVENTS),
     (NODE.canonical, NODE.event_source, node::EVENTS),
@@ -26,12 +26,12 @@ const TABLES: &[EventTable] = &[
     ("Leader election", COMPONENT, leader_election::EVENTS),
 ];
 
-/// Every row of this program's own.
+/// Returns every row of this program's own tables.
 pub(super) fn rows() -> impl Iterator<Item = &'static EventDescription> {
     TABLES.iter().flat_map(|(_, _, events)| *events)
 }
 
-/// The text of `docs/reference/events.md`, with the tables of providers at the end.
+/// Returns the text of `docs/reference/events.md`, with the tables of providers at the end.
 pub fn events_reference(providers: &[EventTable]) -> String {
     let mut page = String::from(
         "# Events\n\n\

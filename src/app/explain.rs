@@ -1,15 +1,18 @@
-//! The command `explain`: what an error code, an annotation, a flag, a metric, an event or an alert means, and what to do about it.
+//! The command `explain`: the meaning of a name, and advice.
 //!
-//! In: a name, and the tables that the reference pages are made of. Out: text and an exit code: 0 when the name is known, 1 when not, with
-//! names that look like it.
+//! In: the name of an error code, an event, an alert, a flag, a field, a metric, a check of `doctor`, or of something on a
+//! Node or a Service; and the tables that the reference pages are made of. Out: text and an exit code: 0 if the name is
+//! known, else 1, with similar names.
 
 mod alerts;
+mod objects;
 
 use std::process::ExitCode;
 
 use serde_json::json;
 
 use super::{
+    doctor,
     events_reference::rows,
     process::{fail, print},
 };
@@ -22,10 +25,10 @@ use crate::{
     metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
 };
 
-/// How alike a name has to be to be suggested, and how many are.
+/// Similarity that a name needs to be suggested.
 const ALIKE: f64 = 0.82;
 const SUGGESTIONS: usize = 3;
-/// How much less alike than the best one the others may be.
+/// Largest difference in similarity between the best suggestion and the others.
 const SPREAD: f64 = 0.03;
 
 pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
@@ -46,7 +49,7 @@ fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
     let flags =
         docs::flags_by_program(&FlagTable::new(registry.flags())).into_iter().map(|(program, spec)| flag(program, &spec));
     let tables = events.chain(metrics.map(|row| metric(&row))).chain(alerts::topics()).chain(flags);
-    tables.chain(registry.topics()).collect()
+    tables.chain(objects::topics()).chain(doctor::topics(registry)).chain(registry.topics()).collect()
 }
 
 fn flag(program: &str, spec: &FlagSpec) -> ReferenceTopic {
@@ -75,14 +78,14 @@ fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic>
 }
 
 fn suggestions(topics: &[ReferenceTopic], name: &str) -> Vec<String> {
-    let wanted = name.to_lowercase();
-    let alike = |known: &str| {
-        let known = known.to_lowercase();
-        if known.contains(&wanted) { 1.0 } else { strsim::jaro_winkler(&known, &wanted) }
+    let needle = name.to_lowercase();
+    let alike = |candidate: &str| {
+        let candidate = candidate.to_lowercase();
+        if candidate.contains(&needle) { 1.0 } else { strsim::jaro_winkler(&candidate, &needle) }
     };
-    let names = topics.iter().flat_map(|topic| &topic.names).map(|known| (alike(known), known));
+    let names = topics.iter().flat_map(|topic| &topic.names).map(|candidate| (alike(candidate), candidate));
     let mut near: Vec<_> = names.filter(|(score, _)| *score >= ALIKE).collect();
-    near.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
+    near.sort_by(|(left, a), (right, b)| right.total_cmp(left).then_with(|| a.cmp(b)));
     near.dedup_by_key(|(_, name)| name.as_str());
     let best = near.first().map_or(0.0, |(score, _)| *score);
     near.retain(|(score, _)| *score >= best - SPREAD);
@@ -91,7 +94,7 @@ fn suggestions(topics: &[ReferenceTopic], name: &str) -> Vec<String> {
 
 fn text(found: &[&ReferenceTopic]) -> String {
     let of_topic = |topic: &&ReferenceTopic| {
-        let lines: String = topic.lines.iter().map(|line| format!("  {line}\n")).collect();
+        let lines: String = topic.lines.iter().map(|line| format!("{}\n", format!("  {line}").trim_end())).collect();
         format!("{} ({})\n{lines}", topic.names.first().map(String::as_str).unwrap_or_default(), topic.kind)
     };
     found.iter().map(of_topic).collect::<Vec<_>>().join("\n")
@@ -111,7 +114,7 @@ mod tests {
         for name in ["DriftLeft", "cloudcontrollermanagerdriftleft"] {
             let told = text(&find(&topics, name));
             assert!(told.starts_with("CloudControllerManagerDriftLeft (alert)\n"), "{told}");
-            assert!(told.contains("docs/runbooks/drift-left.md"), "{told}");
+            assert!(told.contains("\n  Meaning\n") && told.contains("driftPolicy"), "{told}");
         }
         for name in ["--route-reconciliation-period", "route-reconciliation-period", "Route-Reconciliation-Period"] {
             let found = text(&find(&topics, name));
@@ -124,6 +127,16 @@ mod tests {
         assert!(text(&find(&topics, "--wait-routes")).contains("Flag of cloud-node-manager"));
         assert!(text(&find(&topics, "node-sync-period")).contains("Deprecated: "));
         assert_eq!(suggestions(&topics, "--route-reconcilation-period"), ["--route-reconciliation-period"]);
+        for (name, kind) in [
+            ("node.cloudprovider.kubernetes.io/uninitialized", "taint"),
+            ("uninitialized", "taint"),
+            ("topology.kubernetes.io/zone", "label"),
+            ("cloud-controller-manager.io/LoadBalancer", "condition"),
+            ("Invalid", "reason of the condition of Services"),
+            ("rights", "check of doctor"),
+        ] {
+            assert!(find(&topics, name).iter().any(|topic| topic.kind == kind), "{name}");
+        }
         assert!(find(&topics, "nonsense").is_empty() && suggestions(&topics, "nonsense").is_empty());
         assert_eq!(suggestions(&topics, "NodeDeletionDelay"), ["NodeDeletionDelayed"]);
     }

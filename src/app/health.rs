@@ -1,8 +1,9 @@
 //! The health checks of a manager.
 //!
-//! `/livez` fails only for what a restart can mend: leadership that is believed in but no longer renewed. `/readyz` also fails while
-//! something is missing that the process waits for. Upstream's `/healthz`, which manifests use as liveness probe, has a check per
-//! started controller under its canonical name that always succeeds; so has ours. What a controller cannot do is told by `/readyz`.
+//! `/livez` fails only for errors that a restart can fix: leadership that is assumed but no longer renewed. `/readyz` also
+//! fails while a dependency is missing. Upstream's `/healthz`, which manifests use as liveness probe, has a check per
+//! started controller under its canonical name that always succeeds; so has ours. `/readyz` reports the problems of
+//! controllers.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::{
     serving::{HealthChecks, HealthEndpointSet},
 };
 
-/// Every check, over what `watched` shows.
+/// Returns every check, over the state in `watched`.
 pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     let checks = HealthChecks::default();
     if let Some(election) = watched.election.clone() {
@@ -51,17 +52,17 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     checks
 }
 
-/// What nobody needs is not missing.
-fn on_demand(what: &str, status: Option<(WatchStatus, usize)>) -> Result<(), String> {
-    status.map_or(Ok(()), |(status, _)| informer(what, &status))
+/// Checks an on-demand informer. One without demand is not missing.
+fn on_demand(kind: &str, status: Option<(WatchStatus, usize)>) -> Result<(), String> {
+    status.map_or(Ok(()), |(status, _)| informer(kind, &status))
 }
 
-pub(super) fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {
+pub(super) fn informer(kind: &str, status: &WatchStatus) -> Result<(), String> {
     match (&status.error, status.synced) {
-        (Some(error), _) => Err(format!("list or watch of {what} fails: {error}")),
+        (Some(error), _) => Err(format!("list or watch of {kind} fails: {error}")),
         (None, false) => {
             let since = status.behind_since.map_or(0, |since| since.elapsed().as_secs());
-            Err(format!("the first list of {what} has been under way for {since} s"))
+            Err(format!("the first list of {kind} has been under way for {since} s"))
         }
         (None, true) => Ok(()),
     }

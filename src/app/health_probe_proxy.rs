@@ -1,4 +1,4 @@
-//! `health-probe-proxy`: runs the proxy until the process is told to end.
+//! `health-probe-proxy`: runs the proxy until the process receives a signal.
 //!
 //! In: the command line, validated. Out: an exit code. It runs on every machine: one thread, and no client of any API.
 

@@ -21,22 +21,22 @@ pub(super) fn start(registry: &Registry, options: ImageCredentialOptions) -> Exi
     if let Err(error) = logging::install(&options.logging) {
         return fail(&error);
     }
-    match run_on(single_threaded(), |_| answer(registry, options)) {
+    match run_on(single_threaded(), |_| respond(registry, options)) {
         Ok(Ok(response)) => print(&response, ExitCode::SUCCESS),
         Ok(Err(problem)) => fail(&problem),
         Err(error) => fail(&error),
     }
 }
 
-async fn answer(registry: &Registry, options: ImageCredentialOptions) -> Result<String, String> {
+async fn respond(registry: &Registry, options: ImageCredentialOptions) -> Result<String, String> {
     let name = cli::ACR_CREDENTIAL_PROVIDER;
     let provide = registry.image_credentials(name).ok_or_else(|| format!("this program has no {name}"))?;
-    let answered = async { provide(options.config, request().await?).await };
-    let limited = tokio::time::timeout(LIMIT, answered).await;
+    let response = async { provide(options.config, request().await?).await };
+    let limited = tokio::time::timeout(LIMIT, response).await;
     limited.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
 }
 
-/// Reads beside the runtime's thread, so that the limit holds for a kubelet that goes silent.
+/// Reads outside of the runtime's thread, so that the limit holds for a kubelet that becomes silent.
 async fn request() -> Result<Vec<u8>, String> {
     let read = tokio::task::spawn_blocking(read_stdin).await.map_err(std::io::Error::other).flatten();
     let request = read.map_err(|error| format!("cannot read the request from standard input: {error}"))?;

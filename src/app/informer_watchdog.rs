@@ -1,8 +1,9 @@
-//! Who leads and cannot see the cluster gives the lease up.
+//! Releases the lease of a leader that has no current view of the cluster.
 //!
-//! In: how the informers are doing, and since when this replica leads. Out: why it should not lead any more. A cloud that is down is no
-//! reason: another replica would reach it no better. An informer whose store is behind is one, because this process alone may be cut
-//! off, or its connection may be broken in a way that nothing else notices; and controllers must not act on an old store for ever.
+//! In: the status of the informers, and since when this replica leads. Out: a reason why it must not lead any longer. A
+//! cloud that is down is no reason: another replica could not reach it either. An informer with a stale store is one,
+//! because this process alone may be cut off, or its connection may be broken undetected; and controllers must not act on an
+//! old store forever.
 
 use std::time::Duration;
 
@@ -11,28 +12,33 @@ use tokio::time::Instant;
 use super::manager_state::ManagerState;
 use crate::runtime::store::WatchStatus;
 
-/// How long a leader may wait for the first list, or its next page: four tries of a list that hangs. Until then no controller runs at all.
-/// A list of a large cluster may take longer in all, and another replica would have to begin it anew.
+/// Time that a leader may wait for the first list, or its next page: four attempts of a list that hangs.
+///
+/// Until then no controller runs at all. A list of a large cluster may take longer in all, and another replica would have to
+/// restart it.
 const FIRST_LIST: Duration = Duration::from_secs(2 * 60);
-/// How long a leader's store may be behind after that. Controllers go on meanwhile: every write is checked against the server, and an
-/// API server that restarts or is upgraded comes back within this time, so that the lease does not wander for nothing.
+/// Time for which a leader's store may be stale after that.
+///
+/// Controllers continue meanwhile: every write is checked against the server, and an API server that restarts or is upgraded
+/// comes back within this time, so that the lease does not move without need.
 const BEHIND: Duration = Duration::from_secs(5 * 60);
-/// How often it is looked at.
+/// Interval between checks of all informers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a replica that has led since `elected` should not go on, if so.
+/// Returns the reason why a replica that has led since `elected` must not continue, if any.
 fn stale_informer(informers: &[(&str, WatchStatus)], elected: Instant, now: Instant) -> Option<String> {
     informers.iter().find_map(|(resource, status)| {
         let limit = if status.synced { BEHIND } else { FIRST_LIST };
         let behind =
             now.saturating_duration_since(status.behind_since?.max(elected).max(status.progressed.unwrap_or(elected)));
-        let what = if status.synced { "nothing has been heard of" } else { "there is no first list of" };
+        let problem = if status.synced { "nothing has been heard of" } else { "there is no first list of" };
         let error = status.error.as_deref().unwrap_or("no answer yet");
-        (behind >= limit).then(|| format!("{what} {resource} for {} s: {error}", behind.as_secs()))
+        (behind >= limit).then(|| format!("{problem} {resource} for {} s: {error}", behind.as_secs()))
     })
 }
 
-/// Resolves with the reason when this replica leads and should not. Without election nobody else could do better.
+/// Resolves with the reason when this replica leads and must not. Never resolves without election, because no other replica
+/// exists.
 pub(super) async fn until_stale(watched: &ManagerState) -> String {
     if watched.election.is_none() {
         std::future::pending::<()>().await;
@@ -43,8 +49,8 @@ pub(super) async fn until_stale(watched: &ManagerState) -> String {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let services = watched.services.as_ref().map(|services| ("services", services.status()));
         let informers: Vec<_> = std::iter::once(("nodes", watched.nodes.status())).chain(services).collect();
-        if let Some(why) = stale_informer(&informers, elected, Instant::now()) {
-            return why;
+        if let Some(reason) = stale_informer(&informers, elected, Instant::now()) {
+            return reason;
         }
     }
 }

@@ -5,17 +5,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::{
     build_metrics::{publish_build_info, publish_feature_gates},
     client_source::ReadOnlyClients,
     controller_runs::{ControllerStart, drain, run_controllers},
-    dry_run,
     election::{self, ElectionContext, ElectionHost, PendingElection, PreparedElection},
     health, informer_watchdog,
     manager_state::{COMPONENT, ManagerState, MigrationState},
-    preview::shadow::{self, ShadowReports},
+    plan::{
+        dry_run::{self, DryRunReports},
+        page,
+    },
     second_lease, status,
     webhooks::{self, RunningWebhooks},
     wiring,
@@ -39,21 +41,21 @@ use crate::{
         informer::{Informer, OnDemandInformer},
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
+        watch,
     },
     serving::{self, HealthEndpointSet, ReviewClients, ServingDeps as ServingParts},
 };
 
-/// EndpointSlices of one page of a list: each may have 1,000 endpoints, most of which goes right after it is decoded.
+/// EndpointSlices of one page of a list: each may have 1,000 endpoints, most of which are removed after decoding.
 const SLICES_IN_PAGE: u32 = 50;
 
-/// How long background tasks may take to end once the work is done; they only write what is already queued.
+/// Time that background tasks may take to end after the work; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
-/// Everything a manager is made of.
+/// Dependencies of a manager.
 pub struct ManagerDeps {
     /// The command line, validated.
     pub config: ManagerConfig,
-    /// Where clients come from.
     pub clients: Arc<dyn ClientSource>,
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
@@ -63,14 +65,14 @@ pub struct ManagerDeps {
     pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
 }
 
-/// How a manager ended, when it started at all.
+/// Outcome of a manager that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManagerOutcome {
-    /// Asked to; everything was drained and the lease released.
+    /// Stopped on request; everything was drained and the lease released.
     Stopped,
     /// The lease was lost: the process must end at once.
     LeaseLost,
-    /// It led but could not see the cluster: the lease was released, so that another replica leads.
+    /// Led without a current view of the cluster: the lease was released, so that another replica leads.
     InformersStale,
     /// The provider must not lead a cluster with these Nodes; nothing was written.
     ClusterRefused,
@@ -78,14 +80,14 @@ pub enum ManagerOutcome {
     UnexpectedEnd,
 }
 
-/// Runs a manager until `stop` begins or it ends by itself, with the leader election on this runtime.
+/// Runs a manager until `stop` begins or it ends on its own, with the leader election on this runtime.
 pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
     run_with(parts, ElectionHost::CallersRuntime, stop).await
 }
 
-/// The same with the leader election on `host`.
+/// Runs a manager with the leader election on `host`.
 pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
-    // Boxed, since whoever waits would otherwise hold room for the whole start.
+    // Boxed to keep the caller's future small.
     Box::pin(run_until_ended(parts, host, stop)).await
 }
 
@@ -99,7 +101,7 @@ async fn run_until_ended(
     }
     let background = Shutdown::new();
     let manager = ControllerManager::build(parts, host, &background).await?;
-    manager.start_shadow(&background);
+    manager.start_dry_run(&background);
     let ended = manager.lead(stop).await;
     background.begin();
     if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale | ManagerOutcome::ClusterRefused) {
@@ -108,7 +110,8 @@ async fn run_until_ended(
     Ok(ended)
 }
 
-/// What a manager that leads nothing watches, until `background` begins. `parts` are those of a process that only reads.
+/// Starts the watches of a manager without leadership, until `background` begins. `parts` are those of a process that only
+/// reads.
 pub(super) async fn watch_only(
     mut parts: ManagerDeps,
     background: &Shutdown,
@@ -124,8 +127,9 @@ struct ControllerManager {
     second_election: Option<PendingElection>,
     provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
-    /// With `--dry-run`.
-    shadow: Option<Arc<ShadowReports>>,
+    clock: Clock,
+    /// Reports of `--dry-run`; `None` without it.
+    reports: Option<Arc<DryRunReports>>,
 }
 
 impl ControllerManager {
@@ -175,11 +179,11 @@ impl ControllerManager {
             clock,
             metrics: &metrics,
         };
-        // Nobody asks who only plans.
+        // A dry-run manager serves no webhooks.
         let webhooks = match config.webhooks.as_ref().filter(|_| !config.dry_run) {
-            Some(wanted) => {
+            Some(configured) => {
                 let client = clients.component("webhooks")?;
-                webhooks::start(wanted, provider.webhooks(), client, (&metrics, clock), background).await?
+                webhooks::start(configured, provider.webhooks(), client, (&metrics, clock), background).await?
             }
             None => None,
         };
@@ -190,8 +194,8 @@ impl ControllerManager {
         let watches = clients.watches()?;
         let on_demand = watches_services.then(|| (watches.clone(), background, Arc::clone(&metrics)));
         let Informers { nodes, services, namespaces } = informers;
-        let namespaces = on_demand_informer(namespaces, on_demand.as_ref());
-        let slices = Informer::new(prune_endpoint_slice).with_page_size(SLICES_IN_PAGE);
+        let namespaces = on_demand_informer(namespaces.with_clock(clock), on_demand.as_ref());
+        let slices = Informer::new(prune_endpoint_slice).with_page_size(SLICES_IN_PAGE).with_clock(clock);
         let endpoint_slices = on_demand_informer(slices, on_demand.as_ref());
         let provider_context = ProviderContext {
             client,
@@ -225,28 +229,29 @@ impl ControllerManager {
             provider_ready: provider_ready.clone(),
             controllers: wired.controllers,
             skipped: wired.skipped,
-            is_shadow: config.dry_run,
+            is_dry_run: config.dry_run,
         });
         let seen = Arc::downgrade(&watched);
         metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
-        let shadow = config.dry_run.then(|| ShadowReports::new(clock));
-        let shown = ServedState { state: &watched, webhooks, shadow: shadow.as_ref() };
+        let reports = config.dry_run.then(|| DryRunReports::new(clock));
+        let shown = ServedState { state: &watched, webhooks, reports: reports.as_ref() };
         Box::pin(serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background)).await?;
 
-        nodes.start(watches.clone(), background, Arc::clone(&metrics));
+        nodes.with_clock(clock).start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {
-            services.start(watches, background, Arc::clone(&metrics));
+            services.with_clock(clock).start(watches, background, Arc::clone(&metrics));
         }
         let (election, second_election) = (main.pending, second);
-        Ok(Self { config, state: watched, election, second_election, provider_ready, metrics, shadow })
+        Ok(Self { config, state: watched, election, second_election, provider_ready, metrics, clock, reports })
     }
 
     /// Plans again and again, if that is what this process is for.
-    fn start_shadow(&self, background: &Shutdown) {
-        let Some(reports) = self.shadow.clone() else { return };
-        let (work, over) = (shadow::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
+    fn start_dry_run(&self, background: &Shutdown) {
+        let Some(reports) = self.reports.clone() else { return };
+        let (work, over) = (dry_run::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
         background.spawn(async move {
             tokio::select! {
+                biased;
                 () = work => {}
                 () = over.begun() => {}
             }
@@ -255,11 +260,11 @@ impl ControllerManager {
 
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
-        let (work, standing) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: main, second_election, provider_ready, metrics, .. } = self;
+        let (work, election_shutdown) = (Shutdown::new(), Shutdown::new());
+        let Self { config, state: watched, election: main, second_election, provider_ready, metrics, clock, .. } = self;
         let leadership = watched.leadership.clone();
-        let mut election = tokio::spawn(election::run_both(main, second_election, leadership, standing.clone()));
-        let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, work: work.clone() };
+        let mut election = tokio::spawn(election::run_both(main, second_election, leadership, election_shutdown.clone()));
+        let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, clock, work: work.clone() };
         let mut controllers = tokio::spawn(run_controllers(Arc::clone(&watched), start));
         let unasked = |ended| {
             if matches!(ended, Ok(Some(Election::Lost))) { ManagerOutcome::LeaseLost } else { ManagerOutcome::UnexpectedEnd }
@@ -283,29 +288,30 @@ impl ControllerManager {
         work.begin();
         tokio::select! {
             biased;
-            // Somebody else leads already: what still runs must not go on beside them.
+            // Another replica leads already: running work must not continue next to it.
             ended = &mut election => return unasked(ended),
             () = drain(&mut controllers, config.shutdown_grace_period) => {}
         }
-        standing.begin();
+        election_shutdown.begin();
         let _ = election.await;
         ended
     }
 }
 
-/// Nobody is told what did not happen.
+/// Discards the events of a dry run, whose actions did not happen.
 fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
     let over = background.clone();
     background.spawn(async move {
         let all = async { while recorded.recv().await.is_some() {} };
         tokio::select! {
+            biased;
             () = all => {}
             () = over.begun() => {}
         }
     });
 }
 
-/// An informer that begins when the provider needs it, unless no controller could use what it sees.
+/// Creates an informer that starts when the provider needs it, unless no controller could use its objects.
 fn on_demand_informer<K>(
     informer: Informer<K>,
     start: Option<&(kube::Client, &Shutdown, Arc<Metrics>)>,
@@ -318,17 +324,19 @@ where
     })
 }
 
-/// The provider acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of their own. It asks for leadership
-/// itself. Upstream: `pkg/provider/azure.go`, `Initialize`.
+/// Returns the provider's client, which acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of
+/// their own.
+///
+/// The provider checks leadership itself. Upstream: `pkg/provider/azure.go`, `Initialize`.
 fn provider_client(clients: &dyn ClientSource, provider: &str) -> Result<kube::Client, kube::Error> {
     clients.controller(&format!("{provider}-cloud-provider"), &Leadership::unopposed())
 }
 
-/// What health checks and pages show.
+/// State that health checks and pages show.
 struct ServedState<'a> {
     state: &'a Arc<ManagerState>,
     webhooks: Option<RunningWebhooks>,
-    shadow: Option<&'a Arc<ShadowReports>>,
+    reports: Option<&'a Arc<DryRunReports>>,
 }
 
 async fn serve(
@@ -356,7 +364,7 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        planner: Some(dry_run::planner(watched, shown.shadow, config.cloud.config.cluster_name.clone())),
+        planner: Some(page::planner(watched, shown.reports)),
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity,
         clock,

@@ -1,4 +1,4 @@
-//! What a running manager shows of itself.
+//! State of a running manager, for health checks and pages.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, Service},
     discovery::v1::EndpointSlice,
 };
-use tokio::sync::watch;
 
 use crate::{
     cloud_provider::{CloudProvider, load_balancer_class::LoadBalancerClasses, start::ProviderReadiness},
@@ -19,6 +18,7 @@ use crate::{
         informer::OnDemandInformer,
         leader_election::{LeaderElectionHealth, Leadership},
         store::InformerStore,
+        watch,
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) struct MigrationState {
 }
 
 impl MigrationState {
-    /// Whether a controller runs under this lease.
+    /// Returns `true` if a controller runs under this lease.
     pub(super) fn has(&self, names: &ControllerNames) -> bool {
         self.migration.lease_of(names) == ControllerLease::Migration
     }
@@ -56,15 +56,15 @@ pub(crate) struct ManagerState {
     pub(super) nodes: InformerStore<Node>,
     /// `None`: no controller that runs needs them.
     pub(super) services: Option<InformerStore<Service>>,
-    /// Which Services are this manager's.
+    /// Classes that this manager serves.
     pub(super) classes: LoadBalancerClasses,
     pub(super) namespaces: OnDemandInformer<Namespace>,
     pub(super) endpoint_slices: OnDemandInformer<EndpointSlice>,
     pub(super) provider: Arc<dyn CloudProvider>,
-    /// `None` until the provider is initialised; then `Ok`, or why not.
+    /// Result of the provider's initialization; `None` while it is in progress.
     pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
-    /// With `--dry-run`.
-    pub(super) is_shadow: bool,
+    /// Whether `--dry-run` is set.
+    pub(super) is_dry_run: bool,
 }

@@ -1,7 +1,7 @@
-//! `cloud-node-manager`: builds one from the flags and runs it until the process is told to end.
+//! `cloud-node-manager`: builds a node manager from the flags and runs it until the process receives a signal.
 //!
-//! In: the command line, validated. Out: an exit code. Memory comes first, since this runs on every machine: one thread, two
-//! clients, and a server with a client of its own only where a port is given.
+//! In: the command line, validated. Out: an exit code. Memory has priority, because this runs on every machine: one thread,
+//! two clients, and a server with a client of its own only if a port is configured.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ use crate::{
 
 type NodeManagerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a running step may take to end; it is one request.
+/// Time that a running step, which is one request, may take to end.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long what is already queued may take to be written.
+/// Time that queued writes may take.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
 /// Runs until SIGTERM or SIGINT.
@@ -36,6 +36,16 @@ pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> ExitCode 
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
+    #[cfg(windows)]
+    if config.windows_service {
+        let registry = registry.clone();
+        return super::process::windows_service::run(move || manage(&registry, config, log))
+            .unwrap_or_else(|error| fail(&error));
+    }
+    manage(registry, config, log)
+}
+
+fn manage(registry: &Registry, config: NodeManagerConfig, log: logging::LogHandle) -> ExitCode {
     match run_on(single_threaded(), |stop| run(registry, config, log, stop)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),
@@ -81,6 +91,7 @@ async fn run(
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
+        biased;
         () = manager.run(&stop) => {}
         () = ended => tracing::warn!("a running reconcile did not finish in time"),
     }
@@ -89,7 +100,7 @@ async fn run(
     Ok(())
 }
 
-/// As kubelet would call the Node.
+/// Returns the name that kubelet would give the Node.
 fn host_name() -> String {
     gethostname::gethostname().to_string_lossy().to_lowercase()
 }
@@ -123,7 +134,8 @@ async fn serve(
     Ok(())
 }
 
-/// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.
+/// Returns the checks. `/healthz` has upstream's one check, named after the Node, that always succeeds; `/readyz` reports
+/// missing dependencies.
 fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     let checks = HealthChecks::default();
     checks.add(node_name, HealthEndpointSet { readyz: false, ..HealthEndpointSet::ALL }, || Ok(()));

@@ -20,17 +20,17 @@ use crate::{
 };
 
 pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
-    match on_runtime(async |_| look(registry, &options.manager).await) {
+    match on_runtime(async |_| find_orphans(registry, &options.manager).await) {
         Ok(report) => print(&shown(&report, options.json), ExitCode::from(code(&report))),
         Err(error) => fail(&error),
     }
 }
 
-/// Whatever can be seen.
-pub(super) async fn look(registry: &Registry, manager: &ManagerConfig) -> OrphanReport {
+/// Finds the orphans in everything that can be read.
+pub(super) async fn find_orphans(registry: &Registry, manager: &ManagerConfig) -> OrphanReport {
     let Some(provider) = registry.diagnostics(&manager.cloud.provider) else {
-        let told = format!("the cloud provider {:?} does not tell what it owns", manager.cloud.provider);
-        return OrphanReport { unread: vec![told], ..OrphanReport::default() };
+        let unsupported = format!("the cloud provider {:?} does not tell what it owns", manager.cloud.provider);
+        return OrphanReport { unread: vec![unsupported], ..OrphanReport::default() };
     };
     let client = doctor::client(manager, "orphans").await;
     let facts = match &client {
@@ -64,7 +64,7 @@ pub(super) fn shown(report: &OrphanReport, json: bool) -> String {
     }
 }
 
-/// The resources of each lost Service, and then those of none.
+/// Groups the resources by deleted Service, followed by those without one.
 fn by_service(orphans: &[OrphanedResource]) -> String {
     let mut groups: BTreeMap<(bool, &str), Vec<&OrphanedResource>> = BTreeMap::new();
     for orphan in orphans {

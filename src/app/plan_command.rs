@@ -1,15 +1,16 @@
-//! The command `plan`: what a manager with this configuration would write to the cluster now, whoever runs it.
+//! The command `plan`: the writes that a manager with this configuration would send to the cluster now.
 //!
-//! In: the daemon's flags, and what to print. Out: the plan on stdout and an exit code: 0 if nothing would be written and nothing is refused, 2 if
-//! something would be written or is refused, 1 if something could not be read. With `--report`, 0 means ready to switch, and 2 not ready. It needs the rights to read the cluster and the cloud, and sends nothing that writes.
+//! In: the daemon's flags, and the output format. Out: the plan on stdout and an exit code: 0 if nothing would be written
+//! and nothing is refused, 2 if something would be written or is refused, 1 if something could not be read. With `--report`,
+//! 0 means ready to switch, and 2 not ready. It needs the rights to read the cluster and the cloud, and sends no writes.
 
 use std::time::Duration;
 
 use super::{
     manager::{self, ManagerDeps, ManagerStartError},
     manager_state::ManagerState,
-    preview::{
-        cluster_plan::{ClusterPlan, plan_cluster},
+    plan::{
+        cluster_plan::{ClusterPlan, ClusterPlanRequest, plan_cluster},
         print,
         report::ReportTracker,
     },
@@ -17,15 +18,14 @@ use super::{
 use crate::{cli::PlanOptions, cloud_provider::start::ProviderReadiness, runtime::shutdown::Shutdown};
 
 /// Longest wait for the cluster's objects and the cloud.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PLAN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long tasks in the background may take to end.
+/// Time that background tasks may take to end.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What `plan` prints and how it ends.
+/// Output and result of `plan`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanOutcome {
-    /// For stdout.
     pub text: String,
     /// 0, 1 or 2.
     pub code: u8,
@@ -34,8 +34,8 @@ pub struct PlanOutcome {
 /// Makes one plan and prints it.
 pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> Result<PlanOutcome, ManagerStartError> {
     let clock = parts.clock;
-    let made = Box::pin(cluster_plan(parts, options.service.as_deref())).await?;
-    Ok(match made {
+    let plan_result = Box::pin(cluster_plan(parts, options.service.as_deref())).await?;
+    Ok(match plan_result {
         Ok(plan) => printed(plan, options, clock.wall()),
         Err(problem) => PlanOutcome { text: format!("no plan: {problem}\n"), code: 1 },
     })
@@ -48,14 +48,14 @@ pub async fn cluster_plan(
 ) -> Result<Result<ClusterPlan, String>, ManagerStartError> {
     let background = Shutdown::new();
     let watched = manager::watch_only(parts, &background).await?;
-    let made = match tokio::time::timeout(PATIENCE, watched.ready_or_failed()).await {
+    let plan_result = match tokio::time::timeout(PLAN_TIMEOUT, watched.ready_or_failed()).await {
         Ok(Ok(())) => watched.plan_for(service).await,
         Ok(Err(problem)) => Err(problem),
-        Err(_) => Err(format!("the cluster's objects and the cloud's machines were not there within {PATIENCE:?}")),
+        Err(_) => Err(format!("the cluster's objects and the cloud's machines were not there within {PLAN_TIMEOUT:?}")),
     };
     background.begin();
     background.drain(DRAIN).await;
-    Ok(made)
+    Ok(plan_result)
 }
 
 fn printed(plan: ClusterPlan, options: &PlanOptions, now: jiff::Timestamp) -> PlanOutcome {
@@ -80,11 +80,14 @@ fn printed(plan: ClusterPlan, options: &PlanOptions, now: jiff::Timestamp) -> Pl
 
 impl ManagerState {
     async fn plan_for(&self, service: Option<&str>) -> Result<ClusterPlan, String> {
-        let Some(key) = service else { return Ok(plan_cluster(self).await) };
-        if !self.has_service(key) {
+        if let Some(key) = service.filter(|key| !self.has_service(key)) {
             return Err(format!("there is no Service {key}"));
         }
-        Ok(plan_cluster(self).await.of_service(key))
+        let plan = plan_cluster(self, &ClusterPlanRequest::everything()).await;
+        Ok(match service {
+            Some(key) => plan.of_service(key),
+            None => plan,
+        })
     }
 
     /// Resolves when everything is there that a plan is made from.
@@ -97,17 +100,18 @@ impl ManagerState {
         let _ = provider.wait_for(|state| matches!(state, Some(Ok(())))).await;
     }
 
-    /// The same, or why the first try has failed.
+    /// Waits until the manager is ready, or returns the error of the first attempt.
     async fn ready_or_failed(&self) -> Result<(), String> {
         let mut provider = self.provider_ready.clone();
         let provider = async move {
-            let told = provider.wait_for(|state: &ProviderReadiness| state.is_some()).await;
-            match told.as_deref() {
+            let readiness = provider.wait_for(|state: &ProviderReadiness| state.is_some()).await;
+            match readiness.as_deref() {
                 Ok(Some(Err(reason))) => Err(format!("cannot use the cloud: {reason}")),
                 _ => Ok(()),
             }
         };
         tokio::select! {
+            biased;
             problem = self.first_list_failed() => Err(problem),
             ready = async { provider.await?; self.ready_to_plan().await; Ok(()) } => ready,
         }
@@ -121,11 +125,12 @@ impl ManagerState {
                 None => std::future::pending().await,
             }
         };
-        let (what, error) = tokio::select! {
+        let (kind, error) = tokio::select! {
+            biased;
             error = self.nodes.first_list_failed() => ("Nodes", error),
             error = services => ("Services", error),
         };
-        format!("cannot list the {what} of the cluster: {error}")
+        format!("cannot list the {kind} of the cluster: {error}")
     }
 
     fn has_service(&self, key: &str) -> bool {

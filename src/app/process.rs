@@ -1,10 +1,15 @@
 //! The process: its runtime, its signals, its output, its exit codes.
 
+mod termination;
+#[cfg(windows)]
+pub(super) mod windows_service;
+
 use std::{io::Write, process::ExitCode, sync::Arc};
 
+use self::termination::TerminationRequests;
 use crate::{cli::logging, runtime::shutdown::Shutdown};
 
-/// Prints what was asked for, and ends with `code` unless it cannot be written. A reader that has seen enough is no failure.
+/// Prints `text`, and ends with `code` unless it cannot be written. A reader that closes the pipe early is no failure.
 pub(super) fn print(text: &str, code: ExitCode) -> ExitCode {
     let mut output = std::io::stdout().lock();
     match writeln!(output, "{}", text.trim_end()).and_then(|()| output.flush()) {
@@ -35,15 +40,16 @@ where
     run_on(two_threads(), work)
 }
 
-/// As many threads as there is work for, however many cores the machine has: the manager waits much more than it computes, and each
-/// thread has a part of the heap to itself, of which most stays unused.
+/// Configures two threads, however many cores the machine has.
+///
+/// The manager waits much more than it computes, and each thread has a part of the heap to itself, of which most is unused.
 fn two_threads() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2);
     builder
 }
 
-/// One thread for everything; what blocks for a moment, such as looking up a name, gets one of its own.
+/// Configures one thread for everything; short blocking work, such as resolving a name, gets one of its own.
 pub(super) fn single_threaded() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.max_blocking_threads(2).thread_keep_alive(std::time::Duration::from_secs(1));
@@ -58,23 +64,17 @@ where
     let runtime = runtime.enable_all().build()?;
     let ended = runtime.block_on(async {
         let stop = Shutdown::new();
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
-        let asked = stop.clone();
-        let mut signal = async move || {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
-        let again = tokio::spawn(async move {
-            signal().await;
-            asked.begin();
-            signal().await;
+        let mut requests = TerminationRequests::listen()?;
+        let shutdown = stop.clone();
+        let second_signal = tokio::spawn(async move {
+            requests.next().await;
+            shutdown.begin();
+            requests.next().await;
         });
         tokio::select! {
+            biased;
             output = work(stop) => Ok(output),
-            _ = again => Err(std::io::Error::other("a second signal came: ending at once, the lease is not released")),
+            _ = second_signal => Err(std::io::Error::other("a second signal came: ending at once, the lease is not released")),
         }
     });
     // What still hangs must not keep the process from ending.
@@ -82,7 +82,7 @@ where
     ended
 }
 
-/// What `PUT /debug/flags/v` does.
+/// Returns the function behind `PUT /debug/flags/v`.
 pub(super) fn verbosity(log: logging::LogHandle) -> Arc<dyn Fn(u8) + Send + Sync> {
     Arc::new(move |level| {
         if let Err(error) = log.set_verbosity(level) {

@@ -1,8 +1,9 @@
-//! Who reviews the callers of the secure port.
+//! Clients for the reviews of the secure port's callers.
 //!
-//! In: `--authentication-kubeconfig`, `--authorization-kubeconfig` and the process's own clients. Out: [`ReviewClients`]. Without these
-//! flags, or with the file of `--kubeconfig`, it is the API server of `--kubeconfig`, under the process's own identity. Upstream:
-//! `DelegatingAuthenticationOptions` and `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
+//! In: `--authentication-kubeconfig`, `--authorization-kubeconfig` and the process's own clients. Out: [`ReviewClients`].
+//! Without these flags, or with the file of `--kubeconfig`, reviews go to the API server of `--kubeconfig`, under the
+//! process's own identity. Upstream: `DelegatingAuthenticationOptions` and `DelegatingAuthorizationOptions` in
+//! `k8s.io/apiserver/pkg/server/options`.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -23,7 +24,7 @@ pub(super) struct ReviewClientSource {
 }
 
 impl ReviewClientSource {
-    /// Reads the files; contacts nobody.
+    /// Reads the files without contacting a server.
     pub(super) async fn load(
         own: &KubeClients,
         (serving, kube_api): (&SecureServingConfig, &KubeClientConfig),
@@ -43,7 +44,7 @@ impl ReviewClientSource {
         })
     }
 
-    /// New clients.
+    /// Creates the clients for both kinds of reviews.
     pub(super) fn clients(&self) -> Result<ReviewClients, kube::Error> {
         Ok(ReviewClients {
             authentication: self.authentication.for_reviews()?,

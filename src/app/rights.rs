@@ -1,14 +1,14 @@
-//! Rights in the cluster that the program needs, by whom. Plain data: `doctor` asks whether they are granted, and `tests/manifests.rs`
-//! compares the manifests with them.
+//! Rights in the cluster that the program needs, by component. Plain data: `doctor` checks whether they are granted, and
+//! `tests/manifests.rs` compares the manifests with them.
 
-/// Where it is granted (`cluster`, or a namespace), API group, resource, object name (`*`: any), verbs.
+/// Scope (`cluster`, or a namespace), API group, resource, object name (`*`: any), verbs.
 pub type RightRow = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// Stands for the election's lease in the tables, under the name and in the namespace that it has by default.
+/// Placeholder for the election's lease in the tables, with its default name and namespace.
 pub const LEASE: &str = "cloud-controller-manager";
 pub const NAMESPACE: &str = "kube-system";
 
-/// What the manager calls.
+/// Rights of the manager.
 #[rustfmt::skip]
 pub const MANAGER_RIGHTS: &[RightRow] = &[
     // Informers; `ObjectWriter::get` in the node and node-lifecycle controllers; `PatchTarget::Object` in both; `ObjectWriter::delete`.
@@ -32,7 +32,7 @@ pub const MANAGER_RIGHTS: &[RightRow] = &[
     (NAMESPACE, "coordination.k8s.io", "leases", LEASE, &["get", "watch", "update"]),
 ];
 
-/// What the commands for people read beside what the manager reads: `manifests/viewer`.
+/// Rights of the commands for people in addition to those of the manager: `manifests/viewer`.
 #[rustfmt::skip]
 pub const VIEWER_RIGHTS: &[RightRow] = &[
     // app/status_command/leader.rs, app/doctor/cluster.rs, app/support_bundle

@@ -1,5 +1,7 @@
-//! The second lease of leader migration. In: the configuration, and what an election needs. Out: the second election, when controllers of this
-//! process run under its lease, and the leadership of each controller.
+//! Second lease of leader migration.
+//!
+//! In: the configuration, and the dependencies of an election. Out: the second election, if controllers of this process run
+//! under its lease, and the leadership of each controller.
 
 use super::{
     election::{self, ElectionContext, PreparedElection},
@@ -17,7 +19,7 @@ use crate::{
 /// A migration, and the election for its lease.
 pub(super) type SecondLease = (LeaderMigration, PreparedElection);
 
-/// The second election, when controllers of this process run under the second lease.
+/// Prepares the second election, if controllers of this process run under the second lease.
 pub(super) fn prepare(
     elections: &ElectionContext<'_>,
     config: &ManagerConfig,
@@ -30,7 +32,7 @@ pub(super) fn prepare(
     Ok(Some((migration.clone(), election::prepare(elections, &migration.lease_name)?)))
 }
 
-/// The leadership that each controller writes under.
+/// Returns the leadership that each controller writes under.
 pub(super) fn leases(config: &ManagerConfig, main: &PreparedElection, second: Option<&SecondLease>) -> ControllerLeases {
     let second = second.map_or(&main.leadership, |(_, second)| &second.leadership).clone();
     ControllerLeases {
@@ -39,7 +41,7 @@ pub(super) fn leases(config: &ManagerConfig, main: &PreparedElection, second: Op
     }
 }
 
-/// There are no two leases without leader election.
+/// Returns the migration, unless leader election is off: then there are no two leases.
 fn enabled(config: &ManagerConfig) -> Option<&LeaderMigration> {
     config.leader_migration.as_ref().filter(|_| config.leader_election.enabled)
 }

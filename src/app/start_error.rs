@@ -2,10 +2,10 @@
 
 use crate::serving;
 
-/// Why a manager could not start. The message names the flag to change.
+/// Reason why a manager could not start. The message names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerStartError {
-    /// The provider cannot tell its resources from those of other clusters.
+    /// The provider cannot distinguish its resources from those of other clusters.
     #[error("the cloud has no cluster id: tag its resources with one, or give --allow-untagged-cloud")]
     NoClusterId,
     /// The API client cannot be built.

@@ -1,4 +1,4 @@
-//! What the status page shows: what this process is doing, and why it is not doing more.
+//! Content of the status page: the work of this process, and what blocks it.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) fn value(watched: &ManagerState) -> Value {
     json!({
         "version": crate::cli::VERSION,
         "leading": watched.leadership.is_leading(),
-        "shadow": watched.is_shadow,
+        "shadow": watched.is_dry_run,
         "leaderMigration": watched.migration.as_ref().map(|own| migration(own, watched)),
         "informers": {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
@@ -49,7 +49,7 @@ fn provider(watched: &ManagerState) -> Value {
     json!({"name": watched.provider.provider_name(), "state": state, "problem": watched.provider.health().err(), "details": watched.provider.status()})
 }
 
-/// How a controller is doing.
+/// Returns the state of a controller.
 pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
     json!({
         "name": name,
@@ -60,12 +60,12 @@ pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
     })
 }
 
-/// How a watch is doing.
+/// Returns the state of a watch.
 pub(super) fn informer(status: &WatchStatus, objects: usize) -> Value {
     json!({"synced": status.synced, "objects": objects, "error": status.error})
 }
 
-/// The same for one that runs only when the provider needs it.
+/// Returns the state of a watch that runs only when the provider needs it.
 fn on_demand(status: Option<(WatchStatus, usize)>) -> Value {
     status.map_or(Value::Null, |(status, objects)| informer(&status, objects))
 }

@@ -31,7 +31,7 @@ use view::StatusView;
 type StatusError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) fn run(options: &StatusOptions) -> ExitCode {
-    match on_runtime(async |_| look(options).await) {
+    match on_runtime(async |_| collect(options).await) {
         Ok(Ok(view)) => {
             let text = if options.json { format!("{:#}", view.json()) } else { print::text(&view) };
             print_to(&text, ExitCode::from(view.code()))
@@ -41,25 +41,25 @@ pub(super) fn run(options: &StatusOptions) -> ExitCode {
     }
 }
 
-/// Pages of the leader, or of the manager behind `--url`, in the order of `wanted`.
+/// Pages of the leader, or of the manager behind `--url`, in the order of `page_names`.
 pub(super) async fn pages(
     client: Option<&kube::Client>,
     options: &StatusOptions,
-    wanted: &[&str],
+    page_names: &[&str],
 ) -> Vec<Result<String, String>> {
     let lease = match client {
         Some(client) => leader::lease(client, &options.lease, Clock::System.wall()).await.ok(),
         None => None,
     };
     let mut read = Vec::new();
-    for page in wanted {
+    for page in page_names {
         read.push(page::text(client, options, lease.as_ref(), page).await);
     }
     read
 }
 
-/// Without an API server, the page behind `--url` can still be read.
-async fn look(options: &StatusOptions) -> Result<StatusView, StatusError> {
+/// Collects the facts. Without an API server, the page behind `--url` can still be read.
+async fn collect(options: &StatusOptions) -> Result<StatusView, StatusError> {
     let client = match clients(options).await {
         Ok(clients) => Ok(clients.for_component("status")?),
         Err(error) if options.url.is_none() => return Err(error),
@@ -84,17 +84,17 @@ async fn gather(client: Result<kube::Client, String>, options: &StatusOptions, n
             Err(reason) => view.unseen(&format!("lease {}/{}", options.lease.0, options.lease.1), &reason),
         }
     }
-    let asked = match (&options.url, &client) {
+    let page_result = match (&options.url, &client) {
         (Some(url), _) => page::from_url(url, &options.kube_api.user_agent_base).await,
         (None, Some(client)) => page::of_leader(client, options, view.lease.as_ref()).await,
         (None, None) => return view,
     };
-    match asked {
+    match page_result {
         Ok((source, status)) => view.take_page(source, &status),
         Err(reason) => view.unseen("the manager's status page", &reason),
     }
     if let (Some(client), true) = (&client, options.subject != StatusSubject::Manager) {
-        object::look(client, &options.subject, &mut view).await;
+        object::collect(client, &options.subject, &mut view).await;
     }
     view.keep_only(&options.subject);
     view

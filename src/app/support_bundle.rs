@@ -17,13 +17,16 @@ mod tests;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     process::ExitCode,
 };
 
 use super::process::{fail, on_runtime, print};
-use crate::{cli::SupportBundleOptions, cloud_provider::Registry, runtime::clock::Clock};
+use crate::{
+    cli::SupportBundleOptions,
+    cloud_provider::Registry,
+    runtime::{clock::Clock, new_file},
+};
 use gather::GatheredFile;
 
 /// Folder in the archive.
@@ -52,7 +55,8 @@ pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> ExitCo
     print(&text, if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Every file as it goes into the archive, and how many are missing. Nothing goes around the redaction, the reasons of what is missing included.
+/// Returns the files of the archive, and the number of missing ones. Everything is redacted, including the reasons of
+/// missing files.
 fn files(gathered: Vec<GatheredFile>, secrets: &[String]) -> (Vec<(String, String)>, usize) {
     let (mut files, mut missing) = (Vec::new(), String::new());
     let path = |name: &str| format!("{FOLDER}/{name}");
@@ -67,8 +71,7 @@ fn files(gathered: Vec<GatheredFile>, secrets: &[String]) -> (Vec<(String, Strin
     (files, count)
 }
 
-/// A new file that nobody else may read.
+/// Writes a new file that only its owner may read.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
+    new_file::open(path, OpenOptions::new().create_new(true), new_file::OWNER_ONLY)?.write_all(bytes)
 }

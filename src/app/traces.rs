@@ -1,8 +1,9 @@
 //! Traces over OTLP (feature `otlp`): the spans of [`trace`], as protobuf over HTTP to a collector.
 //!
-//! In: the standard variables `OTEL_EXPORTER_OTLP_…`. Out: a layer for the log's registry, and what ends it. Without an endpoint there is neither. A
-//! span that ends goes into a bounded queue (2,048, `OTEL_BSP_MAX_QUEUE_SIZE`), which drops what is too much; one thread takes batches from it,
-//! another speaks to the collector. So a collector that is slow or away holds up nobody.
+//! In: the standard variables `OTEL_EXPORTER_OTLP_…`. Out: a layer for the log's registry, and the handle that ends it.
+//! Without an endpoint there is neither. A span that ends is added to a bounded queue (2,048, `OTEL_BSP_MAX_QUEUE_SIZE`),
+//! which drops the excess; one thread takes batches from it, another sends them to the collector. So a slow or missing
+//! collector blocks no other component.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tracing_subscriber::{Layer, filter::filter_fn};
 
 use crate::{cli::logging::SpanLayer, runtime::trace};
 
-/// Who the spans are from, unless `OTEL_SERVICE_NAME` says otherwise.
+/// Service name of the spans, unless `OTEL_SERVICE_NAME` overrides it.
 const SERVICE: &str = "cloud-controller-manager";
 /// Either of these turns traces on.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
@@ -50,12 +51,12 @@ impl Drop for TraceExport {
     }
 }
 
-/// The exporter, if the environment of the process asks for it.
+/// Returns the exporter, if the environment of the process requests it.
 pub(super) fn from_environment() -> Result<Option<(SpanLayer, TraceExport)>, TracesError> {
     exporter(|name| std::env::var(name).ok())
 }
 
-/// The exporter, if `environment` asks for it.
+/// Returns the exporter, if `environment` requests it.
 pub fn exporter(environment: impl Fn(&str) -> Option<String>) -> Result<Option<(SpanLayer, TraceExport)>, TracesError> {
     let is_off = environment("OTEL_SDK_DISABLED").is_some_and(|value| matches!(value.as_str(), "true" | "True" | "TRUE"));
     if is_off || ENDPOINTS.iter().all(|name| environment(name).is_none_or(|value| value.is_empty())) {
@@ -65,7 +66,7 @@ pub fn exporter(environment: impl Fn(&str) -> Option<String>) -> Result<Option<(
     start(|client| exporter.with_http_client(client).build()).map(Some)
 }
 
-/// The same to this collector.
+/// Returns an exporter to this collector.
 pub fn exporter_to(url: &str) -> Result<(SpanLayer, TraceExport), TracesError> {
     let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary).with_endpoint(url);
     start(|client| exporter.with_http_client(client).build())
@@ -92,7 +93,7 @@ fn start(
     Ok((Box::new(layer), TraceExport { provider, _stop: stop }))
 }
 
-/// A runtime of its own: the exporter's thread has none, and that of the program must not wait for a collector.
+/// Starts a runtime of its own: the exporter's thread has none, and that of the program must not wait for a collector.
 fn collector_thread() -> std::io::Result<(tokio::runtime::Handle, tokio::sync::oneshot::Sender<()>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
@@ -115,12 +116,12 @@ impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone();
         let exchange = async move {
-            let mut answer = client.execute(request.try_into()?).await?.error_for_status()?;
-            let mut response = Response::builder().status(answer.status());
+            let mut collector_response = client.execute(request.try_into()?).await?.error_for_status()?;
+            let mut response = Response::builder().status(collector_response.status());
             if let Some(headers) = response.headers_mut() {
-                std::mem::swap(headers, answer.headers_mut());
+                std::mem::swap(headers, collector_response.headers_mut());
             }
-            Ok::<_, HttpError>(response.body(answer.bytes().await?)?)
+            Ok::<_, HttpError>(response.body(collector_response.bytes().await?)?)
         };
         self.runtime.spawn(exchange).await?
     }

@@ -1,24 +1,23 @@
-//! The webhook port of a manager: which webhooks it has, and who is told whom to trust.
+//! Webhook server of a manager, and the CA bundles that it writes into webhook configurations.
 //!
-//! In: the configuration, the provider's webhooks. Out: a listening port and a health check, or why the process must not start. Where the
-//! program makes its own certificate, its authority is written into the webhook configurations that `--webhook-configurations` names.
-//! Every replica has an authority of its own, and all of them stand there; so every replica writes, leading or not.
+//! In: the configuration, the provider's webhooks. Out: a listening port and a health check, or the reason why the process
+//! must not start. If the program creates its own certificate, its authority is written into the webhook configurations that
+//! `--webhook-configurations` names. Every replica has an authority of its own, and the bundles contain all of them; so
+//! every replica writes, leading or not.
 
 mod authorities;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
-
 use super::start_error::ManagerStartError;
 use crate::{
     cloud_provider::AdmissionWebhook,
     metrics::Metrics,
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown, watch},
     serving::{self, ServedWebhooks, WebhookServingConfig},
 };
 
-/// How often the configurations are looked at again, and how soon after a failure.
+/// Interval between checks of the configurations, and the delay after a failure.
 const CHECK: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -28,7 +27,8 @@ pub(super) struct RunningWebhooks {
 }
 
 impl RunningWebhooks {
-    /// For `/readyz`: whether all that is to be written has been, once. A failure later must not take every replica out of service.
+    /// Checks, for `/readyz`, whether all configurations have been written once. A failure later must not take every replica
+    /// out of service.
     pub(super) fn check(&self) -> Result<(), String> {
         self.problem.borrow().clone().map_or(Ok(()), Err)
     }
@@ -37,39 +37,39 @@ impl RunningWebhooks {
 /// Serves the webhooks that are named; `None` when there are none to serve.
 pub(super) async fn start(
     config: &WebhookServingConfig,
-    known: Vec<Arc<dyn AdmissionWebhook>>,
+    available: Vec<Arc<dyn AdmissionWebhook>>,
     client: kube::Client,
     (metrics, clock): (&Arc<Metrics>, Clock),
     background: &Shutdown,
 ) -> Result<Option<RunningWebhooks>, ManagerStartError> {
-    let names: Vec<&str> = known.iter().map(|webhook| webhook.name()).collect();
+    let names: Vec<&str> = available.iter().map(|webhook| webhook.name()).collect();
     let chosen = choose(&config.names, &names).map_err(ManagerStartError::Webhooks)?;
-    let chosen: Vec<_> = known.into_iter().filter(|webhook| chosen.contains(&webhook.name())).collect();
+    let chosen: Vec<_> = available.into_iter().filter(|webhook| chosen.contains(&webhook.name())).collect();
     if chosen.is_empty() {
         return Ok(None);
     }
     let served = serving::serve_webhooks(config, chosen, Arc::clone(metrics), clock, background).await?;
-    let (told, problem) = watch::channel(None);
+    let (problem_tx, problem) = watch::channel(None);
     if !config.configurations.is_empty() {
-        background.spawn(keep_trusted(served, config.clone(), client, clock, told, background.clone()));
+        background.spawn(keep_trusted(served, config.clone(), client, clock, problem_tx, background.clone()));
     }
     Ok(Some(RunningWebhooks { problem }))
 }
 
-/// The names that `wanted` chooses: `*` all, a name that one, `-name` not that one. Unknown names are an error.
-fn choose(wanted: &[String], known: &[&'static str]) -> Result<Vec<&'static str>, String> {
-    let words = || wanted.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
-    let is_known = |word: &str| word == "*" || known.contains(&word.strip_prefix('-').unwrap_or(word));
-    if let Some(unknown) = words().find(|word| !is_known(word)) {
-        let known = if known.is_empty() { "this provider has none".to_owned() } else { known.join(", ") };
-        return Err(format!("--webhooks: unknown webhook {unknown:?}; known: {known}"));
+/// Returns the names that `selectors` chooses: `*` all, a name that one, `-name` not that one. Unknown names are an error.
+fn choose(selectors: &[String], names: &[&'static str]) -> Result<Vec<&'static str>, String> {
+    let words = || selectors.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
+    let is_known = |word: &str| word == "*" || names.contains(&word.strip_prefix('-').unwrap_or(word));
+    if let Some(unmatched) = words().find(|word| !is_known(word)) {
+        let names = if names.is_empty() { "this provider has none".to_owned() } else { names.join(", ") };
+        return Err(format!("--webhooks: unknown webhook {unmatched:?}; known: {names}"));
     }
     let all = words().any(|word| word == "*");
     let is_chosen = |name: &&str| {
         let named = words().any(|word| word == *name);
         named || (all && !words().any(|word| word.strip_prefix('-') == Some(*name)))
     };
-    Ok(known.iter().filter(|name| is_chosen(name)).copied().collect())
+    Ok(names.iter().filter(|name| is_chosen(name)).copied().collect())
 }
 
 /// Writes the authority wherever it is missing, for as long as the process lives: it is renewed, and others replace configurations.
@@ -96,6 +96,7 @@ async fn keep_trusted(
         last = new;
         problem.send_replace(last.clone().filter(|_| !has_succeeded));
         tokio::select! {
+            biased;
             () = stop.begun() => return,
             () = tokio::time::sleep(pause) => {}
         }

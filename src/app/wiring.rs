@@ -24,7 +24,8 @@ use crate::{
     runtime::{clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::ObjectWriter},
 };
 
-/// The informer of Nodes: of all, without the labels that nobody reads; or of those that a selector chooses, which may name any label.
+/// Creates the informer of Nodes: of all, without the labels that have no reader; or of those that a selector chooses, which
+/// may name any label.
 pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProvider>) -> Informer<Node> {
     if let Some(selector) = selector {
         return Informer::with_label_selector(Some(selector), prune_node).without(unread_fields());
@@ -34,7 +35,7 @@ pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProv
         .without(unread_fields_and_labels(move |key| arriving.reads_node_label(key)))
 }
 
-/// What controllers are built from.
+/// Dependencies of the controllers.
 pub(super) struct WiringContext<'a> {
     pub(super) config: &'a ManagerConfig,
     pub(super) clients: &'a dyn ClientSource,
@@ -49,7 +50,7 @@ pub(super) struct WiringContext<'a> {
 pub(super) struct WiredControllers {
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
-    /// Where the node controller takes pod CIDRs from, when they are given out here.
+    /// Source of pod CIDRs, if this process allocates them.
     pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct ControllerLeases {
 }
 
 impl ControllerLeases {
-    /// The leadership of a controller, or the program that runs it instead.
+    /// Returns the leadership of a controller, or the program that runs it instead.
     pub(super) fn of(&self, names: &ControllerNames) -> Result<&Leadership, String> {
         let Some((migration, leadership)) = &self.migration else { return Ok(&self.main) };
         match migration.lease_of(names) {
@@ -71,12 +72,12 @@ impl ControllerLeases {
         }
     }
 
-    /// The same for calls of the provider: nobody makes those of a controller that runs elsewhere.
+    /// Returns the leadership for calls of the provider, which no component makes for a controller that runs elsewhere.
     fn or_main(&self, names: &ControllerNames) -> Leadership {
         self.of(names).unwrap_or(&self.main).clone()
     }
 
-    /// What the provider's writing calls ask.
+    /// Returns the leadership that the provider's writing calls check.
     pub(super) fn of_provider(&self) -> WriteLeadership {
         WriteLeadership { load_balancers: self.or_main(&SERVICE), routes: self.or_main(&ROUTE) }
     }
@@ -157,7 +158,7 @@ fn build(
     })
 }
 
-/// Upstream: what cannot be allocated ends the process.
+/// Creates the node-ipam controller. As upstream, an invalid allocation ends the process.
 fn pod_cidrs(
     own: &ControllerContext,
     informers: &mut Informers,
@@ -170,7 +171,8 @@ fn pod_cidrs(
     built.map_err(|reason| WiringError { controller: NODE_IPAM.canonical, reason: reason.to_string() }.into())
 }
 
-/// Upstream: missing or wrong CIDRs end the process, a provider without routes only the controller.
+/// Creates the route controller. As upstream, missing or invalid CIDRs end the process, a provider without routes only the
+/// controller.
 fn routes(
     own: &ControllerContext,
     informers: &mut Informers,

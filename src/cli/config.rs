@@ -117,6 +117,8 @@ pub struct NodeManagerConfig {
     pub node_name: Option<String>,
     /// Whether the machine's metadata service is asked, not the cloud's API.
     pub use_instance_metadata: bool,
+    /// Whether this process is a service of Windows. Other systems have none.
+    pub windows_service: bool,
     pub settings: NodeManagerSettings,
     /// The way to the API server.
     pub kube_api: KubeClientConfig,

@@ -18,8 +18,10 @@ pub struct ExplainOptions {
 }
 
 pub(super) fn command() -> Command {
-    let about = "Explains an error code, an annotation, a flag, a metric, an event or an alert, and says what to do";
-    let help = "Error code, annotation, flag, metric, event or alert to explain";
+    let about =
+        "Explains an error code, an event, an alert, a flag, a field of azure.json, a metric and more, and says what to do";
+    let help =
+        "Error code, event, alert, flag, field, metric, annotation, label, taint, condition, reason or check to explain";
     // Names of flags begin with dashes.
     let subject = Arg::new(SUBJECT).value_name("NAME").required(true).allow_hyphen_values(true).help(help);
     Command::new(NAME).about(about).arg(subject).arg(output())

@@ -1,4 +1,5 @@
-//! What providers are built from, as plain data. In: what the flags said: `cli` builds it. Out: what factories of providers read.
+//! Configuration of providers, as plain data. In: the values of flags; `cli` builds it. Out: the input of providers'
+//! factories.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +8,7 @@ use ipnet::IpNet;
 use super::load_balancer_class::LoadBalancerClasses;
 use crate::flags::FlagTexts;
 
-/// What a provider is built from.
+/// Configuration of a provider.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderConfig {
     /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
@@ -37,28 +38,28 @@ pub struct ClusterNetworks {
     pub services: Vec<IpNet>,
 }
 
-/// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.
+/// Configuration of a provider for the one machine it runs on: the cloud of a cloud-node-manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalConfig {
     /// The Node of this machine.
     pub node_name: String,
-    /// `--use-instance-metadata`: ask the cloud's metadata service on the machine, which needs no credentials. Without it the
-    /// cloud's API is asked about this machine.
+    /// `--use-instance-metadata`: use the cloud's metadata service on the machine, which needs no credentials. Otherwise the
+    /// cloud's API is used.
     pub use_instance_metadata: bool,
     /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
     pub cloud_config: Option<PathBuf>,
-    /// How old an answer may be.
+    /// Largest age of a cached response.
     pub max_age: Duration,
 }
 
-/// What a provider of credentials for pulling images is started with.
+/// Configuration of a provider of credentials for pulling images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageCredentialConfig {
     /// Path of the provider's own configuration.
     pub cloud_config: PathBuf,
     /// `--registry-mirror`: `source:target` entries as they were typed.
     pub registry_mirrors: Vec<String>,
-    /// Where service account tokens are exchanged by the cluster, if they are.
+    /// Exchange of service account tokens by the cluster, if configured.
     pub identity_binding: Option<IdentityBindingConfig>,
 }
 
@@ -71,18 +72,18 @@ pub struct IdentityBindingConfig {
     pub api_server: String,
     /// `--ib-default-client-id`: for service accounts that name none; may be empty.
     pub default_client_id: String,
-    /// `--ib-default-tenant-id`: likewise.
+    /// Value of the flag `--ib-default-tenant-id`.
     pub default_tenant_id: String,
     /// `--ib-ca-file`: certificate authorities of the server.
     pub ca_file: PathBuf,
 }
 
-/// One key of one Secret.
+/// Key of one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRef {
-    /// Its namespace.
+    /// Namespace that contains the Secret.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Secret.
     pub name: String,
     /// Key in its data.
     pub key: String,

@@ -33,10 +33,11 @@ pub const CLUSTER: &str = "kubernetes";
 /// A test cloud, and the provider on it.
 #[async_trait]
 pub trait CloudFixture: Send + Sync {
-    /// A provider as a new process has it, not yet initialised. All providers of a fixture share one cloud.
+    /// Returns the provider of a new process, not yet initialized. All providers of a fixture share one cloud.
     async fn provider(&self) -> CloudResult<Arc<dyn CloudProvider>>;
 
-    /// The last word on what `initialize` gets: a client of its own, registered metrics. The suite's client answers 404 to everything.
+    /// Adjusts the context of the provider's start: a client of its own, registered metrics. The suite's client responds 404
+    /// to everything.
     fn context(&self, context: ProviderContext) -> ProviderContext {
         context
     }
@@ -53,18 +54,18 @@ pub trait CloudFixture: Send + Sync {
         Err(CloudError::NotImplemented)
     }
 
-    /// Whether the cloud fails every request from now on.
+    /// Makes the cloud fail every request until it is called with `false`.
     async fn set_outage(&self, on: bool) -> CloudResult<()> {
         let _ = on;
         Err(CloudError::NotImplemented)
     }
 
-    /// A Service that the cloud can serve. `number` is another one for each Service of a check.
+    /// Returns a Service that the cloud can serve. `number` differs for each Service of a check.
     fn service(&self, name: &str, number: u16) -> Service {
         plain_service(name, number)
     }
 
-    /// Everything in the cloud, as a text that is the same as long as the cloud is.
+    /// Returns everything in the cloud as a text that changes only when the cloud does.
     async fn contents(&self) -> String;
 }
 
@@ -97,7 +98,7 @@ const CHECKS: &[Check] = checks![
     interruption::an_interrupted_delete_is_completed,
     routes::a_route_comes_and_goes_without_a_trace,
     routes::a_batch_of_routes_is_answered_in_order,
-    routes::a_preview_of_routes_writes_nothing,
+    routes::a_plan_of_routes_writes_nothing,
 ];
 
 /// Runs all checks, one after the other.

@@ -1,7 +1,8 @@
-//! What a provider examines for the commands `doctor`, `orphans` and `support-bundle`. Plain data and one trait; all of it only reads.
+//! Checks of a provider for the commands `doctor`, `orphans` and `support-bundle`. Plain data and one trait, which only
+//! reads.
 //!
-//! In: the manager's configuration and the cluster's objects. Out: findings, each with what to do about it, and resources that nobody owns.
-//! What could not be looked at is a finding of its own kind and never looks like the absence of a problem.
+//! In: the manager's configuration and the cluster's objects. Out: findings, each with a remedy, and resources without an
+//! owner. A failed read is a finding of its own kind and never looks like the absence of a problem.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -16,56 +17,56 @@ const LONGEST: usize = 600;
 /// A row of a table of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiagnosticCheck {
-    /// Its name in the output: words with dashes.
+    /// Name in the output: words with dashes.
     pub id: &'static str,
-    /// What it looks at.
+    /// Subject of the check.
     pub examines: &'static str,
 }
 
-/// How it stands.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingState {
-    /// As it has to be.
+    /// Healthy: nothing needs attention.
     Ok,
-    /// It works, and somebody should look.
+    /// Works, but needs attention.
     Warning,
-    /// It does not work.
+    /// Broken: the subject does not work.
     Problem,
-    /// It could not be looked at.
+    /// Could not be checked.
     Unknown,
 }
 
-/// What a check has found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiagnosticFinding {
     /// The check, by its id.
     pub check: &'static str,
-    /// How it stands.
+    /// Severity of the finding.
     pub state: FindingState,
-    /// What was found: one line without control characters.
+    /// Description: one line without control characters.
     pub text: String,
-    /// What to do; empty when nothing.
+    /// Remedy; empty if none is needed.
     pub remedy: String,
 }
 
 impl DiagnosticFinding {
-    /// As it has to be.
+    /// Creates a finding without a problem.
     pub fn ok(check: &'static str, text: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Ok, text.as_ref(), "")
     }
 
-    /// Somebody should look.
+    /// Creates a finding that needs attention.
     pub fn warning(check: &'static str, text: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Warning, text.as_ref(), remedy.as_ref())
     }
 
-    /// It does not work.
+    /// Creates a finding of something that does not work.
     pub fn problem(check: &'static str, text: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Problem, text.as_ref(), remedy.as_ref())
     }
 
-    /// It could not be looked at, for this reason.
+    /// Creates a finding of something that could not be checked, for this reason.
     pub fn unknown(check: &'static str, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Unknown, reason.as_ref(), remedy.as_ref())
     }
@@ -75,10 +76,12 @@ impl DiagnosticFinding {
     }
 }
 
-/// Without what a terminal would obey, on one line, and not too long.
+/// Returns `text` on one line, without control characters, truncated to the limit of a finding.
 pub fn one_line(text: &str) -> String {
-    let words: Vec<&str> =
-        text.split(|one: char| one.is_whitespace() || one.is_control()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(|character: char| character.is_whitespace() || character.is_control())
+        .filter(|word| !word.is_empty())
+        .collect();
     let line = words.join(" ");
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -86,9 +89,9 @@ pub fn one_line(text: &str) -> String {
     }
 }
 
-/// What is examined.
+/// Input of the checks.
 pub struct DiagnosticRequest {
-    /// The manager's configuration.
+    /// Configuration of the manager.
     pub config: ProviderConfig,
     /// `--configure-cloud-routes`: whether pods need routes.
     pub routes: bool,
@@ -96,13 +99,15 @@ pub struct DiagnosticRequest {
     pub client: Option<kube::Client>,
     /// The cluster's Nodes, or why they could not be read.
     pub nodes: Result<Vec<Node>, String>,
-    /// All Services of the cluster, or why they could not be read.
+    /// Services of the cluster, or the reason why they could not be read.
     pub services: Result<Vec<Service>, String>,
 }
 
 impl DiagnosticRequest {
-    /// The Services from before and those of this moment, or why either could not be read. Whoever has read the cloud in between takes nothing
-    /// for an orphan that one of them has made or removed meanwhile.
+    /// Returns the earlier Services and the current ones, or the reason why either could not be read.
+    ///
+    /// A caller that has read the cloud in between does not report a resource as orphaned that one of them has created or
+    /// removed meanwhile.
     pub async fn services_before_and_now(&self) -> Result<Vec<Service>, String> {
         let before = self.services.clone()?;
         match &self.client {
@@ -118,57 +123,62 @@ impl DiagnosticRequest {
 /// A resource in the cloud that carries the cluster's marks and belongs to no Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedResource {
-    /// `public_ip`, `frontend`, ….
+    /// Kind of the resource: `public_ip`, `frontend`, ….
     pub kind: &'static str,
-    /// Its id in the cloud.
+    /// ID of the resource in the cloud.
     pub id: String,
     /// The lost Service that it belonged to, or what its names begin with; `None`: several, or not known.
     pub service: Option<String>,
-    /// Whose it was, as far as that can be told.
+    /// Former owners, as far as they can be determined.
     pub services: Vec<String>,
-    /// Why it belongs to nobody, and why the manager has not removed it.
+    /// Reason why no Service owns it, and why the manager has not removed it.
     pub reason: String,
-    /// What removes it: a command.
+    /// Command that removes it.
     pub removal: String,
 }
 
-/// All such resources, and what could not be read: resources may be hidden there.
+/// Orphans, and failed reads, which may hide more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OrphanReport {
     /// In the order of kinds and ids.
     pub orphans: Vec<OrphanedResource>,
-    /// One line each.
+    /// Failed reads, one line each.
     pub unread: Vec<String>,
 }
 
-/// What a provider can say for the commands that look for faults.
+/// Diagnostic checks of a provider.
 #[async_trait]
 pub trait ProviderDiagnostics: Send + Sync {
-    /// Every check that [`ProviderDiagnostics::examine`] makes. One without a finding could not be made.
+    /// Returns every check that [`ProviderDiagnostics::examine`] makes. A check without a finding could not be made.
     fn checks(&self) -> &'static [DiagnosticCheck];
 
-    /// Whether the manager looks after this Node.
+    /// Returns `true` if the manager manages this Node.
     fn manages_node(&self, node: &Node) -> bool {
         let _ = node;
         true
     }
 
-    /// Rights in the cluster that this provider needs beside the manager's own: where (`cluster`, or a namespace), API group, resource,
-    /// object name (`*`: any), verbs.
+    /// Returns the rights in the cluster that this provider needs in addition to the manager's own.
+    ///
+    /// Each has a scope (`"cluster"`, or a namespace), API group, resource, object name (`"*"`: any) and verbs.
     fn rights(&self) -> &'static [(&'static str, &'static str, &'static str, &'static str, &'static [&'static str])] {
         &[]
     }
 
-    /// Makes all checks.
+    /// Makes all checks and returns their findings.
     async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding>;
 
-    /// Looks for resources that belong to nobody.
+    /// Searches for resources that no Service owns.
     async fn orphans(&self, request: &DiagnosticRequest) -> OrphanReport;
 
-    /// The configuration as it counts, without secrets; or why it cannot be shown.
+    /// Returns the effective configuration, without secrets.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot be shown.
     async fn configuration(&self, request: &DiagnosticRequest) -> Result<String, String>;
 
-    /// Secrets of the configuration, so that they can be taken out of whatever else is shown.
+    /// Returns the secrets of the configuration, so that callers can redact them.
     async fn secrets(&self, request: &DiagnosticRequest) -> Vec<String> {
         let _ = request;
         Vec::new()

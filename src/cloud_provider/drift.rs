@@ -1,7 +1,7 @@
-//! What somebody else changed of what belongs to the cluster: the latest findings, for status pages. Plain data.
+//! Log of recent external changes to the cluster's cloud resources, for status pages. Plain data.
 //!
-//! In: findings of a provider or a controller. Out: the last few of them as JSON, the latest first. The form is the same for all, so that
-//! status pages show them side by side.
+//! In: findings of a provider or a controller. Out: the last few of them as JSON, the latest first. The format is the same
+//! for all, so that status pages show them in one table.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 /// Most findings that are kept, and the longest sentence of one: names of documents are other people's.
-const KEPT: usize = 50;
+const MAX_NOTES: usize = 50;
 const LONGEST: usize = 1000;
 
-/// What was done about a change.
+/// Response to a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriftOutcome {
-    /// It is put right.
+    /// Reverted to the desired state.
     Repaired,
-    /// It is left, as the configuration says.
+    /// Left unchanged, as configured.
     Reported,
-    /// It is left until later: it comes back again and again.
+    /// Left unchanged until later, because it keeps coming back.
     Delayed,
 }
 
 impl DriftOutcome {
-    /// For metrics.
+    /// Returns the name for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Repaired => "repaired",
@@ -35,20 +35,20 @@ impl DriftOutcome {
     }
 }
 
-/// One change of somebody else.
+/// External change to a cloud resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DriftNote {
     /// The Service, `namespace/name`, or the Node. Empty: no object's.
     pub about: String,
-    /// When it was found, to the second.
+    /// Time of the finding, to the second.
     pub found: Timestamp,
-    /// What was done about it.
+    /// Response to the change.
     pub outcome: DriftOutcome,
-    /// What changed, and between which moments.
+    /// Changed fields, and the time range.
     pub what: String,
 }
 
-/// The latest changes.
+/// Log of the latest changes.
 #[derive(Debug, Clone, Default)]
 pub struct DriftLog {
     notes: VecDeque<DriftNote>,
@@ -56,15 +56,15 @@ pub struct DriftLog {
 
 impl DriftLog {
     /// Keeps a finding, and forgets the oldest one when there are too many. What is found again as it was replaces itself.
-    pub fn note(&mut self, about: &str, found: Timestamp, outcome: DriftOutcome, what: &str) {
-        let what = shorten(what);
-        self.notes.retain(|known| known.about != about || known.what != what);
-        self.notes.truncate(KEPT - 1);
+    pub fn note(&mut self, about: &str, found: Timestamp, outcome: DriftOutcome, detail: &str) {
+        let detail = shorten(detail);
+        self.notes.retain(|earlier| earlier.about != about || earlier.what != detail);
+        self.notes.truncate(MAX_NOTES - 1);
         let found = Timestamp::from_second(found.as_second()).unwrap_or(found);
-        self.notes.push_front(DriftNote { about: about.to_owned(), found, outcome, what });
+        self.notes.push_front(DriftNote { about: about.to_owned(), found, outcome, what: detail });
     }
 
-    /// All that is kept, the latest first.
+    /// Returns all recorded changes, the latest first.
     pub fn latest(&self) -> Vec<DriftNote> {
         self.notes.iter().cloned().collect()
     }

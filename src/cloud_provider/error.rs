@@ -1,4 +1,4 @@
-//! What went wrong in a cloud, classed by what the caller should do next.
+//! Errors of a cloud, classified by the caller's next step.
 
 use std::time::Duration;
 
@@ -19,48 +19,50 @@ pub enum CloudError {
     /// Another component does this work: treat as done, write no status.
     #[error("implemented by an alternate to the cloud provider")]
     ImplementedElsewhere,
-    /// Try again after this long; this is waiting, not failing, so it does not count towards back-off.
+    /// Retry after this delay. It is not a failure, so it does not count towards backoff.
     #[error("{message} (retrying after {after:?})")]
     RetryAfter {
-        /// How long to wait.
+        /// Time to wait before a retry.
         after: Duration,
-        /// Why.
+        /// Reason for the delay.
         message: String,
     },
-    /// Something that is named, by a user or the configuration, does not exist. It may be created at any moment: retried after this long,
-    /// and reported like [`CloudError::Invalid`] until then.
+    /// A resource that a user or the configuration names does not exist.
+    ///
+    /// It may be created at any moment: retried after this delay, and reported like [`CloudError::Invalid`] until then.
     #[error("{message}")]
     MissingReference {
-        /// How long to wait.
+        /// Time to wait before a retry.
         after: Duration,
-        /// What is missing.
+        /// Name of the missing resource.
         message: String,
     },
-    /// The cloud says that the request can never succeed as it stands: somebody has to change something. Retried only with long back-off.
+    /// The cloud reports that the request can never succeed unchanged: a user must change something. Retried only with long
+    /// backoff.
     #[error("{0}")]
     Invalid(String),
-    /// The same, said without asking the cloud: what is asked for or configured is wrong by itself. Retried with back-off, which costs
-    /// the cloud nothing.
+    /// A request or configuration that is invalid without a request to the cloud. Retried with backoff, which costs the
+    /// cloud nothing.
     #[error("{0}")]
     Refused(String),
-    /// This process may not write: it does not lead, or is shutting down. Drop the work; the leader will do it.
+    /// The process does not lead, or is shutting down, so it may not write. Drop the work; the leader will do it.
     #[error("not the leader: {0}")]
     NotLeader(String),
-    /// The call took longer than its deadline; whether it had an effect is unknown. Retried with back-off.
+    /// The call took longer than its deadline; whether it had an effect is unknown. Retried with backoff.
     #[error("{call} did not return within {limit:?}")]
     Deadline {
-        /// Which provider call.
+        /// Name of the call.
         call: &'static str,
         /// The limit that passed.
         limit: Duration,
     },
-    /// Anything else: retry with back-off.
+    /// Any other error: retry with backoff.
     #[error("{0}")]
     Failed(String),
 }
 
 impl CloudError {
-    /// Short name of the class, for metrics and logs.
+    /// Returns the short name of the class, for metrics and logs.
     pub fn class(&self) -> &'static str {
         match self {
             CloudError::NotImplemented => "not_implemented",
@@ -75,15 +77,15 @@ impl CloudError {
             CloudError::Failed(_) => "failed",
         }
     }
-    /// A failure that is worth retrying with back-off.
+    /// Creates an error that is retried with backoff.
     pub fn failed(message: impl Into<String>) -> Self {
         CloudError::Failed(message.into())
     }
-    /// A request that the user has to change first.
+    /// Creates an error about a request that the user must change first.
     pub fn invalid(message: impl Into<String>) -> Self {
         CloudError::Invalid(message.into())
     }
-    /// A request that the cloud need not be asked about: the user has to change it first.
+    /// Creates an error about a request that the user must change first, without asking the cloud.
     pub fn refused(message: impl Into<String>) -> Self {
         CloudError::Refused(message.into())
     }

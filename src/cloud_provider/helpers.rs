@@ -17,8 +17,8 @@ pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-b
 /// Spellings of "false" that Go's `strconv.ParseBool` accepts.
 pub(crate) const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
-/// Whether [`EXCLUDE_LABEL`] keeps `node` out of load balancers. Any value but a spelling of "false" does. Upstream:
-/// `nodeExcludedPredicate` in `service/controller.go`.
+/// Returns `true` if [`EXCLUDE_LABEL`] keeps `node` out of load balancers. Any value but a spelling of "false" does.
+/// Upstream: `nodeExcludedPredicate` in `service/controller.go`.
 pub fn is_excluded(node: &Node) -> bool {
     let value = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
     value.is_some_and(|value| !FALSE.contains(&value.as_str()))
@@ -30,10 +30,10 @@ pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-bala
 /// Path that kube-proxy answers on the health check node port.
 pub const HEALTH_CHECK_PATH: &str = "/healthz";
 
-/// Everybody, over IPv4: what is allowed when nothing is said.
-const EVERYBODY: IpNet = IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::UNSPECIFIED, 0));
+/// Default of the allowed ranges: all IPv4 addresses.
+const ANY_SOURCE: IpNet = IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::UNSPECIFIED, 0));
 
-/// Client ranges that may reach the load balancer: the spec's list, else the annotation's, else everybody.
+/// Returns the client ranges that may reach the load balancer: the spec's list, else the annotation's, else all addresses.
 pub fn load_balancer_source_ranges(service: &Service) -> CloudResult<BTreeSet<IpNet>> {
     let listed = service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref()).unwrap_or_default();
     if !listed.is_empty() {
@@ -43,7 +43,7 @@ pub fn load_balancer_source_ranges(service: &Service) -> CloudResult<BTreeSet<Ip
     let annotations = service.metadata.annotations.as_ref();
     let value = annotations.and_then(|all| all.get(SOURCE_RANGES_ANNOTATION)).map(|value| value.trim()).unwrap_or_default();
     if value.is_empty() {
-        return Ok([EVERYBODY].into());
+        return Ok([ANY_SOURCE].into());
     }
     let example = "a comma-separated list of source IP ranges. For example, 10.0.0.0/24,192.168.2.0/24";
     parse_all(value.split(','), SOURCE_RANGES_ANNOTATION, example)
@@ -57,7 +57,7 @@ fn parse_all<'a>(ranges: impl Iterator<Item = &'a str>, field: &str, expected: &
     ranges.map(parse).collect()
 }
 
-/// A CIDR, cut to its network. Leading zeros in IPv4 are decimal, as Go's `ParseCIDRSloppy` takes them.
+/// Parses a CIDR and truncates it to its network. Leading zeros in IPv4 are decimal, as in Go's `ParseCIDRSloppy`.
 fn parse(range: &str) -> Option<IpNet> {
     let (address, length) = range.split_once('/')?;
     let octets = address.split('.').map(without_leading_zeros);
@@ -71,12 +71,12 @@ fn without_leading_zeros(octet: &str) -> &str {
     if trimmed.is_empty() { &octet[..octet.len().min(1)] } else { trimmed }
 }
 
-/// Whether `ranges` let everybody in, over IPv4. Upstream: `IsAllowAll`.
+/// Returns `true` if `ranges` allow all IPv4 addresses. Upstream: `IsAllowAll`.
 pub fn is_allow_all(ranges: &BTreeSet<IpNet>) -> bool {
-    ranges.contains(&EVERYBODY)
+    ranges.contains(&ANY_SOURCE)
 }
 
-/// Whether `service` wants traffic only on nodes with pods of its own. Upstream: `ExternallyAccessible` and
+/// Returns `true` if `service` wants traffic only on nodes with pods of its own. Upstream: `ExternallyAccessible` and
 /// `ExternalPolicyLocal`.
 pub fn requests_only_local_traffic(service: &Service) -> bool {
     let local = |spec: &ServiceSpec| {
@@ -86,13 +86,13 @@ pub fn requests_only_local_traffic(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(local)
 }
 
-/// Whether the load balancer has to ask kube-proxy which nodes have pods.
+/// Returns `true` if the load balancer must probe kube-proxy for the nodes that have pods.
 pub fn needs_health_check(service: &Service) -> bool {
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     type_ == Some("LoadBalancer") && requests_only_local_traffic(service)
 }
 
-/// Path and port of the health check, if [`needs_health_check`]. Upstream: `GetServiceHealthCheckPathPort`.
+/// Returns path and port of the health check, if [`needs_health_check`]. Upstream: `GetServiceHealthCheckPathPort`.
 pub fn health_check_path_port(service: &Service) -> Option<(&'static str, i32)> {
     let port = service.spec.as_ref().and_then(|spec| spec.health_check_node_port).unwrap_or_default();
     needs_health_check(service).then_some((HEALTH_CHECK_PATH, port))

@@ -28,17 +28,17 @@ impl fmt::Display for AddressType {
     }
 }
 
-/// One address of a node.
+/// Address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NodeAddress {
-    /// Kind.
+    /// Kind of the address.
     #[serde(rename = "type")]
     pub type_: AddressType,
     /// IP address or name, in the provider's spelling.
     pub address: String,
 }
 
-/// What a cloud tells about one instance. Empty strings mean "not known": the label is left alone.
+/// Metadata of one instance. Empty strings mean "not known": the label is left alone.
 ///
 /// Upstream: `cloud.go`, `InstanceMetadata`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,52 +47,54 @@ pub struct InstanceMetadata {
     pub provider_id: String,
     /// Machine type, e.g. `Standard_D4s_v5`.
     pub instance_type: String,
-    /// Addresses, in the order they should stand in the Node.
+    /// Addresses, in their order in the Node.
     pub node_addresses: Vec<NodeAddress>,
-    /// Failure domain.
+    /// Failure domain of the instance.
     pub zone: String,
-    /// Region.
+    /// Region of the instance.
     pub region: String,
-    /// Further labels, added at initialisation only; keys under `kubernetes.io` and `k8s.io` are dropped.
+    /// Further labels, added at initialization only; keys under `kubernetes.io` and `k8s.io` are dropped.
     pub additional_labels: BTreeMap<String, String>,
     /// Whether the Node declares that its machine is not the cloud's: it is initialized without a provider id.
     pub is_unmanaged: bool,
 }
 
-/// Whether an instance is there. Only fresh, direct, positive evidence is `Gone`.
+/// Existence of an instance. Only recent, direct, positive evidence is `Gone`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existence {
-    /// It is there.
+    /// Confirmed to exist.
     Exists,
     /// The cloud itself said, for this very instance and just now, that it is not there.
     Gone,
-    /// The cloud could not tell, and why. Never a reason to delete anything.
+    /// The cloud could not determine it, for this reason. Never a reason to delete anything.
     Unknown(String),
 }
 
-/// What a second source says of an instance that is [`Existence::Gone`]: another question than the first, such as a list that should
-/// have the instance. Asked before one of many Nodes that are gone at once is deleted.
+/// Verdict of a second source on an instance that is [`Existence::Gone`].
+///
+/// It is a different request than the first, such as a list that should contain the instance. Required before one of many
+/// Nodes that are missing at once is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecondLook {
-    /// It does not have the instance either, and is otherwise as it should be.
+    /// The instance is missing there, too, and the source is otherwise as expected.
     Agrees,
-    /// It cannot tell, and why; or there is none.
+    /// The source is inconclusive, for this reason; or there is none.
     Silent(String),
-    /// It has the instance, as this says. One of the two is wrong.
+    /// The source has the instance, with these details. One of the two sources is wrong.
     Contradicts(String),
 }
 
 /// Instances by Node object. Upstream: `cloud.go`, `InstancesV2`.
 #[async_trait]
 pub trait InstancesV2: Send + Sync {
-    /// Whether the instance of `node` exists.
+    /// Returns `true` if the instance of `node` exists.
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool>;
-    /// Whether the instance of `node` is shut down.
+    /// Returns `true` if the instance of `node` is shut down.
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool>;
-    /// What the cloud knows of the instance of `node`; `None` means "not mine, leave it alone".
+    /// Returns the metadata of the instance of `node`; `None` means "not mine, leave it alone".
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>>;
 
-    /// Existence with three values, from a fresh read. The default maps an error to [`Existence::Unknown`], except
+    /// Returns the existence with three values, from a new read. The default maps an error to [`Existence::Unknown`], except
     /// [`CloudError::InstanceNotFound`].
     async fn existence(&self, node: &Node) -> Existence {
         match self.instance_exists(node).await {
@@ -102,26 +104,31 @@ pub trait InstancesV2: Send + Sync {
         }
     }
 
-    /// Whether the instance of `node` is known to run. Unlike "not shut down", that is no assumption: while an operation changes the
-    /// instance, the result is `false`. Called after [`InstancesV2::instance_shutdown`], before the taints of a shutdown are removed.
+    /// Returns `true` if the instance of `node` is confirmed to run.
+    ///
+    /// In contrast to "not shut down", that is not an assumption: while an operation changes the instance, the result is
+    /// `false`. Called after [`InstancesV2::instance_shutdown`], before the taints of a shutdown are removed.
     async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
         Ok(!self.instance_shutdown(node).await?)
     }
 
-    /// What a second source says of the instance of `node`, which [`InstancesV2::existence`] calls gone.
+    /// Returns the verdict of a second source on the instance of `node`, which [`InstancesV2::existence`] reports as gone.
     async fn second_look(&self, node: &Node) -> SecondLook {
         let _ = node;
         SecondLook::Silent("the cloud provider has no second source".to_owned())
     }
 
-    /// Whether a complete and recent list of all places that the provider knows lacks an instance for `node`, which has no provider id. No
-    /// evidence that an instance is gone: there may never have been one. Called only with `--delete-uninitialized-nodes-after`.
+    /// Returns `true` if a complete and recent list of all locations that the provider covers lacks an instance for `node`,
+    /// which has no provider ID.
+    ///
+    /// That does not prove that an instance is gone: there may never have been one. Called only with
+    /// `--delete-uninitialized-nodes-after`.
     async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
         let _ = node;
         Ok(false)
     }
 
-    /// Metadata of many nodes, answers in the order of `nodes`. Override when the cloud can answer from lists.
+    /// Returns the metadata of many nodes, in the order of `nodes`. Override it when the cloud can respond from lists.
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         futures::future::join_all(nodes.iter().map(|node| self.instance_metadata(node))).await
     }
@@ -130,27 +137,27 @@ pub trait InstancesV2: Send + Sync {
 /// Instances by name and provider id. Upstream: `cloud.go`, `Instances`.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Addresses of the instance called `name`.
+    /// Returns the addresses of the instance called `name`.
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>>;
-    /// Addresses of the instance with this provider id.
+    /// Returns the addresses of the instance with this provider ID.
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>>;
-    /// The cloud's id of the instance called `name`, without the `<provider>://` in front.
+    /// Returns the cloud's ID of the instance called `name`, without the prefix `<provider>://`.
     async fn instance_id(&self, name: &str) -> CloudResult<String>;
-    /// Machine type of the instance called `name`.
+    /// Returns the machine type of the instance called `name`.
     async fn instance_type(&self, name: &str) -> CloudResult<String>;
-    /// Machine type of the instance with this provider id.
+    /// Returns the machine type of the instance with this provider ID.
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String>;
     /// Adds a public key to all instances. No controller uses it; kept for parity.
     async fn add_ssh_key_to_all_instances(&self, user: &str, key_data: &[u8]) -> CloudResult<()> {
         let _ = (user, key_data);
         Err(CloudError::NotImplemented)
     }
-    /// Name of the node that runs on the machine with this host name.
+    /// Returns the name of the node that runs on the machine with this host name.
     async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
         Ok(hostname.to_owned())
     }
-    /// Whether the instance exists.
+    /// Returns `true` if the instance exists.
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool>;
-    /// Whether the instance is shut down.
+    /// Returns `true` if the instance is shut down.
     async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool>;
 }

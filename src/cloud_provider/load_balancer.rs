@@ -12,27 +12,27 @@ pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Po
 
 use super::{CloudError, CloudResult, WritePlan};
 
-/// What is asked of the load balancers of a whole cluster.
+/// Services to plan for together; all others keep what they have.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceDemand {
-    /// Services that shall have one.
-    pub wanted: Vec<Arc<Service>>,
-    /// Services whose load balancer shall go.
-    pub unwanted: Vec<Arc<Service>>,
+    /// Services that must have a load balancer.
+    pub to_ensure: Vec<Arc<Service>>,
+    /// Services whose load balancer must be deleted.
+    pub to_delete: Vec<Arc<Service>>,
     /// Hosts of all of them.
     pub nodes: Vec<Arc<Node>>,
 }
 
-/// What load balancers would come to. Keys are `namespace/name`.
+/// Plan of a cloud for Services. Keys are `namespace/name`.
 #[derive(Debug, Clone, Default)]
-pub struct LoadBalancerForecast {
-    /// Requests to the cloud.
-    pub plan: WritePlan,
-    /// The status that each Service would have that is wanted, as far as it is known; the others wait for the cloud's answer.
+pub struct ServicesPlan {
+    /// Writes to the cloud.
+    pub writes: WritePlan,
+    /// Status of each Service to ensure after all writes, where it is known; the others depend on a response of the cloud.
     pub statuses: BTreeMap<String, LoadBalancerStatus>,
-    /// Services that are wanted and refused: the error that `ensure_load_balancer` would answer.
+    /// Services to ensure that are refused: the error that `ensure_load_balancer` would return.
     pub refused: BTreeMap<String, CloudError>,
-    /// Services that are not wanted and have something in the cloud.
+    /// Services to delete that have something in the cloud.
     pub existing: BTreeSet<String>,
     /// Services about which something could not be read, which is in the plan.
     pub unknown: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct LoadBalancerForecast {
 /// Keys of labels that decide where a load balancer is: a change of any other label is no reason to look at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelsRead {
-    /// Of the Service.
+    /// Labels of the Service.
     pub service: BTreeSet<String>,
     /// Of its Namespace, which the provider has to demand
     /// ([`ProviderContext::namespaces`](super::ProviderContext::namespaces)).
@@ -54,10 +54,10 @@ pub struct LabelsRead {
 /// Services come concurrently; calls for one Service never do.
 #[async_trait]
 pub trait LoadBalancer: Send + Sync {
-    /// Status of the load balancer of `service`, `None` when there is none.
+    /// Returns the status of the load balancer of `service`, `None` if there is none.
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>>;
 
-    /// Name of the load balancer, whether it exists or not. Upstream's default: `DefaultLoadBalancerName`.
+    /// Returns the name of the load balancer, whether it exists or not. Upstream's default: `DefaultLoadBalancerName`.
     fn get_load_balancer_name(&self, _cluster: &str, service: &Service) -> String {
         default_load_balancer_name(service)
     }
@@ -70,8 +70,10 @@ pub trait LoadBalancer: Send + Sync {
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus>;
 
-    /// Compares the load balancer of `service` with the cloud, although nothing changed since it was ensured; answers its status. A
-    /// provider that can tell what somebody else changed overrides it; the others ensure.
+    /// Compares the load balancer of `service` with the cloud although nothing changed since it was ensured, and returns its
+    /// status.
+    ///
+    /// A provider that can detect external changes overrides it; the others ensure.
     async fn compare_load_balancer(
         &self,
         cluster: &str,
@@ -84,8 +86,10 @@ pub trait LoadBalancer: Send + Sync {
     /// Changes the hosts of an existing load balancer to `nodes`.
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()>;
 
-    /// Brings the hosts of all load balancers that there are to `nodes`, also where no Service can be ensured. Called whenever Nodes have
-    /// changed in a way that may matter, and every minute: it must cost nothing while there is nothing to do.
+    /// Syncs the hosts of all existing load balancers to `nodes`, even where no Service can be ensured.
+    ///
+    /// Called whenever Nodes have changed in a way that may matter, and every minute: it must cost nothing if no work is
+    /// pending.
     async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let _ = (cluster, nodes);
         Ok(())
@@ -94,56 +98,57 @@ pub trait LoadBalancer: Send + Sync {
     /// Deletes the load balancer and all that belongs to it; success when nothing is left, also when nothing was there.
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()>;
 
-    /// What [`LoadBalancer::ensure_load_balancer`] would do, for people to read; empty when nothing. Writes nothing.
-    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
-        let _ = (cluster, service, nodes);
-        Err(CloudError::NotImplemented)
-    }
-
-    /// Which labels of Services and Namespaces decide about load balancers; none, unless a provider says otherwise. May change with its
+    /// Returns the labels of Services and Namespaces that select load balancers; by default none. They may change with the
     /// configuration.
     fn labels_read(&self) -> LabelsRead {
         LabelsRead::default()
     }
 
-    /// Resolves when [`LoadBalancer::sync_hosts`] has to be called for a reason that the provider alone sees, such as endpoints that have
-    /// moved. Never, unless a provider says otherwise.
+    /// Resolves when [`LoadBalancer::sync_hosts`] must be called for a reason that the provider alone sees, such as
+    /// endpoints that have moved. By default never.
     async fn hosts_changed(&self) {
         std::future::pending().await
     }
 
-    /// What [`LoadBalancer::ensure_load_balancer`] and [`LoadBalancer::ensure_load_balancer_deleted`] would do for all these Services
-    /// at once. Writes nothing and changes nothing that is remembered. What it cannot read it names in the plan.
-    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+    /// Resolves when every load balancer must be compared with the cloud because the provider's configuration changed. Never, unless a
+    /// provider reloads its configuration.
+    async fn configuration_changed(&self) {
+        std::future::pending().await
+    }
+
+    /// Plans what [`LoadBalancer::ensure_load_balancer`] and [`LoadBalancer::ensure_load_balancer_deleted`] would write for all these
+    /// Services at once. Writes nothing and changes nothing that is remembered. The plan names what cannot be read.
+    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
         let _ = (cluster, demand);
         Err(CloudError::NotImplemented)
     }
 
-    /// How many Services the provider can usefully have in flight at once; `None` for no limit of its own. Used when
+    /// Returns how many concurrent Services the provider can use; `None` for no limit of its own. Used when
     /// `--concurrent-service-syncs` is 0.
     fn max_in_flight(&self) -> Option<usize> {
         None
     }
 
-    /// Why no Service gets anything, whatever it asks for; `None` when that is not so.
+    /// Returns the reason why no Service is served, or `None`.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// What calls in progress wait for, for the conditions of their Services; `None`: nothing that the provider knows of.
+    /// Returns what calls in progress wait for, for the conditions of their Services; `None` if the provider knows of
+    /// nothing.
     fn delay(&self) -> Option<String> {
         None
     }
 
-    /// Why `--concurrent-service-syncs=LIMIT` is not what whoever set it wanted, for the log; [`LoadBalancer::max_in_flight`] counts
-    /// then. `None` when the limit holds.
+    /// Returns the reason why `--concurrent-service-syncs=LIMIT` is not applied, for the log;
+    /// [`LoadBalancer::max_in_flight`] counts then. `None` if the limit applies.
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
         let _ = limit;
         None
     }
 }
 
-/// `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.
+/// Returns `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.
 pub(crate) fn default_load_balancer_name(service: &Service) -> String {
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()

@@ -1,20 +1,20 @@
-//! Which Services are this manager's by `spec.loadBalancerClass`, and by which finalizer it holds them. Pure.
+//! Assignment of Services to managers by `spec.loadBalancerClass`, and their finalizers. Pure.
 //!
-//! In: the settings, a Service. Out: whether the Service gets its load balancer here, and which managers have something of it. The class
-//! leaves the spec together with the type `LoadBalancer`; then only the finalizer tells who has to clean up. So each class has its own, and
-//! that of upstream is left to Services without a class.
+//! In: the settings, a Service. Out: whether the Service gets its load balancer here, and which managers have resources of
+//! it. The class is removed from the spec together with the type `LoadBalancer`; then only the finalizer names the manager
+//! that must clean up. So each class has its own, and upstream's is left to Services without a class.
 
 use k8s_openapi::api::core::v1::Service;
 
 use super::helpers::FINALIZER;
 
-/// What the prefix of a class's finalizer begins with.
+/// First part of the prefix of a class's finalizer.
 const CLASS_FINALIZER: &str = "load-balancer-cleanup";
 /// Longest name and prefix of what is qualified by a domain.
 const LONGEST_NAME: usize = 63;
 const LONGEST_PREFIX: usize = 253;
 
-/// Which classes this manager serves. By default Services without a class, as upstream.
+/// Classes that this manager serves. By default Services without a class, as upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerClasses {
     own: Option<OwnClass>,
@@ -34,18 +34,22 @@ impl Default for LoadBalancerClasses {
 }
 
 impl LoadBalancerClasses {
-    /// Services of `class`, and those without a class if `without_class`. The error says what is wrong with the class.
+    /// Creates the classes: `class`, and Services without one if `without_class`.
+    ///
+    /// # Errors
+    ///
+    /// The class is invalid.
     pub fn new(class: Option<&str>, without_class: bool) -> Result<Self, String> {
         let own = class.map(|name| Ok::<_, String>(OwnClass { name: name.to_owned(), finalizer: class_finalizer(name)? }));
         Ok(Self { own: own.transpose()?, without_class })
     }
 
-    /// Whether a Service of type `LoadBalancer` gets its load balancer here.
+    /// Returns `true` if a Service of type `LoadBalancer` gets its load balancer here.
     pub fn wants(&self, service: &Service) -> bool {
         is_load_balancer(service) && self.serves(service)
     }
 
-    /// Whether a Service of type `LoadBalancer` gets its load balancer from somebody else.
+    /// Returns `true` if a Service of type `LoadBalancer` gets its load balancer from another component.
     pub fn is_elsewhere(&self, service: &Service) -> bool {
         is_load_balancer(service) && !self.serves(service)
     }
@@ -57,49 +61,50 @@ impl LoadBalancerClasses {
         }
     }
 
-    /// The finalizer of a Service that gets its load balancer here.
+    /// Returns the finalizer of a Service that gets its load balancer here.
     pub fn finalizer_of(&self, service: &Service) -> &str {
         let own = self.own.as_ref().filter(|own| class_of(service) == Some(&own.name));
         own.map_or(FINALIZER, |own| &own.finalizer)
     }
 
-    /// Whether this manager, and no other, takes the finalizer off.
+    /// Returns `true` if this manager, and no other, removes the finalizer.
     pub fn is_own_finalizer(&self, finalizer: &str) -> bool {
         (self.without_class && finalizer == FINALIZER) || self.own.as_ref().is_some_and(|own| own.finalizer == finalizer)
     }
 
-    /// Whether the Service carries a finalizer of this manager.
+    /// Returns `true` if the Service carries a finalizer of this manager.
     pub fn has_finalizer(&self, service: &Service) -> bool {
         finalizers(service).any(|finalizer| self.is_own_finalizer(finalizer))
     }
 
-    /// Whether the Service carries the finalizer of this manager's class, which nobody else puts on.
+    /// Returns `true` if the Service carries the finalizer of this manager's class, which no other component adds.
     pub fn has_class_finalizer(&self, service: &Service) -> bool {
         self.own.as_ref().is_some_and(|own| finalizers(service).any(|finalizer| own.finalizer == finalizer))
     }
 
-    /// The finalizer that says that another manager has, or may have, a load balancer of the Service.
+    /// Returns the finalizer that shows that another manager has, or may have, a load balancer of the Service.
     pub fn other_finalizer<'s>(&self, service: &'s Service) -> Option<&'s str> {
         finalizers(service).find(|finalizer| is_cleanup_finalizer(finalizer) && !self.is_own_finalizer(finalizer))
     }
 
-    /// Whether this manager has, or may have, a load balancer of the Service, and nobody else. Who comes waits until who goes has cleaned up.
+    /// Returns `true` if this manager alone has, or may have, a load balancer of the Service. A new manager waits until the
+    /// old one has cleaned up.
     pub fn is_managed(&self, service: &Service) -> bool {
-        let (held, held_by_other) = (self.has_finalizer(service), self.other_finalizer(service).is_some());
+        let (has_own_finalizer, held_by_other) = (self.has_finalizer(service), self.other_finalizer(service).is_some());
         match class_relation(self, service) {
-            ClassRelation::Wanted => held || !held_by_other,
-            ClassRelation::Elsewhere => held && !held_by_other,
-            ClassRelation::NoLoadBalancer => held,
+            ClassRelation::Wanted => has_own_finalizer || !held_by_other,
+            ClassRelation::Elsewhere => has_own_finalizer && !held_by_other,
+            ClassRelation::NoLoadBalancer => has_own_finalizer,
         }
     }
 
-    /// Whether another manager has, or may have, a load balancer of the Service.
+    /// Returns `true` if another manager has, or may have, a load balancer of the Service.
     pub fn is_others(&self, service: &Service) -> bool {
         !self.is_managed(service) && self.other_finalizer(service).is_some()
     }
 }
 
-/// What a Service asks of a manager.
+/// Relation of a Service to this manager.
 enum ClassRelation {
     Wanted,
     Elsewhere,
@@ -114,12 +119,12 @@ fn class_relation(classes: &LoadBalancerClasses, service: &Service) -> ClassRela
     }
 }
 
-/// Whether the Service is of type `LoadBalancer`, of whatever class.
+/// Returns `true` if the Service is of type `LoadBalancer`, of any class.
 pub fn is_load_balancer(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
 }
 
-/// Whether some manager holds the Service until its load balancer is gone.
+/// Returns `true` if some manager holds the Service until its load balancer is deleted.
 pub fn has_cleanup_finalizer(service: &Service) -> bool {
     finalizers(service).any(is_cleanup_finalizer)
 }
@@ -137,7 +142,7 @@ fn is_cleanup_finalizer(finalizer: &str) -> bool {
     finalizer == FINALIZER || finalizer.strip_prefix(CLASS_FINALIZER).is_some_and(of_class)
 }
 
-/// The finalizer of a class: `load-balancer-cleanup.example.com/azure` for `example.com/azure`.
+/// Returns the finalizer of a class: `load-balancer-cleanup.example.com/azure` for `example.com/azure`.
 fn class_finalizer(class: &str) -> Result<String, String> {
     let (domain, name) = class.split_once('/').map_or((None, class), |(domain, name)| (Some(domain), name));
     let prefix = domain.map_or_else(|| CLASS_FINALIZER.to_owned(), |domain| format!("{CLASS_FINALIZER}.{domain}"));

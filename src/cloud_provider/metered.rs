@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use super::{
     AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata,
-    Instances, InstancesV2, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, NodeAddress,
-    PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand,
-    WritePlan, Zone, Zones,
+    Instances, InstancesV2, LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks,
+    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServicesPlan, WritePlan, Zone,
+    Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
-/// How long calls may take. A call that is cut off here may still have had an effect.
+/// Deadlines of calls. A call that is cut off here may still have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallDeadlines {
     /// Calls that only read.
@@ -51,7 +51,8 @@ pub fn metered(
     Arc::new(MeteredProvider { inner: provider, meter })
 }
 
-/// What the calls that write ask for, each part on its own: with leader migration, controllers run under different leases.
+/// Leadership that the calls that write check, for each part separately: with leader migration, controllers run under
+/// different leases.
 #[derive(Clone)]
 pub struct WriteLeadership {
     /// Of the service controller.
@@ -86,16 +87,16 @@ impl CallMeter {
     }
 
     async fn read<T>(&self, call: &'static str, work: impl Future<Output = CloudResult<T>> + Send) -> CloudResult<T> {
-        let answer = self.within(call, self.deadlines.reads, work).await.and_then(|answer| answer);
-        self.counted(call, answer)
+        let result = self.within(call, self.deadlines.reads, work).await.and_then(|result| result);
+        self.counted(call, result)
     }
 
     async fn write<T>(&self, call: &'static str, work: impl Future<Output = CloudResult<T>> + Send) -> CloudResult<T> {
-        let answer = match self.may_write() {
-            Ok(()) => self.within(call, self.deadlines.writes, work).await.and_then(|answer| answer),
+        let result = match self.may_write() {
+            Ok(()) => self.within(call, self.deadlines.writes, work).await.and_then(|result| result),
             Err(error) => Err(error),
         };
-        self.counted(call, answer)
+        self.counted(call, result)
     }
 
     fn may_write(&self) -> CloudResult<()> {
@@ -105,14 +106,14 @@ impl CallMeter {
     /// Measures `work`, also when it gives no answer in time.
     async fn within<F: Future + Send>(&self, call: &'static str, limit: Duration, work: F) -> CloudResult<F::Output> {
         let start = Instant::now();
-        let answer = tokio::time::timeout(limit, work).await;
+        let result = tokio::time::timeout(limit, work).await;
         let seconds = start.elapsed().as_secs_f64();
         self.metrics.provider_call_duration.with_label_values(&[&*self.provider, call]).observe(seconds);
-        answer.map_err(|_| CloudError::Deadline { call, limit })
+        result.map_err(|_| CloudError::Deadline { call, limit })
     }
 
-    fn counted<T>(&self, call: &'static str, answer: CloudResult<T>) -> CloudResult<T> {
-        answer.inspect_err(|error| self.count(call, error.class()))
+    fn counted<T>(&self, call: &'static str, result: CloudResult<T>) -> CloudResult<T> {
+        result.inspect_err(|error| self.count(call, error.class()))
     }
 
     fn count(&self, call: &'static str, reason: &str) {
@@ -168,8 +169,8 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let limit = self.meter.deadlines.writes;
-        let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);
-        self.meter.counted("initialize", answer)
+        let result = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|result| result);
+        self.meter.counted("initialize", result)
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
@@ -234,11 +235,11 @@ impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
     async fn existence(&self, node: &Node) -> Existence {
         let call = "existence";
         match self.meter.within(call, self.meter.deadlines.reads, self.inner.existence(node)).await {
-            Ok(Existence::Unknown(why)) => {
+            Ok(Existence::Unknown(reason)) => {
                 self.meter.count(call, "unknown");
-                Existence::Unknown(why)
+                Existence::Unknown(reason)
             }
-            Ok(known) => known,
+            Ok(verdict) => verdict,
             Err(error) => {
                 self.meter.count(call, error.class());
                 Existence::Unknown(error.to_string())
@@ -259,9 +260,9 @@ impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let call = "instance_metadata_batch";
         let work = self.inner.instance_metadata_batch(nodes);
-        let answers = self.meter.within(call, self.meter.deadlines.reads, work).await;
-        let answers = answers.unwrap_or_else(|error| vec![Err(error); nodes.len()]);
-        answers.into_iter().map(|answer| self.meter.counted(call, answer)).collect()
+        let results = self.meter.within(call, self.meter.deadlines.reads, work).await;
+        let results = results.unwrap_or_else(|error| vec![Err(error); nodes.len()]);
+        results.into_iter().map(|result| self.meter.counted(call, result)).collect()
     }
 }
 
@@ -365,10 +366,6 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.meter.write("ensure_load_balancer_deleted", work).await
     }
 
-    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
-        self.meter.read("plan_load_balancer", self.inner.plan_load_balancer(cluster, service, nodes)).await
-    }
-
     fn labels_read(&self) -> LabelsRead {
         self.inner.labels_read()
     }
@@ -377,8 +374,12 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.inner.hosts_changed().await;
     }
 
-    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
-        self.meter.read("forecast", self.inner.forecast(cluster, demand)).await
+    async fn configuration_changed(&self) {
+        self.inner.configuration_changed().await;
+    }
+
+    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
+        self.meter.read("plan_services", self.inner.plan_services(cluster, demand)).await
     }
 
     fn max_in_flight(&self) -> Option<usize> {
@@ -427,16 +428,12 @@ impl Routes for MeteredProvider<dyn Routes> {
         outcomes
     }
 
-    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        self.meter.read("peek_routes", self.inner.peek_routes(cluster)).await
+    async fn routes_for_plan(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.meter.read("routes_for_plan", self.inner.routes_for_plan(cluster)).await
     }
 
-    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        self.meter.read("plan_routes", self.inner.plan_routes(cluster, changes)).await
-    }
-
-    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        self.meter.read("forecast_routes", self.inner.forecast_routes(cluster, changes)).await
+    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        self.meter.read("plan_changes", self.inner.plan_changes(cluster, changes)).await
     }
 }
 

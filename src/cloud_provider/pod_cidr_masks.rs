@@ -1,4 +1,4 @@
-//! How large the pod CIDRs of a Node are.
+//! Sizes of the pod CIDRs of a Node.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
@@ -17,6 +17,7 @@ pub struct PodCidrMaskSizes {
 /// Sizes of pod CIDRs. Upstream has them as a method of Azure's provider (`GetNodeCIDRMasksByProviderID`).
 #[async_trait]
 pub trait PodCidrMasks: Send + Sync {
-    /// What the cloud wants for `node`, which has a provider id. An error keeps the Node waiting: nobody can change the size later.
+    /// Returns the sizes for `node`, which has a provider ID. An error keeps the Node waiting: the sizes cannot be changed
+    /// later.
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes>;
 }

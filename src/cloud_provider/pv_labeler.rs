@@ -13,12 +13,12 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook, CloudResult};
 
-/// Name for `--webhooks`.
+/// Value for the flag `--webhooks`.
 pub const PV_LABELER: &str = "pv-labeler";
-/// Where it is served.
+/// Path of the webhook.
 pub const PV_LABELER_PATH: &str = "/label-v1-persistentvolume";
 
-/// What a cloud knows of volumes.
+/// Cloud metadata of volumes.
 #[async_trait]
 pub trait PvLabeler: Send + Sync {
     /// Labels of where the volume is; none for volumes that are not this cloud's.
@@ -31,7 +31,7 @@ pub struct PvLabelWebhook {
 }
 
 impl PvLabelWebhook {
-    /// The webhook that asks `labeler`.
+    /// Creates the webhook that uses `labeler`.
     pub fn new(labeler: Arc<dyn PvLabeler>) -> Self {
         Self { labeler }
     }

@@ -1,4 +1,4 @@
-//! Which providers this binary knows. A third party's `main.rs` fills a [`Registry`] and hands it to `app::run`.
+//! Registry of the providers in this binary. A third party's `main.rs` fills a [`Registry`] and passes it to `app::run`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,34 +23,35 @@ use crate::{
     },
 };
 
-/// What a provider gets at start.
+/// Dependencies of a provider.
 #[derive(Clone)]
 pub struct ProviderContext {
     /// For reading and writing the cluster. Its user agent is the provider's own.
     pub client: kube::Client,
-    /// Must be asked before every write to the cloud but those of routes: a replica that does not lead only reads.
+    /// Must be checked before every write to the cloud but those of routes: a replica that does not lead only reads.
     pub leadership: Leadership,
-    /// The same for writes of routes, whose controller may run under another lease.
+    /// Leadership for writes of routes, whose controller may run under another lease.
     pub route_leadership: Leadership,
-    /// Ends housekeeping tasks.
+    /// Signal that ends housekeeping tasks.
     pub shutdown: Shutdown,
-    /// Time.
+    /// Source of the current time.
     pub clock: Clock,
     /// The process's metrics; [`Metrics::table`] has the provider's own.
     pub metrics: Arc<Metrics>,
     /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
     pub nodes: InformerStore<Node>,
-    /// The cluster's Services as last seen, pruned; likewise.
+    /// The cluster's Services as last seen, pruned.
     pub services: InformerStore<Service>,
     /// The cluster's Namespaces, names and labels, for providers that need them: they are listed and watched from the first demand on.
     pub namespaces: OnDemandInformer<Namespace>,
-    /// The cluster's EndpointSlices, each with its Service and [digests](super::endpoint_digests) of the names of its Nodes; likewise.
+    /// The cluster's EndpointSlices, pruned: each with its Service and [digests](super::endpoint_digests) of the names of
+    /// its Nodes.
     pub endpoint_slices: OnDemandInformer<EndpointSlice>,
     /// Takes the provider's events; the source component is the provider's to set.
     pub events: EventRecorder,
 }
 
-/// What `check-config` asks of a provider.
+/// Input of `check-config` for a provider.
 #[derive(Clone)]
 pub struct CheckRequest {
     /// The configuration to check.
@@ -65,12 +66,12 @@ pub struct CheckRequest {
     pub strict: bool,
 }
 
-/// What `check-config` found.
+/// Result of the command `check-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckReport {
     /// For the operator, without secrets.
     pub text: String,
-    /// Whether the configuration can be used as it is.
+    /// Whether the configuration can be used unchanged.
     pub passed: bool,
 }
 
@@ -101,22 +102,29 @@ pub struct Registry {
     topics: Vec<fn() -> Vec<ReferenceTopic>>,
 }
 
-/// Something that has a name and an explanation, for `explain`.
+/// Name with an explanation, for `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ReferenceTopic {
-    /// `annotation`, `metric`, …
+    /// Kind of the name: `annotation`, `metric`, ….
     pub kind: &'static str,
     /// Under which names it is found; the first is shown.
     pub names: Vec<String>,
-    /// What it means, and what to do.
+    /// Meaning of the name, and advice.
     pub lines: Vec<String>,
 }
 
 impl ReferenceTopic {
-    /// A row of a table of events.
+    /// Creates the topic of a row of a table of events.
     pub fn event(row: &EventDescription) -> Self {
         let lines = vec![format!("{:?} event: {}", row.type_, row.when)];
         Self { kind: "event", names: vec![row.reason.to_owned()], lines }
+    }
+
+    /// Creates the topic of a label, taint, annotation or the like of an object, found by its whole name and by the part
+    /// behind the slash.
+    pub fn object_name(kind: &'static str, name: &str, meaning: &str) -> Self {
+        let short = name.rsplit_once('/').map(|(_, short)| short.to_owned());
+        Self { kind, names: std::iter::once(name.to_owned()).chain(short).collect(), lines: vec![meaning.to_owned()] }
     }
 }
 
@@ -128,7 +136,7 @@ struct ProviderMetricTable {
 }
 
 impl Registry {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -153,15 +161,20 @@ impl Registry {
         self
     }
 
-    /// Adds what the provider called `name` examines for `doctor`, `orphans` and `support-bundle`.
+    /// Adds the diagnostics of the provider `name`, for the commands doctor, orphans and support-bundle.
     pub fn with_diagnostics(mut self, name: impl Into<String>, diagnostics: Arc<dyn ProviderDiagnostics>) -> Self {
         self.diagnostics.insert(name.into(), diagnostics);
         self
     }
 
-    /// What the provider called `name` examines.
+    /// Returns the diagnostics of the provider called `name`.
     pub fn diagnostics(&self, name: &str) -> Option<Arc<dyn ProviderDiagnostics>> {
         self.diagnostics.get(name).cloned()
+    }
+
+    /// Returns the diagnostics of every provider, in the order of their names.
+    pub fn all_diagnostics(&self) -> impl Iterator<Item = &Arc<dyn ProviderDiagnostics>> {
+        self.diagnostics.values()
     }
 
     /// Adds what the provider called `name` is for the one machine it runs on, so that a cloud-node-manager can use it.
@@ -184,13 +197,15 @@ impl Registry {
         self
     }
 
-    /// What answers the kubelet under that name of the program.
+    /// Returns the credential provider for the kubelet under that name of the program.
     pub fn image_credentials(&self, program: &str) -> Option<Arc<ImageCredentialProvider>> {
         self.image_credentials.get(program).cloned()
     }
 
-    /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values. Below the
-    /// first such heading stand the flags that all providers share. A name that another flag has ends the program at its start.
+    /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values.
+    ///
+    /// Flags that all providers share follow below the first such heading. A name that another flag has ends the program at
+    /// its start.
     pub fn with_flags(mut self, title: &'static str, flags: &'static [FlagSpec]) -> Self {
         self.flags.push(FlagSection::of(title, flags));
         self
@@ -208,12 +223,12 @@ impl Registry {
         self
     }
 
-    /// What providers have to explain.
+    /// Returns the topics of all providers.
     pub fn topics(&self) -> Vec<ReferenceTopic> {
         self.topics.iter().flat_map(|topics| topics()).collect()
     }
 
-    /// The metrics that providers have registered.
+    /// Returns the metrics that providers have registered.
     pub fn metrics(&self) -> Vec<Metric> {
         self.metrics.iter().flat_map(|table| table.rows).copied().collect()
     }
@@ -223,37 +238,37 @@ impl Registry {
         self.metrics.iter().try_for_each(|table| (table.register)(metrics))
     }
 
-    /// The flags that providers have registered.
+    /// Returns the flags that providers have registered.
     pub fn flags(&self) -> &[FlagSection] {
         &self.flags
     }
 
-    /// Names of the providers for cloud-node-manager, in order.
+    /// Returns the names of the providers for cloud-node-manager, in order.
     pub fn local_names(&self) -> Vec<&str> {
         self.locals.keys().map(String::as_str).collect()
     }
 
-    /// What the provider called `name` is for one machine.
+    /// Returns the local factory of the provider called `name`.
     pub fn local(&self, name: &str) -> Option<Arc<LocalFactory>> {
         self.locals.get(name).cloned()
     }
 
-    /// Names of the providers whose configuration can be checked, in order.
+    /// Returns the names of the providers whose configuration can be checked, in order.
     pub fn checkable(&self) -> Vec<&str> {
         self.checks.keys().map(String::as_str).collect()
     }
 
-    /// The check of the provider called `name`.
+    /// Returns the configuration check of the provider called `name`.
     pub fn check(&self, name: &str) -> Option<Arc<ProviderCheck>> {
         self.checks.get(name).cloned()
     }
 
-    /// Names in order, for messages.
+    /// Returns the names in order, for messages.
     pub fn names(&self) -> Vec<&str> {
         self.factories.keys().map(String::as_str).collect()
     }
 
-    /// The factory called `name`.
+    /// Returns the factory called `name`.
     pub fn get(&self, name: &str) -> Option<Arc<ProviderFactory>> {
         self.factories.get(name).cloned()
     }

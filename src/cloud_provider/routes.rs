@@ -5,10 +5,11 @@ use futures::StreamExt;
 
 use super::{CloudError, CloudResult, NodeAddress, WritePlan};
 
-/// How many single calls the default batch keeps in flight. Upstream: `route_controller.go`, `maxConcurrentRouteOperations`.
+/// Number of single calls that the default batch keeps in flight. Upstream: `route_controller.go`,
+/// `maxConcurrentRouteOperations`.
 const MAX_CONCURRENT_ROUTE_OPERATIONS: usize = 200;
 
-/// One route. Upstream: `cloud.go`, `Route`.
+/// Route in the cloud. Upstream: `cloud.go`, `Route`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
     /// Name in the cloud; may be empty in a route to create.
@@ -34,27 +35,29 @@ pub struct RouteChanges {
     pub create: Vec<(String, Route)>,
 }
 
-/// What became of each change, in the order of [`RouteChanges`].
+/// Result of each change, in the order of [`RouteChanges`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteOutcomes {
-    /// One per deletion.
+    /// Results of the deletions.
     pub deleted: Vec<CloudResult<()>>,
-    /// One per creation.
+    /// Results of the creations.
     pub created: Vec<CloudResult<()>>,
 }
 
 /// Routes of a cloud. Upstream: `cloud.go`, `Routes`.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// All managed routes of the cluster.
+    /// Lists the managed routes of the cluster.
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>>;
     /// Creates a route; `name_hint` may become part of its name.
     async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()>;
     /// Deletes a route, as it was listed.
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()>;
 
-    /// Makes all changes, deletions first. The default makes single calls, many at once; override when the cloud takes
-    /// several changes in one request. One failing change must not keep others from happening.
+    /// Makes all changes, deletions first.
+    ///
+    /// The default makes single calls, many at once; override it when the cloud accepts several changes in one request. One
+    /// failing change must not prevent others.
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
         let deletions: Vec<_> = changes.delete.iter().map(|route| self.delete_route(cluster, route)).collect();
@@ -64,23 +67,17 @@ pub trait Routes: Send + Sync {
         RouteOutcomes { deleted, created }
     }
 
-    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered. Every replica calls
-    /// it, leading or not, whenever somebody asks for the plan. The default is right for a `list_routes` that only reads. A provider has
-    /// to implement it when its `list_routes` writes, creates what is missing, fills a cache that writes rely on, or counts as the look
-    /// that a later change is planned on; it may answer from a cache when that is not older than a reconcile would accept.
-    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+    /// Returns the routes that [`Routes::list_routes`] would return, for a plan: writes nothing and changes no state.
+    ///
+    /// Called on every replica, leading or not. The default is right for a `list_routes` that only reads. A provider must
+    /// implement it if its `list_routes` writes, creates what is missing, fills a cache that writes rely on, or is the
+    /// baseline of a later change. A cached response is allowed if a reconcile would accept it.
+    async fn routes_for_plan(&self, cluster: &str) -> CloudResult<Vec<Route>> {
         self.list_routes(cluster).await
     }
 
-    /// What [`Routes::apply_routes`] would do in the cloud, for people to read, one line each; empty when nothing. Writes nothing and
-    /// changes nothing that is remembered.
-    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        let _ = (cluster, changes);
-        Err(CloudError::NotImplemented)
-    }
-
-    /// The same as requests.
-    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+    /// Plans what [`Routes::apply_routes`] would write. Writes nothing and changes nothing that is remembered.
+    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
         let _ = (cluster, changes);
         Err(CloudError::NotImplemented)
     }

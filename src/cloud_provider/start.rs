@@ -6,15 +6,14 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use tokio::sync::watch;
 
 use super::{CloudProvider, ProviderContext};
-use crate::runtime::{backoff::ExponentialBackoff, shutdown::Shutdown};
+use crate::runtime::{backoff::ExponentialBackoff, shutdown::Shutdown, watch};
 
-/// How far the provider's start is: `None` while it is under way, then that it is done, or why it failed last.
+/// Progress of the provider's start: `None` while it is in progress, then success or the last error.
 pub type ProviderReadiness = Option<Result<(), String>>;
 
-/// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
+/// Initializes the provider in the background, with retries until it succeeds. Returns its progress.
 pub fn initialize(
     provider: Arc<dyn CloudProvider>,
     context: ProviderContext,
@@ -25,7 +24,8 @@ pub fn initialize(
     background.spawn(async move {
         let attempts = until_initialised(provider.as_ref(), &context, &progress);
         tokio::select! {
-            () = attempts => stop.begun().await, // The sender stays alive as long as somebody may wait for it.
+            biased;
+            () = attempts => stop.begun().await, // The sender must outlive all receivers.
             () = stop.begun() => {}
         }
     });

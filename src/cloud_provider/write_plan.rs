@@ -1,7 +1,8 @@
-//! What would be written now, as data: the words that providers, controllers and the program's `plan` share. Pure.
+//! The plan: all pending writes, as data. Providers and controllers create it; `/planz`, `plan`, `/reportz` and tests print
+//! it. Pure.
 //!
-//! In: what a provider or a controller decided. Out: one [`WritePlan`]: the requests in the order in which they are sent, and beside them
-//! whatever keeps the list from being the whole truth. A plan with something in [`WritePlan::unread`] is not complete, and says so.
+//! In: decisions of a provider or a controller. Out: one [`WritePlan`]: the requests in the order in which they are sent,
+//! and the facts that make the list incomplete. A plan with entries in [`WritePlan::unread`] is incomplete, and says so.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -17,83 +18,96 @@ pub const POST: &str = "POST";
 /// The method of writes of whole documents.
 pub const PUT: &str = "PUT";
 
-/// One request that changes something.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Request that changes something.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PlannedWrite {
-    /// What it changes, in few words that do not vary: a label of the metric.
+    /// Kind of the change, in few words that do not vary: a label of the metric.
     pub kind: &'static str,
     /// `PUT`, `PATCH`, `POST`, `DELETE`.
     pub method: &'static str,
     /// Path of the document or object.
     pub target: String,
-    /// Why, one line each.
+    /// Reasons, one line each.
     pub reasons: Vec<String>,
     /// For which Services or Nodes.
     #[serde(rename = "for")]
     pub subjects: Vec<String>,
-    /// Whether it only removes what nobody asks for any more.
+    /// Whether it only removes resources that are no longer desired.
     pub leftover: bool,
-    /// The document as it is, where it is known.
+    /// Whether it is sent once the writes before it are done, and planned again on the responses to them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub then: bool,
+    /// Current document, where it is known.
     #[serde(skip)]
     pub before: Option<Value>,
-    /// The document as it is sent; `None` for deletions and where the request is built from a later read.
+    /// Document to send; `None` for deletions and where the request is built from a later read.
     #[serde(skip)]
     pub after: Option<Value>,
 }
 
 impl PlannedWrite {
-    /// A patch of a Kubernetes object, or of its status.
+    /// Creates a patch of a Kubernetes object, or of its status.
     pub fn patch(kind: &'static str, target: String, reason: impl Into<String>, body: Value) -> Self {
-        let subjects = Vec::new();
-        let reasons = vec![reason.into()];
-        Self { kind, method: PATCH, target, reasons, subjects, leftover: false, before: None, after: Some(body) }
+        Self { kind, method: PATCH, target, reasons: vec![reason.into()], after: Some(body), ..Self::default() }
     }
 
-    /// A deletion of a Kubernetes object.
+    /// Creates a deletion of a Kubernetes object.
     pub fn deletion(kind: &'static str, target: String, reason: impl Into<String>) -> Self {
         Self { method: DELETE, after: None, ..Self::patch(kind, target, reason, Value::Null) }
     }
 
-    /// The same, with whom it is for.
+    /// Returns the write on behalf of this Service or Node.
     #[must_use]
     pub fn on_behalf_of(self, subject: impl Into<String>) -> Self {
         Self { subjects: vec![subject.into()], ..self }
+    }
+
+    /// Returns `PUT /subscriptions/…`, or `then: PUT /subscriptions/…`.
+    pub fn request(&self) -> String {
+        format!("{}{} {}", if self.then { "then: " } else { "" }, self.method, self.target)
+    }
+
+    /// Returns ` (for default/web)`, with at most three names; empty without subjects.
+    pub fn on_whose_behalf(&self) -> String {
+        const NAMED: usize = 3;
+        let named = self.subjects[..self.subjects.len().min(NAMED)].join(", ");
+        match self.subjects.len().saturating_sub(NAMED) {
+            _ if named.is_empty() => String::new(),
+            0 => format!(" (for {named})"),
+            more => format!(" (for {named} and {more} more)"),
+        }
     }
 }
 
 /// `PUT /subscriptions/…: why; and why (for default/web)`.
 impl fmt::Display for PlannedWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMED: usize = 3;
-        write!(f, "{} {}: {}", self.method, self.target, self.reasons.join("; "))?;
-        let named = self.subjects[..self.subjects.len().min(NAMED)].join(", ");
-        match self.subjects.len().saturating_sub(NAMED) {
-            _ if named.is_empty() => Ok(()),
-            0 => write!(f, " (for {named})"),
-            more => write!(f, " (for {named} and {more} more)"),
-        }
+        write!(f, "{}: {}{}", self.request(), self.reasons.join("; "), self.on_whose_behalf())
     }
 }
 
-/// Everything that would be written, and what is known beside it.
+/// Pending writes, with the limits of the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct WritePlan {
     /// Requests, in the order in which they are sent.
     pub writes: Vec<PlannedWrite>,
-    /// What follows when the cloud has answered, one line each: the requests above are not the last ones.
+    /// Consequences of the cloud's responses, one line each: the requests above are not the last ones.
     pub later: BTreeSet<String>,
-    /// Who gets nothing until a user changes something, and why.
+    /// Services that are not served until a user changes something, with reasons.
     pub refused: BTreeSet<String>,
-    /// What stays although nobody asks for it, and why.
+    /// Resources that are kept although they are no longer desired, with reasons.
     pub retained: BTreeSet<String>,
-    /// What could not be read, so that nobody knows whether something is written for it.
+    /// Failed reads, whose writes are therefore unknown.
     pub unread: BTreeSet<String>,
+    /// Further facts, one line each, such as how full a load balancer is.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub notes: BTreeSet<String>,
 }
 
 impl WritePlan {
-    /// A plan that could not be made.
-    pub fn unread(what: impl Into<String>) -> Self {
-        Self { unread: BTreeSet::from([what.into()]), ..Self::default() }
+    /// Creates a plan that could not be made.
+    pub fn unread(subject: impl Into<String>) -> Self {
+        Self { unread: BTreeSet::from([subject.into()]), ..Self::default() }
     }
 
     /// Takes in another plan.
@@ -103,20 +117,22 @@ impl WritePlan {
         self.refused.extend(other.refused);
         self.retained.extend(other.retained);
         self.unread.extend(other.unread);
+        self.notes.extend(other.notes);
     }
 
-    /// Whether everything was seen that it depends on.
+    /// Returns `true` if every read of the plan succeeded.
     pub fn is_complete(&self) -> bool {
         self.unread.is_empty()
     }
 
-    /// Whether something is written, now or later.
+    /// Returns `true` if something is written, now or later.
     pub fn has_changes(&self) -> bool {
         !self.writes.is_empty() || !self.later.is_empty()
     }
 }
 
-/// Whether `after` is `before` without some of its entries. Entries of lists are told apart by their names, where they have any.
+/// Returns `true` if `after` equals `before` without some of its entries. Entries of lists are matched by their names, if
+/// they have any.
 pub fn only_removes(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {

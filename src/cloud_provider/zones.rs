@@ -7,19 +7,19 @@ use super::CloudResult;
 /// A failure domain and the region it lies in. Empty means "not known".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Zone {
-    /// Failure domain.
+    /// Name of the failure domain.
     pub failure_domain: String,
-    /// Region.
+    /// Name of the region.
     pub region: String,
 }
 
 /// Zones of a cloud. Upstream: `cloud.go`, `Zones`.
 #[async_trait]
 pub trait Zones: Send + Sync {
-    /// The zone this program runs in.
+    /// Returns the zone this program runs in.
     async fn get_zone(&self) -> CloudResult<Zone>;
-    /// The zone of the instance with this provider id.
+    /// Returns the zone of the instance with this provider ID.
     async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone>;
-    /// The zone of the node called `name`.
+    /// Returns the zone of the node called `name`.
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone>;
 }

@@ -4,14 +4,14 @@
 
 use super::names::{ControllerNames, NODE_IPAM, ROUTE, SERVICE};
 
-/// What this program is called in the configuration.
+/// Name of this program in the configuration.
 const OWN_COMPONENT: &str = "cloud-controller-manager";
-/// Stands for any component.
+/// Wildcard that matches any component.
 const ANY_COMPONENT: &str = "*";
-/// What kube-controller-manager calls the controller that gives out pod CIDRs, besides `node-ipam-controller`.
+/// Name of the pod CIDR controller in kube-controller-manager, in addition to `node-ipam-controller`.
 const FORMER_NODE_IPAM: &str = "nodeipam";
 
-/// Which controllers run under a second lease, which several managers share.
+/// Assignment of controllers to a second lease, which several managers share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderMigration {
     /// Name of the second lease, in the namespace of the first.
@@ -34,14 +34,15 @@ pub struct MigratingController {
 pub enum ControllerLease {
     /// `--leader-elect-resource-name`.
     Main,
-    /// [`LeaderMigration::lease_name`].
+    /// Lease whose name is [`LeaderMigration::lease_name`].
     Migration,
     /// None here: this other program runs the controller.
     Elsewhere(String),
 }
 
 impl Default for LeaderMigration {
-    /// Upstream's, for which `--leader-migration-config` is empty: the controllers that moved out of kube-controller-manager.
+    /// Returns upstream's default for an empty `--leader-migration-config`: the controllers that moved out of
+    /// kube-controller-manager.
     fn default() -> Self {
         let any = |name: &str| MigratingController { name: name.to_owned(), component: ANY_COMPONENT.to_owned() };
         Self {
@@ -52,7 +53,7 @@ impl Default for LeaderMigration {
 }
 
 impl LeaderMigration {
-    /// The lease of the controller with these names. The first entry that names it decides.
+    /// Returns the lease of the controller with these names. The first entry that names it decides.
     pub fn lease_of(&self, names: &ControllerNames) -> ControllerLease {
         match self.controllers.iter().find(|entry| is_named(names, &entry.name)) {
             None => ControllerLease::Main,
@@ -62,8 +63,9 @@ impl LeaderMigration {
     }
 }
 
-/// Go compares canonical names only, so that two of the three names of its own default fit no controller. Aliases count here, and the
-/// names that three controllers have in kube-controller-manager.
+/// Returns `true` if `name` is the canonical name, an alias or the kube-controller-manager name of the controller.
+///
+/// Go compares canonical names only, so two of the three names of its own default match no controller.
 fn is_named(names: &ControllerNames, name: &str) -> bool {
     let former = match *names {
         SERVICE | ROUTE => names.client == name,

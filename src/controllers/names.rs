@@ -1,8 +1,8 @@
-//! What each controller is called, wherever it has a name. Plain data, which the command line and the reference page derive from.
+//! Names of each controller. Plain data, from which the command line and the reference page derive.
 //!
 //! Names and aliases are upstream's (`k8s.io/cloud-provider/names`).
 
-/// What one controller is called in the places where it has a name.
+/// Names of one controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerNames {
     /// In `--controllers`, health checks and logs.
@@ -11,7 +11,7 @@ pub struct ControllerNames {
     pub alias: &'static str,
     /// User agent, and ServiceAccount with `--use-service-account-credentials`.
     pub client: &'static str,
-    /// Label of `running_managed_controllers`.
+    /// Value of the label of `running_managed_controllers`.
     pub metric: &'static str,
     /// Source component of its events.
     pub event_source: &'static str,
@@ -26,7 +26,6 @@ pub const NODE_IPAM: ControllerNames = ControllerNames {
     event_source: "cidrAllocator",
 };
 
-/// The node controller.
 pub const NODE: ControllerNames = ControllerNames {
     canonical: "cloud-node-controller",
     alias: "cloud-node",
@@ -35,7 +34,6 @@ pub const NODE: ControllerNames = ControllerNames {
     event_source: "cloud-node-controller",
 };
 
-/// The node-lifecycle controller.
 pub const NODE_LIFECYCLE: ControllerNames = ControllerNames {
     canonical: "cloud-node-lifecycle-controller",
     alias: "cloud-node-lifecycle",
@@ -44,7 +42,6 @@ pub const NODE_LIFECYCLE: ControllerNames = ControllerNames {
     event_source: "cloud-node-lifecycle-controller",
 };
 
-/// The service controller.
 pub const SERVICE: ControllerNames = ControllerNames {
     canonical: "service-lb-controller",
     alias: "service",
@@ -53,7 +50,6 @@ pub const SERVICE: ControllerNames = ControllerNames {
     event_source: "service-controller",
 };
 
-/// The route controller.
 pub const ROUTE: ControllerNames = ControllerNames {
     canonical: "node-route-controller",
     alias: "route",
@@ -62,5 +58,5 @@ pub const ROUTE: ControllerNames = ControllerNames {
     event_source: "route_controller",
 };
 
-/// All controllers, in the order in which they are built and started.
+/// Controllers in the order in which they are built and started.
 pub const TABLE: &[ControllerNames] = &[NODE_IPAM, NODE, NODE_LIFECYCLE, SERVICE, ROUTE];

@@ -1,18 +1,17 @@
-//! The node controller: initialises new Nodes from what the cloud tells of their instances, and keeps addresses and labels up to
+//! The node controller: initializes new Nodes from the metadata of their instances, and keeps addresses and labels up to
 //! date. Upstream: `controllers/node`.
 //!
-//! Which watches enqueue which keys: a Node with the uninitialized taint, or with labels that drifted, goes to the queue `Nodes`;
-//! all initialised Nodes go to `NodeAddresses` every [`NodeControllerConfig::status_update_frequency`].
+//! Watches and keys: a Node with the uninitialized taint, or with labels that drifted, is added to the queue `Nodes`; all
+//! initialized Nodes are added to `NodeAddresses` every [`NodeControllerConfig::status_update_frequency`].
 
 pub(crate) mod config;
 mod events;
-mod forecast;
 mod label_refresh;
 pub(super) mod metadata;
 mod metadata_batcher;
 mod plan;
-mod preview;
 mod reconcile;
+mod write_plan;
 
 use std::{
     collections::HashMap,
@@ -33,7 +32,7 @@ use self::{
     metadata_batcher::MetadataBatcher,
     plan::NodeKind,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node_ipam::PodCidrPool};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_never_initialized, labels::Labels, taints},
@@ -49,8 +48,10 @@ use crate::{
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::NODE.canonical;
 
-/// Nodes that are initialised at once beyond asking for their instances. More than the client sends at once, so that it always has a
-/// next one; but those that wait hold no request yet, which for thousands of Nodes would be tens of MiB.
+/// Nodes that hold a write permit at the same time, in addition to those whose metadata is being requested.
+///
+/// More than the client sends at once, so that it always has a next request. Waiting Nodes hold no request yet, which for
+/// thousands of Nodes would take tens of MiB.
 const WRITES_AT_ONCE: usize = 128;
 
 /// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
@@ -77,13 +78,13 @@ pub struct NodeController {
     address_batcher: Arc<MetadataBatcher>,
     /// Resource versions that this controller has replaced; while the store still shows one, it is behind.
     replaced: Mutex<HashMap<ObjectKey, Vec<String>>>,
-    /// Turns to write what initialises a Node.
+    /// Permits to write an initialization.
     writes: Semaphore,
-    /// What RBAC forbids, while it does.
+    /// Reason of the last RBAC refusal, while it applies.
     forbidden: Mutex<Option<String>>,
     /// Labels of Nodes that differ from their instances, as of the last comparison.
     outdated_labels: Mutex<HashMap<ObjectKey, Labels>>,
-    /// Where pod CIDRs come from, when this process gives them out.
+    /// Source of pod CIDRs, if this process allocates them.
     pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
@@ -104,7 +105,7 @@ impl NodeController {
         Self::with_pod_cidrs(context, informers, provider, config, None)
     }
 
-    /// The same, with patches that bring pod CIDRs along.
+    /// Creates a node controller whose patches also set pod CIDRs, if there is a pool.
     pub fn with_pod_cidrs(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -144,7 +145,7 @@ impl NodeController {
         }))
     }
 
-    /// All Nodes but those of other clouds.
+    /// Returns the Nodes of this cloud.
     fn own_nodes(&self) -> Vec<Arc<Node>> {
         let mut nodes = self.nodes.list();
         nodes.retain(|node| !self.provider.is_foreign(node));
@@ -163,13 +164,14 @@ impl NodeController {
         self.nodes.list().iter().filter(|node| self.kind_of(node) == NodeKind::NeverInitialized).count()
     }
 
-    /// Every period: all initialised Nodes are due. Starts at once.
+    /// Enqueues all initialized Nodes once per period, starting immediately.
     async fn enqueue_addresses(&self, shutdown: &Shutdown) {
         loop {
             let initialized = self.own_nodes().into_iter().filter(|node| !taints::is_uninitialized(node));
             initialized.for_each(|node| self.address_queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             self.forget_deleted();
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.status_update_frequency.max(Duration::from_millis(10))) => {}
             }
@@ -220,12 +222,8 @@ impl Controller for NodeController {
         ControllerStatus { problem: self.forbidden().clone(), unsettled, facts, ..ControllerStatus::default() }
     }
 
-    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
-        self.plan_initialization(PLANNED_NODES).boxed()
-    }
-
-    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.forecast().map(Ok).boxed()
+    fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.write_plan().map(Ok).boxed()
     }
 
     fn observe(&self) {

@@ -1,16 +1,19 @@
-//! The node-ipam controller: gives each Node its pod CIDRs, out of `--cluster-cidr`. Upstream: `pkg/nodeipam` of cloud-provider-azure.
+//! The node-ipam controller: allocates the pod CIDRs of each Node out of `--cluster-cidr`. Upstream: `pkg/nodeipam` of
+//! cloud-provider-azure.
 //!
-//! In: Nodes, from a list of its own at the start and from the watch. Out: `spec.podCIDR` and `spec.podCIDRs`, events. What is taken is
-//! rebuilt from that list, so that nothing has to be remembered; which block is next is a pure function of what is taken
-//! (`allocations`, `cidr_set`). Where a node controller runs in the same process, the patch that initialises a Node brings its pod
-//! CIDRs along ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
+//! In: Nodes, from a list of its own at the start and from the watch. Out: `spec.podCIDR` and `spec.podCIDRs`, events.
+//! Allocations are rebuilt from that list, so there is no persistent state; which block is next is a pure function of the
+//! allocations (`allocations`, `cidr_set`). Where a node controller runs in the same process, the patch that initializes a
+//! Node sets its pod CIDRs ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
 //!
-//! No CIDR is given twice:
-//! - Nothing is given out before every Node has been read, and after another leader not before its last patches can do no more
+//! No CIDR is allocated twice:
+//!
+//! - Nothing is allocated before every Node has been read, and after another leader not before its last patches have expired
 //!   (`PodCidrPool::quarantine`).
-//! - A patch carries the version of the Node that it was decided on, so that one that comes late, or rests on an old view, is a conflict.
-//! - A block is the Node's until the API server says that it did not take the patch. Silence keeps it.
-//! - A Node is known by its UID. Its blocks come back when the watch shows that it is gone, or a read if the watch shows only some Nodes.
+//! - A patch carries the version of the Node that it was decided on, so a late or outdated patch conflicts.
+//! - A block remains the Node's until the API server rejects the patch. A missing response keeps it.
+//! - A Node is identified by its UID. Its blocks are released when the watch shows its deletion, or a read does if the watch
+//!   shows only some Nodes.
 
 mod allocations;
 mod cidr_set;
@@ -49,18 +52,18 @@ use crate::{
     },
 };
 
-/// Name in `--controllers`.
 pub const NAME: &str = super::names::NODE_IPAM.canonical;
 
-/// Patches under way at once. Upstream: `cidrUpdateWorkers`.
+/// Concurrent patches. Upstream: `cidrUpdateWorkers`.
 const WRITERS: usize = 30;
 /// Between two tries to read all Nodes, and how long they go on. Upstream: `nodePollInterval`, which it waits before the first one, too.
 const READ_PERIOD: Duration = Duration::from_secs(10);
 const READ_LIMIT: Duration = Duration::from_secs(600);
-/// How long the API server may take to carry out what a leader has sent that is no more. kube-apiserver: `--request-timeout`.
+/// Time within which the API server may still execute requests of a leader that has ended. kube-apiserver:
+/// `--request-timeout`.
 const LATE_WRITES: Duration = Duration::from_secs(60);
 
-/// Why the controller cannot be built.
+/// Reason why the controller cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeIpamError {
     #[error("--cluster-cidr is empty, but pod CIDRs are to be allocated: give one CIDR, or one per address family")]
@@ -107,7 +110,7 @@ impl NodeIpamController {
         Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler) }))
     }
 
-    /// What the node controller takes pod CIDRs from.
+    /// Returns the pool that the node controller allocates from.
     pub fn pool(&self) -> Arc<PodCidrPool> {
         Arc::clone(&self.reconciler.pool)
     }
@@ -147,11 +150,11 @@ impl NodeIpamController {
 
     async fn read(&self) -> Result<Vec<ListedNode>, ReadError> {
         let reconciler = &self.reconciler;
-        let nothing = Allocations::new(&units(&reconciler.config), &reconciler.config.service_cidrs);
-        let nothing = nothing.map_err(|error| ReadError::Refused(error.to_string()))?;
+        let empty = Allocations::new(&units(&reconciler.config), &reconciler.config.service_cidrs);
+        let empty = empty.map_err(|error| ReadError::Refused(error.to_string()))?;
         reconciler.pool.start_reading(match reconciler.config.allocator {
-            CidrAllocatorType::RangeAllocator => nothing.limiting_claims(units(&reconciler.config)),
-            CidrAllocatorType::CloudAllocator => nothing,
+            CidrAllocatorType::RangeAllocator => empty.limiting_claims(units(&reconciler.config)),
+            CidrAllocatorType::CloudAllocator => empty,
         });
         let listed = listed::list(reconciler.context.writer.client()).await;
         let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
@@ -161,6 +164,7 @@ impl NodeIpamController {
 
     async fn work(&self, shutdown: &Shutdown) {
         tokio::select! {
+            biased;
             is_open = self.open() => if !is_open { return },
             () = shutdown.begun() => return,
         }
@@ -172,11 +176,11 @@ impl NodeIpamController {
     }
 }
 
-/// Why nothing can be given out.
+/// Reason why the pool stays closed.
 enum ReadError {
     /// Nodes cannot be listed.
     Failed(String),
-    /// What they have cannot be taken in.
+    /// The pod CIDRs of the Nodes cannot be recorded.
     Refused(String),
 }
 
@@ -198,23 +202,25 @@ fn subscribe(informers: &mut Informers, queue: ReconcileQueue<ObjectKey>, pool: 
     });
 }
 
-/// What the command line cannot know to be wrong without asking for the controller.
+/// Checks what the command line cannot check, because the controller may be disabled.
 fn check(config: &NodeIpamConfig) -> Result<(), NodeIpamError> {
     match config.cluster_cidrs.as_slice() {
         [] => return Err(NodeIpamError::NoClusterCidr),
         [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => {}
-        [one, other] => return Err(NodeIpamError::SameFamily(*one, *other)),
+        [first, second] => return Err(NodeIpamError::SameFamily(*first, *second)),
         more => return Err(NodeIpamError::TooManyClusterCidrs(more.len())),
     }
     for (cluster, mask) in units(config) {
-        let wrong = |error| NodeIpamError::Mask { cluster, mask, error };
-        cidr_set::check(cluster.trunc(), mask).map_err(wrong)?;
+        let mask_error = |error| NodeIpamError::Mask { cluster, mask, error };
+        cidr_set::check(cluster.trunc(), mask).map_err(mask_error)?;
     }
     Ok(())
 }
 
-/// Cluster CIDRs, each with the prefix of its blocks to begin with: that of the flags, or where the cloud says the prefix of each Node, the
-/// nearest one that the cluster CIDR can have.
+/// Returns the cluster CIDRs, each with the initial prefix of its blocks.
+///
+/// That is the prefix of the flags or, where the cloud chooses the prefix of each Node, the nearest one that the cluster
+/// CIDR supports.
 fn units(config: &NodeIpamConfig) -> Vec<(IpNet, u8)> {
     let unit = |cluster: &IpNet| match config.allocator {
         CidrAllocatorType::RangeAllocator => config.mask(cluster),

@@ -1,18 +1,17 @@
-//! The node-lifecycle controller: marks Nodes whose instance is shut down, and deletes Nodes whose instance is gone.
+//! The node-lifecycle controller: taints Nodes whose instance is shut down, and deletes Nodes whose instance does not exist.
 //!
-//! Upstream: `controllers/nodelifecycle`. Which watches enqueue which keys: none; every
-//! [`NodeLifecycleControllerConfig::monitor_period`] all Nodes that are not ready, or that still carry the shutdown taint,
-//! become due. Each is looked at on its own, so that a cloud call that hangs holds up nobody else.
+//! Upstream: `controllers/nodelifecycle`. It has no watches: every [`NodeLifecycleControllerConfig::monitor_period`] all
+//! Nodes that are not ready, or that still carry the shutdown taint, become due. Each is checked on its own, so that a
+//! blocked cloud call does not delay the others.
 
 pub(crate) mod config;
 mod deletion;
 mod events;
-mod forecast;
 mod instances;
 mod mass_deletion;
 mod plan;
-mod preview;
 mod reconcile;
+mod write_plan;
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +28,7 @@ pub use config::NodeLifecycleControllerConfig;
 pub use events::EVENTS;
 
 use self::{instances::InstanceStateSource, plan::DeletionTracker};
-use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node::NoInstances};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node::NoInstances};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_ready, provider_id, taints, uid},
@@ -44,7 +43,7 @@ use crate::{
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 
-/// How many Nodes are looked at at once.
+/// Number of Nodes checked concurrently.
 const CONCURRENT_CHECKS: usize = 100;
 
 pub struct NodeLifecycleController {
@@ -58,7 +57,7 @@ pub struct NodeLifecycleController {
     uids: ArcSwap<BTreeSet<String>>,
     /// Never held across an await.
     tracker: Mutex<DeletionTracker>,
-    /// What RBAC forbids, while it does.
+    /// Reason of the last RBAC refusal, while it applies.
     forbidden: Mutex<Option<String>>,
 }
 
@@ -103,13 +102,14 @@ impl NodeLifecycleController {
                 .filter(|node| self.is_due(node))
                 .for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
             }
         }
     }
 
-    /// Whether `node` is checked every period. Nodes of other clouds are left to their own controllers.
+    /// Returns `true` if `node` is checked every period. Nodes of other clouds are left to their own controllers.
     fn is_due(&self, node: &Node) -> bool {
         (!is_ready(node) || taints::has_shutdown(node)) && !self.provider.is_foreign(node)
     }
@@ -156,12 +156,8 @@ impl Controller for NodeLifecycleController {
         }
     }
 
-    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
-        self.plan_due(PLANNED_NODES).map(Ok).boxed()
-    }
-
-    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.forecast().map(Ok).boxed()
+    fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.write_plan().map(Ok).boxed()
     }
 
     fn observe(&self) {

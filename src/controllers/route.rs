@@ -1,19 +1,24 @@
-//! The route controller: keeps one route in the cloud for each pod CIDR of each node, and tells through the node condition
-//! `NetworkUnavailable` whether a node has all of its routes.
+//! The route controller: keeps one route in the cloud for each pod CIDR of each node.
+//!
+//! The node condition `NetworkUnavailable` reports whether a node has all of its routes.
 //!
 //! In: changes of Nodes, and a slow resync. Out: at most one list and one batch of changes at the provider per reconcile,
-//! conditions, events. There is one key for everything: a change makes it due after [`GATHERING_DELAY`], so that a burst of new
-//! nodes is one batch. What fails is repeated with back-off, everything together; a change of a node cuts the back-off short, and
-//! since every reconcile treats all nodes, none waits for a failing one.
+//! conditions, events. There is one key for everything: a change makes it due after [`GATHERING_DELAY`], so that a burst of
+//! new nodes is one batch. Failures are repeated with backoff, all together; a change of a node cuts the backoff short, and
+//! because every reconcile treats all nodes, none waits for a failing one.
 //!
-//! Upstream: `controllers/route/route_controller.go`, in the form of KEP-5237 (watch instead of a list every 10 s). Differences:
-//! - CIDRs are compared by what they mean: `10.0.0.1/24` is `10.0.0.0/24`, `FD00::/64` is `fd00::/64`. Upstream compares texts.
+//! Upstream: `controllers/route/route_controller.go`, in the form of KEP-5237 (watch instead of a list every 10 s).
+//! Differences:
+//!
+//! - CIDRs are compared by their meaning: `10.0.0.1/24` is `10.0.0.0/24`, `FD00::/64` is `fd00::/64`. Upstream compares
+//!   texts.
 //! - Deletions always come before creations; upstream waits for them only where routes carry node addresses.
-//! - A blackhole is never taken for the route of its node: it is replaced at once. Upstream deletes it and marks the node ready.
+//! - A blackhole never counts as the route of its node: it is replaced at once. Upstream deletes it and marks the node
+//!   ready.
 //! - A CIDR that a node lists twice is one route; upstream creates it twice.
 //! - A node without pod CIDRs makes no work when it appears or changes.
-//! - What somebody else did to a route between two reconciles is told, counted and put right.
-//! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
+//! - External changes to a route between two reconciles are reported, counted and reverted.
+//! - Work that the provider does on its own or defers is not reported as a failure (see [`CloudError`]'s variants).
 
 mod condition_repair;
 pub(crate) mod config;
@@ -23,6 +28,7 @@ mod outcomes;
 mod plan;
 mod reconcile;
 mod repair_interval;
+mod write_plan;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,7 +40,7 @@ pub use config::{RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
 use reconcile::RouteReconciler;
 
-use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
 use crate::{
@@ -45,10 +51,9 @@ use crate::{
     },
 };
 
-/// Name in `--controllers`.
 pub const NAME: &str = super::names::ROUTE.canonical;
 
-/// How long the first of several changes waits for the others.
+/// Time that the first of several changes waits for the others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 
 /// Most conditions that are repaired at once.
@@ -135,15 +140,15 @@ impl RouteController {
     }
 }
 
-/// What would be done so that `nodes` have their routes, for people to read, one line each; empty when nothing. Writes nothing.
-pub async fn preview(
+/// Plans the routes of `nodes` in the cloud, without conditions. Writes nothing.
+pub async fn plan_of_nodes(
     routes: &dyn Routes,
     cluster: &str,
     nodes: &[Arc<Node>],
     cluster_cidrs: &[IpNet],
-) -> CloudResult<String> {
-    let listed = routes.peek_routes(cluster).await?;
-    reconcile::print(routes, cluster, &plan::plan(&listed, nodes, cluster_cidrs)).await
+) -> CloudResult<WritePlan> {
+    let listed = routes.routes_for_plan(cluster).await?;
+    write_plan::plan_writes(routes, cluster, &plan::plan(&listed, nodes, cluster_cidrs)).await
 }
 
 impl Controller for RouteController {
@@ -154,18 +159,15 @@ impl Controller for RouteController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             tokio::select! {
+                biased;
                 () = self.work(&shutdown) => {}
                 () = self.resync() => {}
             }
         })
     }
 
-    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
-        self.reconciler.dry_run().boxed()
-    }
-
-    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.reconciler.forecast().boxed()
+    fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
+        self.reconciler.write_plan().boxed()
     }
 
     fn status(&self) -> ControllerStatus {
@@ -179,9 +181,10 @@ impl Controller for RouteController {
     }
 }
 
-/// Whether a change of a node can change what routes there should be; labels may tell a provider where the machine is, or that it is
-/// not its own. Upstream: `handleNodeUpdate`, without labels; there is no periodic replay of unchanged objects here,
-/// [`RouteController::resync`] stands for it.
+/// Returns `true` if a change of a node can change the required routes.
+///
+/// Labels may name the location of the machine, or mark it as foreign to the provider. Upstream: `handleNodeUpdate`, without
+/// labels. [`RouteController::resync`] replaces upstream's periodic replay of unchanged objects.
 fn concerns_routes(change: &ObjectChange<Node>) -> bool {
     match change {
         ObjectChange::Added(node) => has_pod_cidrs(node),

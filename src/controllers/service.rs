@@ -20,7 +20,6 @@ pub(crate) mod config;
 mod delays;
 pub mod events;
 mod failures;
-mod forecast;
 mod gauges;
 mod hosts;
 mod keys;
@@ -36,6 +35,7 @@ mod reconcile;
 mod restoration;
 mod restore;
 pub mod status_patch;
+mod write_plan;
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
@@ -57,7 +57,7 @@ use self::{
     missing_right::MissingRight,
     reconcile::ServiceReconciler,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, LoadBalancer, WritePlan},
     runtime::{
@@ -92,7 +92,7 @@ pub fn new(
     config: ServiceControllerConfig,
 ) -> Result<Arc<ServiceController>, NoLoadBalancer> {
     let balancer = provider.load_balancer().ok_or_else(|| NoLoadBalancer(provider.provider_name().to_owned()))?;
-    let limit = most_in_flight(config.concurrent_syncs, &*balancer);
+    let limit = effective_limit(config.concurrent_syncs, &*balancer);
     let metrics = || Arc::clone(&context.metrics);
     let reconciler = Arc::new(ServiceReconciler {
         context: context.clone(),
@@ -120,11 +120,14 @@ pub fn new(
     Ok(Arc::new(ServiceController { reconciler, limit, resync_period: config.resync_period }))
 }
 
-/// Most Services in flight, `None` for no limit: as asked, or as many as the provider can take.
-fn most_in_flight(asked: usize, balancer: &dyn LoadBalancer) -> Option<usize> {
-    match balancer.disregards_limit(asked) {
-        None if asked > 0 => return Some(asked),
-        Some(reason) if asked > 0 => tracing::warn!("--concurrent-service-syncs={asked} counts as 0: {reason}"),
+/// Returns the largest number of concurrent Services, `None` for no limit: the requested one, or the one that the provider
+/// supports.
+fn effective_limit(requested_limit: usize, balancer: &dyn LoadBalancer) -> Option<usize> {
+    match balancer.disregards_limit(requested_limit) {
+        None if requested_limit > 0 => return Some(requested_limit),
+        Some(reason) if requested_limit > 0 => {
+            tracing::warn!("--concurrent-service-syncs={requested_limit} counts as 0: {reason}")
+        }
         _ => {}
     }
     balancer.max_in_flight()
@@ -150,27 +153,26 @@ impl ServiceReconciler {
         }
     }
 
-    /// A Service whose load balancer may have to be elsewhere.
+    /// Returns the priority of a label change after which a Service may need another load balancer.
     fn on_relabeled(&self, old: &Service, new: &Service) -> Option<ReconcilePriority> {
         let differs = || labels::differ(&self.balancer.labels_read().service, &old.metadata, &new.metadata);
         (self.classes.wants(new) && differs()).then_some(ReconcilePriority::UserChange)
     }
 
-    /// Has the Services of a Namespace looked at whose labels say something else now. Those of the first list are new to this process, not to
-    /// the cluster.
+    /// Enqueues the Services of a Namespace whose selected labels changed, with priority `Resync` during the initial list.
     fn observe_namespace(&self, change: &ObjectChange<Namespace>) {
-        let nothing = ObjectMeta::default();
+        let empty_metadata = ObjectMeta::default();
         let (old, new) = match change {
-            ObjectChange::Added(new) => (&nothing, &new.metadata),
+            ObjectChange::Added(new) => (&empty_metadata, &new.metadata),
             ObjectChange::Updated { old, new } => (&old.metadata, &new.metadata),
-            ObjectChange::Deleted(old) => (&old.metadata, &nothing),
+            ObjectChange::Deleted(old) => (&old.metadata, &empty_metadata),
         };
         if !labels::differ(&self.balancer.labels_read().namespace, old, new) {
             return;
         }
         let priority =
             if self.namespaces.status().synced { ReconcilePriority::UserChange } else { ReconcilePriority::Resync };
-        let keys = self.cache().keys_in(change.object().metadata.name.as_deref().unwrap_or_default());
+        let keys = self.cache().keys_in_namespace(change.object().metadata.name.as_deref().unwrap_or_default());
         keys.into_iter().for_each(|key| self.queue.add(key, priority));
     }
 
@@ -178,7 +180,7 @@ impl ServiceReconciler {
         if matches!(change, ObjectChange::Updated { old, new } if predicates::is_heartbeat(old, new)) {
             return;
         }
-        self.cache().nodes_are_stale();
+        self.cache().invalidate_hosts();
         let matters = match change {
             ObjectChange::Added(_) | ObjectChange::Deleted(_) => true,
             ObjectChange::Updated { old, new } => predicates::should_sync_updated_node(old, new),
@@ -196,7 +198,7 @@ impl ServiceReconciler {
         }
     }
 
-    /// Has every load balancer checked against the cloud, whenever there is nothing more urgent.
+    /// Enqueues a check of every load balancer, with the lowest priority.
     fn resync(&self) {
         let keys = self.cache().verify_all();
         keys.into_iter().for_each(|key| self.queue.add(key, ReconcilePriority::Resync));
@@ -225,24 +227,37 @@ impl ServiceController {
     async fn resync(&self, shutdown: &Shutdown) {
         while !self.resync_period.is_zero() {
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.resync_period) => self.reconciler.resync(),
             }
         }
     }
 
-    /// Has the hosts looked at whenever the provider says so.
+    /// Follows the provider's changes: syncs hosts, or compares all load balancers.
     async fn follow_provider(&self, shutdown: &Shutdown) {
-        loop {
-            tokio::select! {
-                () = shutdown.begun() => return,
-                () = self.reconciler.balancer.hosts_changed() => {}
+        let balancer = &self.reconciler.balancer;
+        let hosts = async {
+            loop {
+                balancer.hosts_changed().await;
+                self.reconciler.host_queue.add(HostSync, ReconcilePriority::NodeChange);
             }
-            self.reconciler.host_queue.add(HostSync, ReconcilePriority::NodeChange);
+        };
+        let configuration = async {
+            loop {
+                balancer.configuration_changed().await;
+                self.reconciler.resync();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.begun() => {}
+            () = hosts => {}
+            () = configuration => {}
         }
     }
 
-    /// Without the Nodes every load balancer would lose its hosts.
+    /// Waits for the initial lists. With an empty Node store, every load balancer would lose its hosts.
     async fn synced(&self) {
         self.reconciler.nodes.synced().await;
         self.reconciler.services.synced().await;
@@ -257,6 +272,7 @@ impl Controller for ServiceController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = self.synced() => {}
             }
@@ -274,8 +290,8 @@ impl Controller for ServiceController {
         })
     }
 
-    fn planned_writes(&self) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.reconciler.forecast().boxed()
+    fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
+        self.reconciler.write_plan(scope).boxed()
     }
 
     fn status(&self) -> ControllerStatus {
@@ -339,7 +355,7 @@ mod tests {
     #[test]
     fn a_limit_holds_unless_the_provider_disregards_it() {
         for (asked, most) in [(0, 5), (1, 5), (2, 2), (50, 50)] {
-            assert_eq!(most_in_flight(asked, &Five), Some(most), "{asked}");
+            assert_eq!(effective_limit(asked, &Five), Some(most), "{asked}");
         }
     }
 }

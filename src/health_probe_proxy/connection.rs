@@ -1,7 +1,8 @@
-//! One connection: its PROXY header, if it has one, and then its requests.
+//! Connection of a client: its PROXY header, if it has one, and then its requests.
 //!
-//! In: an accepted socket. Out: the target's answers. Every wait ends and all input is bounded: the header by [`proxy_header::LONGEST`]
-//! and [`HEAD`], heads of requests by [`HEAD_LIMIT`] and [`HEAD`], which bounds the pause before the next request too.
+//! In: an accepted socket. Out: the target's responses. Every wait ends and all input is bounded: the header by
+//! [`proxy_header::LONGEST`] and [`HEAD`], heads of requests by [`HEAD_LIMIT`] and [`HEAD`], which bounds the pause before
+//! the next request too.
 
 use std::{convert::Infallible, io, net::IpAddr, pin::pin, time::Duration};
 
@@ -28,7 +29,7 @@ const HEAD_LIMIT: usize = 8 * 1024;
 
 /// A connection's life. A client that takes no answers gives its place back then.
 const LIFETIME: Duration = Duration::from_secs(300);
-/// For what is under way at its end.
+/// Time for requests in flight at its end.
 const LAST: Duration = Duration::from_secs(10);
 
 type ServeError = Box<dyn std::error::Error + Send + Sync>;
@@ -41,19 +42,21 @@ pub(super) async fn serve(
     stop: &Shutdown,
 ) -> Result<(), ServeError> {
     let (source, rest) = tokio::select! {
+        biased;
         () = stop.begun() => return Ok(()),
         header = timeout(HEAD, read_header(&mut stream)) => header.map_err(|_| "no header in time")??,
     };
     let client = source.unwrap_or(peer);
     let service = service_fn(move |request: Request<Incoming>| {
         let target = target.clone();
-        async move { Ok::<_, Infallible>(target.answer(request, client).await) }
+        async move { Ok::<_, Infallible>(target.respond(request, client).await) }
     });
     let (read, mut write) = stream.into_split();
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_LIMIT);
     let ends = async {
         tokio::select! {
+            biased;
             () = stop.begun() => {}
             () = sleep(LIFETIME) => {}
         }
@@ -62,6 +65,7 @@ pub(super) async fn serve(
         let stream = join(AsyncReadExt::chain(io::Cursor::new(rest), read), &mut write);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
+            biased;
             ended = connection.as_mut() => Ok(ended),
             () = ends => {
                 connection.as_mut().graceful_shutdown();
@@ -74,7 +78,7 @@ pub(super) async fn serve(
     Ok(served.map_err(|_| "the last answer was not taken in time")??)
 }
 
-/// The address that a PROXY header names, and what was read behind it.
+/// Reads a PROXY header. Returns the address that it names, and the bytes that were read behind it.
 async fn read_header(stream: &mut TcpStream) -> io::Result<(Option<IpAddr>, Bytes)> {
     let mut read = BytesMut::with_capacity(512);
     loop {
@@ -84,8 +88,8 @@ async fn read_header(stream: &mut TcpStream) -> io::Result<(Option<IpAddr>, Byte
                 read.advance(length);
                 return Ok((source, read.freeze()));
             }
-            ProxyHeader::Malformed(why) => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("malformed PROXY header: {why}")));
+            ProxyHeader::Malformed(reason) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("malformed PROXY header: {reason}")));
             }
             ProxyHeader::Incomplete if stream.read_buf(&mut read).await? == 0 => {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,7 +1,7 @@
-//! What a request and its answer lose and gain on their way through a reverse proxy. Pure.
+//! Header fields that a reverse proxy removes and adds. Pure.
 //!
-//! In: heads. Out: heads without hop-by-hop fields (RFC 9110, section 7.6.1); a request has its client in `X-Forwarded-For`. As
-//! `net/http/httputil.ReverseProxy`.
+//! In: heads. Out: heads without hop-by-hop fields (RFC 9110, section 7.6.1); a request has its client in `X-Forwarded-For`.
+//! As `net/http/httputil.ReverseProxy`.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Takes away what is about one connection.
+/// Removes the fields about one connection.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let connection = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = connection.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse::<HeaderName>().ok());
@@ -41,7 +41,7 @@ pub(super) fn add_client(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// Path and query alone: the target is always the same.
+/// Returns path and query alone: the target is always the same.
 pub(super) fn origin_form(uri: &Uri) -> Result<Uri, InvalidUri> {
     uri.path_and_query().map_or("/", PathAndQuery::as_str).parse()
 }

@@ -15,7 +15,7 @@ const BACKLOG: i32 = 128;
 /// Bytes that the kernel holds of one connection in each direction: a probe has a few hundred.
 const SOCKET_BUFFER: usize = 16 * 1024;
 
-/// Nobody would hear probes.
+/// The port is unavailable, so no probe would be received.
 #[derive(Debug, thiserror::Error)]
 #[error("--health-check-port: cannot listen on port {port}: {source}")]
 pub struct ListenError {
@@ -55,7 +55,7 @@ fn listen(address: SocketAddr) -> io::Result<ProbeListener> {
     Ok(ProbeListener { local: listener.local_addr()?, listener })
 }
 
-/// The errors of a kernel that was built or started without IPv6.
+/// Returns `true` for the errors of a kernel that was built or started without IPv6.
 fn has_no_ipv6(error: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable) || error.raw_os_error() == Some(EAFNOSUPPORT)

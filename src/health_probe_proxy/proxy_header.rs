@@ -1,7 +1,7 @@
-//! The header of the PROXY protocol at the beginning of a connection, versions 1 and 2. Pure.
+//! Header of the PROXY protocol at the beginning of a connection, versions 1 and 2. Pure.
 //!
-//! In: the bytes that have arrived so far. Out: whether there is a header, how long it is and whom it names, or that more bytes are
-//! needed to tell. Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
+//! In: the bytes that have arrived so far. Out: whether there is a header, its length and its source, or that more bytes are
+//! needed to decide. Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,26 +14,26 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family, length.
 const FIXED: usize = 16;
 
-/// What the beginning of a connection is.
+/// Beginning of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// More bytes are needed to tell.
+    /// More bytes are needed to decide.
     Incomplete,
     /// There is none: the bytes are the client's own.
     Absent,
     Present {
         /// Bytes of the header; what follows is the client's own.
         length: usize,
-        /// Whom the header names; `None` for checks by the load balancer itself and for families without an address.
+        /// Source in the header; `None` for checks by the load balancer itself and for families without an address.
         source: Option<IpAddr>,
     },
-    /// It begins as a header and is none, for this reason.
+    /// The bytes begin as a header and are not valid, for this reason.
     Malformed(&'static str),
 }
 
 /// Reads the header at the beginning of `bytes`.
 pub fn parse(bytes: &[u8]) -> ProxyHeader {
-    let begins = |with: &[u8]| bytes.iter().zip(with).all(|(found, wanted)| found == wanted);
+    let begins = |with: &[u8]| bytes.iter().zip(with).all(|(found, expected)| found == expected);
     for (start, read) in [(LINE, line as fn(&[u8]) -> ProxyHeader), (SIGNATURE, binary)] {
         if begins(start) {
             return if bytes.len() < start.len() { ProxyHeader::Incomplete } else { read(bytes) };
@@ -57,7 +57,7 @@ fn line(bytes: &[u8]) -> ProxyHeader {
     }
 }
 
-/// Whom a line names; `None` for one that is not well formed.
+/// Returns the source in a line; `None` if the line is malformed.
 fn named(text: &str) -> Option<Option<IpAddr>> {
     let words: Vec<&str> = text.split(' ').collect();
     // A proxy may say more about a connection of unknown kind; a receiver does not look at it.
@@ -96,7 +96,7 @@ fn binary(bytes: &[u8]) -> ProxyHeader {
     }
 }
 
-/// Whom the addresses of a binary header name; `None` where they are cut off.
+/// Returns the source in the addresses of a binary header; `None` if they are cut off.
 fn source(family: u8, body: &[u8]) -> Option<Option<IpAddr>> {
     /// Two addresses, two ports.
     const IPV4: usize = 12;

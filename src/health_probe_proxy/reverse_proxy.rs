@@ -1,8 +1,8 @@
 //! The server behind the proxy: kube-proxy's health check on the loopback.
 //!
-//! In: a request and its client. Out: the target's answer with status and body as they are; 502 without one, 504 without one in time,
-//! 413 for a request with a body, which no probe has. Each request has a connection of its own: a connection that the target closed while nobody
-//! looked would fail a probe.
+//! In: a request and its client. Out: the target's response with status and body unchanged; 502 without one, 504 without one
+//! in time, 413 for a request with a body, which no probe has. Each request has a connection of its own: a connection that
+//! the target closed unnoticed would fail a probe.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use tokio::{
 use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
 
 /// From a request's head to the end of its answer. Azure gives a probe up after its interval, 5 s at least.
-const ANSWER: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer's body; kube-proxy's has less than 200.
 const BODY_LIMIT: usize = 64 * 1024;
 /// Between two lines of the log about probes without a response.
@@ -35,7 +35,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whom probes are for.
+/// Target of the probes.
 #[derive(Clone)]
 pub(super) struct ProbeTarget {
     /// Tried in this order.
@@ -46,7 +46,7 @@ pub(super) struct ProbeTarget {
 /// Probes without a response from the target. Peers decide how many there are, so that the log gets one line per second.
 #[derive(Default)]
 struct UnansweredProbes {
-    /// When the last line was written, and how many probes had none since.
+    /// Time of the last line, and the number of omitted ones since.
     logged: Mutex<(Option<Instant>, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl UnansweredProbes {
         }
     }
 
-    /// How many probes were left out of the log since the last line, if it is time for another one.
+    /// Returns how many probes were omitted from the log since the last line, if another one is due.
     fn due(&self, now: Instant) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.0.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
@@ -74,23 +74,23 @@ impl ProbeTarget {
         Self { addresses, unanswered: Arc::default() }
     }
 
-    /// The target's answer, or one that says why there is none.
-    pub(super) async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Response<Full<Bytes>> {
+    /// Returns the target's response, or one that reports its absence.
+    pub(super) async fn respond(&self, request: Request<Incoming>, client: IpAddr) -> Response<Full<Bytes>> {
         if request.method() == Method::CONNECT {
-            return told(StatusCode::METHOD_NOT_ALLOWED);
+            return plain_response(StatusCode::METHOD_NOT_ALLOWED);
         }
         if !request.body().is_end_stream() {
-            return told(StatusCode::PAYLOAD_TOO_LARGE);
+            return plain_response(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        match timeout(ANSWER, self.forward(request, client)).await {
-            Ok(Ok(answer)) => answer,
+        match timeout(RESPONSE_TIMEOUT, self.forward(request, client)).await {
+            Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.unanswered.warn(&error);
-                told(StatusCode::BAD_GATEWAY)
+                plain_response(StatusCode::BAD_GATEWAY)
             }
             Err(_) => {
-                self.unanswered.warn(&format!("no response within {ANSWER:?}"));
-                told(StatusCode::GATEWAY_TIMEOUT)
+                self.unanswered.warn(&format!("no response within {RESPONSE_TIMEOUT:?}"));
+                plain_response(StatusCode::GATEWAY_TIMEOUT)
             }
         }
     }
@@ -117,6 +117,7 @@ impl ProbeTarget {
         };
         let mut exchanged = std::pin::pin!(exchanged);
         tokio::select! {
+            biased;
             answer = exchanged.as_mut() => answer,
             // The answer may be there, with the end of the connection right behind it.
             _ = connection => exchanged.await,
@@ -124,7 +125,7 @@ impl ProbeTarget {
     }
 }
 
-/// A copy, since each frame keeps a whole buffer, however few bytes it has.
+/// Copies the body, because each frame holds a whole buffer, however few bytes it has.
 async fn read_body(mut body: Incoming) -> Result<Bytes, ForwardError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -137,7 +138,7 @@ async fn read_body(mut body: Incoming) -> Result<Bytes, ForwardError> {
     Ok(read.into())
 }
 
-fn told(status: StatusCode) -> Response<Full<Bytes>> {
+fn plain_response(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response

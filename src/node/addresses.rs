@@ -1,8 +1,8 @@
-//! Addresses of a Node: the cloud's, ordered by what kubelet was told to use.
+//! Addresses of a Node: the cloud's, ordered by kubelet's `--node-ip`.
 //!
 //! Upstream: `controllers/node/node_controller.go` (`updateNodeAddress`), `node/helpers/address.go` and
-//! `component-helpers/node/util/ips.go`. One difference: upstream compares old and new by a map from type to address, so that a
-//! Node with several addresses of one type is written again each time; here the lists themselves are compared.
+//! `component-helpers/node/util/ips.go`. One difference: upstream compares old and new by a map from type to address, so
+//! that a Node with several addresses of one type is written again each time; here the lists themselves are compared.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use super::well_known::ANNOTATION_PROVIDED_NODE_IP;
 use crate::cloud_provider::{self, AddressType};
 
-/// Why the addresses of a Node cannot be told.
+/// Reason why the addresses of a Node cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeAddressError {
     /// The annotation cannot be read.
@@ -27,22 +27,21 @@ pub enum NodeAddressError {
     NotOfCloud(IpAddr, String),
 }
 
-/// Addresses of `node` as they stand.
+/// Returns the addresses in the status of `node`.
 pub fn of(node: &Node) -> &[NodeAddress] {
     node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default()
 }
 
-/// The addresses that `node` should have instead of its own; `None` when nothing is to be written, be it that they agree or that
-/// the cloud tells none.
+/// Returns the addresses that `node` should have instead of its own; `None` if they agree or the cloud returns none.
 pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Option<Vec<NodeAddress>>, NodeAddressError> {
     if cloud.is_empty() {
         return Ok(None);
     }
-    let wanted = by_provided_ips(node, with_hostname(node, cloud.iter().map(convert).collect()))?;
-    Ok((wanted != of(node)).then_some(wanted))
+    let desired = by_provided_ips(node, with_hostname(node, cloud.iter().map(convert).collect()))?;
+    Ok((desired != of(node)).then_some(desired))
 }
 
-/// Whether every address that kubelet was told to use is known to the cloud.
+/// Checks that the cloud has every address in kubelet's `--node-ip`.
 pub fn check(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<(), NodeAddressError> {
     by_provided_ips(node, cloud.iter().map(convert).collect()).map(|_| ())
 }
@@ -51,7 +50,7 @@ fn convert(address: &cloud_provider::NodeAddress) -> NodeAddress {
     NodeAddress { type_: address.type_.to_string(), address: address.address.clone() }
 }
 
-/// A cloud that knows no host name leaves the ones that kubelet set.
+/// Keeps the host names that kubelet set, if the cloud returns none.
 fn with_hostname(node: &Node, mut addresses: Vec<NodeAddress>) -> Vec<NodeAddress> {
     let hostname = AddressType::Hostname.to_string();
     if addresses.iter().all(|address| address.type_ != hostname) {
@@ -82,7 +81,7 @@ fn format_addresses(addresses: &[NodeAddress]) -> String {
     addresses.iter().map(|address| format!("{}={}", address.type_, address.address)).collect::<Vec<_>>().join(" ")
 }
 
-/// Addresses are compared as numbers, so that spellings do not matter.
+/// Parses an address, so that spellings do not matter in comparisons.
 fn parse(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }

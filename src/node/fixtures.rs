@@ -1,4 +1,4 @@
-//! Nodes for tests.
+//! Node objects for tests.
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint};
 
@@ -44,7 +44,7 @@ pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Addresses as a cloud tells them, from lines such as `InternalIP 10.0.0.1`.
+/// Returns addresses of a cloud, from lines such as `InternalIP 10.0.0.1`.
 pub(crate) fn cloud(lines: &[&str]) -> Vec<cloud_provider::NodeAddress> {
     let parse = |line: &&str| {
         let (type_, address) = line.split_once(' ').unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn cloud(lines: &[&str]) -> Vec<cloud_provider::NodeAddress> {
     lines.iter().map(parse).collect()
 }
 
-/// The same as they stand in a Node.
+/// Returns addresses of a Node's status.
 pub(crate) fn addresses(lines: &[&str]) -> Vec<NodeAddress> {
     cloud(lines).into_iter().map(|a| address(&a.type_.to_string(), &a.address)).collect()
 }

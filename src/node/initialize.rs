@@ -1,10 +1,11 @@
-//! What turns a Node that kubelet registered into one that Pods may run on.
+//! Initialization of a Node that kubelet registered.
 //!
-//! In: the Node with the uninitialized taint, and what the cloud tells of its instance. Out: the addresses for its status, and the
-//! rest in one patch that also takes the taint off. Upstream: `controllers/node/node_controller.go` (`syncNode`).
+//! In: the Node with the uninitialized taint, and the metadata of its instance. Out: the addresses for its status, and the
+//! rest in one patch that also removes the taint. Upstream: `controllers/node/node_controller.go` (`syncNode`).
 //!
-//! Upstream takes the taint off first and sets the addresses afterwards, only logging when that fails, so that Pods may land on a
-//! Node without addresses. Here the addresses go first and the taint last: whoever sees the Node without the taint sees it whole.
+//! Upstream removes the taint first and sets the addresses afterwards, only logging when that fails, so that Pods may be
+//! scheduled to a Node without addresses. Here the addresses are written first and the taint is removed last: a Node without
+//! the taint is complete.
 
 use std::fmt;
 
@@ -18,32 +19,32 @@ use super::{
 };
 use crate::cloud_provider::InstanceMetadata;
 
-/// Whether a Node may do without a provider id.
+/// Necessity of a provider ID for a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderIdRequirement {
-    /// It may not: the taint stays until the cloud or the Node itself has one.
+    /// Required: the taint remains until the cloud or the Node itself has one.
     Required,
     /// The cloud has none for it: `Instances` answered "not implemented", or the instance is not one of the cloud's.
     Unsupported,
 }
 
-/// Why a Node cannot be initialised.
+/// Reason why a Node cannot be initialized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeInitializeError {
     /// Neither the cloud nor the Node has one.
     #[error("the cloud provider does not set node provider ID, and spec.providerID of the node is empty")]
     NoProviderId,
-    /// The addresses cannot be told.
+    /// The addresses cannot be determined.
     #[error(transparent)]
     Addresses(#[from] NodeAddressError),
 }
 
-/// What initialises a Node, in the order of writing.
+/// Initialization of a Node, in the order of writing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeInitialization {
     /// First, if they change: the addresses.
     pub addresses: Option<Vec<NodeAddress>>,
-    /// Last: provider id, labels, and the taint that goes.
+    /// Written last: provider ID, labels, and the removal of the taint.
     pub changes: NodeChanges,
     /// Labels of the cloud that are not set, and why.
     pub dropped_labels: Vec<DroppedLabel>,
@@ -65,8 +66,9 @@ impl fmt::Display for NodeInitialization {
     }
 }
 
-/// Decides what initialises `node`. Done again on the result it decides nothing. `beta_labels`: whether the labels for machine type, zone
-/// and region are set under their older names as well.
+/// Returns the initialization of `node`. Applied to its own result it returns nothing.
+///
+/// `beta_labels`: whether the labels for machine type, zone and region are set under their older names as well.
 pub fn initialize(
     node: &Node,
     metadata: &InstanceMetadata,
@@ -77,7 +79,7 @@ pub fn initialize(
     if id == ProviderIdRequirement::Required && new_id.is_none() && provider_id(node).is_none() {
         return Err(NodeInitializeError::NoProviderId);
     }
-    // The cloud knows no address of a Node that it does not manage, whichever the kubelet was told to use.
+    // The cloud knows no address of a Node that it does not manage, whatever kubelet's `--node-ip` is.
     if !metadata.is_unmanaged {
         addresses::check(node, &metadata.node_addresses)?;
     }

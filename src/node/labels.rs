@@ -21,16 +21,17 @@ const LONGEST_VALUE: usize = 63;
 
 pub type Labels = BTreeMap<String, String>;
 
-/// Labels of `node`.
+/// Returns the labels of `node`.
 pub fn of(node: &Node) -> &Labels {
     static NONE: Labels = Labels::new();
     node.metadata.labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Older labels to set so that they agree with the stable ones, which are the source of truth
-/// (`--enable-deprecated-beta-topology-labels`). Where the stable label is missing, nothing changes.
+/// Returns the older labels to set so that they agree with the stable ones, which are the source of truth
+/// (`--enable-deprecated-beta-topology-labels`).
 ///
-/// Upstream's library makes the stable label follow the older one; upstream's cloud-node-manager, which serves Azure, does this.
+/// Where the stable label is missing, nothing changes. Upstream's library makes the stable label follow the older one;
+/// upstream's cloud-node-manager, which serves Azure, does this.
 pub fn missing_beta(labels: &Labels) -> Labels {
     let differing =
         |(beta, stable): &&(&str, &str)| labels.contains_key(*stable) && labels.get(*beta) != labels.get(*stable);
@@ -53,27 +54,27 @@ pub fn outdated(node: &Node, metadata: &InstanceMetadata) -> Labels {
     facts
 }
 
-/// Why an additional label of the cloud is not set.
+/// Reason why an additional label of the cloud is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DroppedLabel {
-    /// Its domain belongs to Kubernetes.
+    /// The domain belongs to Kubernetes.
     #[error("label {0} of the cloud provider is dropped: its domain is reserved for Kubernetes")]
     Reserved(String),
-    /// Its value is none that a label may have: with it the API server would refuse the Node.
+    /// The value is not valid for a label: the API server would reject the Node with it.
     #[error("label {0} of the cloud provider is dropped: {1:?} is no value of a label")]
     Invalid(String, String),
     /// The Node has it with another value, which stays.
-    #[error("label {key} of the cloud provider is dropped: the node has it already, as {kept} instead of {offered}")]
+    #[error("label {key} of the cloud provider is dropped: the node has it already, as {current} instead of {offered}")]
     Conflict {
         key: String,
         /// Value on the Node.
-        kept: String,
+        current: String,
         /// Value that the cloud gave.
         offered: String,
     },
 }
 
-/// Which `additional` labels to set on a Node that has `present`, and why others are not.
+/// Returns the `additional` labels to set on a Node that has `present`, and the reasons why others are not.
 pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<DroppedLabel>) {
     let mut set = Labels::new();
     let mut dropped = Vec::new();
@@ -81,9 +82,13 @@ pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped
         match present.get(key) {
             _ if is_reserved(key) => dropped.push(DroppedLabel::Reserved(key.clone())),
             _ if !is_value(offered) => dropped.push(DroppedLabel::Invalid(key.clone(), offered.clone())),
-            Some(kept) if kept == offered => {}
-            Some(kept) => {
-                dropped.push(DroppedLabel::Conflict { key: key.clone(), kept: kept.clone(), offered: offered.clone() });
+            Some(current) if current == offered => {}
+            Some(current) => {
+                dropped.push(DroppedLabel::Conflict {
+                    key: key.clone(),
+                    current: current.clone(),
+                    offered: offered.clone(),
+                });
             }
             None => drop(set.insert(key.clone(), offered.clone())),
         }
@@ -91,7 +96,7 @@ pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped
     (set, dropped)
 }
 
-/// Upstream: `IsValidLabelValue` in `apimachinery/pkg/util/validation`.
+/// Returns `true` for a valid label value. Upstream: `IsValidLabelValue` in `apimachinery/pkg/util/validation`.
 fn is_value(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = [text.bytes().next(), text.bytes().next_back()];
@@ -207,8 +212,8 @@ mod tests {
         );
         let reserved: Vec<_> = dropped.iter().filter(|reason| matches!(reason, DroppedLabel::Reserved(_))).collect();
         assert_eq!(reserved.len(), 5);
-        let kept = DroppedLabel::Conflict { key: "team".into(), kept: "a".into(), offered: "b".into() };
-        assert!(dropped.contains(&kept));
+        let current = DroppedLabel::Conflict { key: "team".into(), current: "a".into(), offered: "b".into() };
+        assert!(dropped.contains(&current));
         assert_eq!(dropped.len(), 6);
     }
 }

@@ -1,8 +1,10 @@
-//! Bodies of JSON merge patches of a Node. Each carries the resource version that the decision was made on, so that the server
-//! refuses it when somebody else wrote in between.
+//! Bodies of JSON merge patches of a Node.
 //!
-//! Merge patches replace lists as wholes. For addresses that is the point: a strategic merge patch would merge them by type and
-//! lose one of two addresses of the same type.
+//! Each carries the resource version that the decision was made on, so that the server rejects it if another writer changed
+//! the Node in between.
+//!
+//! Merge patches replace lists as wholes. For addresses that is required: a strategic merge patch would merge them by type
+//! and lose one of two addresses of the same type.
 
 use std::fmt;
 
@@ -11,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::labels::Labels;
 
-/// What changes in the Node itself.
+/// Changes of the Node itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeChanges {
-    /// `spec.providerID` to set.
+    /// Value to set in `spec.providerID`.
     pub provider_id: Option<String>,
     pub labels: Labels,
     /// `spec.taints` as a whole.
@@ -22,7 +24,7 @@ pub struct NodeChanges {
 }
 
 impl NodeChanges {
-    /// Whether there is nothing to write.
+    /// Returns `true` if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -55,7 +57,7 @@ fn metadata(node: &Node) -> Map<String, Value> {
     metadata
 }
 
-/// Patch of the Node itself.
+/// Returns the patch of the Node itself.
 pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     let mut metadata = metadata(node);
     if !changes.labels.is_empty() {
@@ -75,13 +77,13 @@ pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     Value::Object(body)
 }
 
-/// `body` for the Node as it is at `version`, when what it was decided on has changed by no other hand.
+/// Returns `body` for the Node at `version`, if this process alone has changed it since the decision.
 pub fn at_version(mut body: Value, version: &str) -> Value {
     body["metadata"]["resourceVersion"] = json!(version);
     body
 }
 
-/// Patch of the status: the addresses as a whole.
+/// Returns the patch of the status: the addresses as a whole.
 pub fn addresses(node: &Node, addresses: &[NodeAddress]) -> Value {
     json!({ "metadata": metadata(node), "status": { "addresses": addresses } })
 }

@@ -1,4 +1,4 @@
-//! What the informer drops from a Node before it is kept.
+//! Fields that the informer removes from a Node before it is stored.
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
@@ -8,7 +8,7 @@ use super::well_known::{
 };
 use crate::{cloud_provider::helpers::EXCLUDE_LABEL, runtime::informer::UnreadFields};
 
-/// Conditions that somebody here reads.
+/// Conditions with a reader in this program.
 const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
 
 /// Large fields of a Node's status that go before the Node is decoded.
@@ -18,7 +18,7 @@ const UNREAD_STATUS: &[&str] =
 /// Fields of its conditions that go as well.
 const UNREAD_CONDITION: &[&str] = &["lastHeartbeatTime", "message"];
 
-/// Annotations that somebody here reads.
+/// Annotations with a reader in this program.
 const ANNOTATIONS: &[&str] = &[ANNOTATION_PROVIDED_NODE_IP];
 
 /// Labels that the controllers read.
@@ -32,18 +32,20 @@ const LABELS: &[&str] = &[
     LABEL_ZONE_BETA,
 ];
 
-/// What [`prune_node`] drops, as far as it goes before a Node is decoded.
+/// Returns the fields that [`prune_node`] removes, as far as they can be removed before a Node is decoded.
 pub fn unread_fields() -> UnreadFields {
     UnreadFields::new(UNREAD_STATUS, UNREAD_CONDITION).annotations_but(|key| ANNOTATIONS.contains(&key))
 }
 
-/// The same with the labels that [`prune_node_and_labels`] drops.
+/// Returns these fields and the labels that [`prune_node_and_labels`] removes.
 pub fn unread_fields_and_labels(provider_reads: impl Fn(&str) -> bool + Send + Sync + 'static) -> UnreadFields {
     unread_fields().labels_but(move |key| LABELS.contains(&key) || provider_reads(key))
 }
 
-/// Drops what [`prune_node`] drops, and the labels that neither a controller nor the provider reads. They are most of what a large cluster's
-/// Nodes take. For stores that the server fills with all Nodes: what selects some of them may name any label.
+/// Removes what [`prune_node`] removes, and the labels that neither a controller nor the provider reads.
+///
+/// These labels are most of the memory of a large cluster's Nodes. For stores that the server fills with all Nodes: a
+/// selector of some of them may name any label.
 pub fn prune_node_and_labels(node: &mut Node, provider_reads: impl Fn(&str) -> bool) {
     prune_node(node);
     if let Some(labels) = &mut node.metadata.labels {
@@ -51,8 +53,10 @@ pub fn prune_node_and_labels(node: &mut Node, provider_reads: impl Fn(&str) -> b
     }
 }
 
-/// Drops what nobody here reads. Keeps metadata but most annotations, spec, and of the status the addresses, two conditions and the machine's UUID, by
-/// which a provider tells a machine from another one made later under the same name.
+/// Removes the fields without a reader in this program.
+///
+/// Keeps metadata but most annotations, spec, and of the status the addresses, two conditions and the machine's UUID, by
+/// which a provider distinguishes a machine from another one created later under the same name.
 pub fn prune_node(node: &mut Node) {
     if let Some(annotations) = &mut node.metadata.annotations {
         annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));

@@ -1,8 +1,9 @@
-//! Initialisation that waits for the route to the Pods of a Node (`--wait-routes`).
+//! Initialization that waits for the route to the Pods of a Node (`--wait-routes`).
 //!
-//! In: the Node, and what initialises it. Out: the same without the taint's removal, and the condition that says what is waited
-//! for. Upstream (`pkg/nodemanager/nodemanager.go`, `updateNetworkingCondition`) writes the condition and takes the taint off at
-//! once, trusting the kube-controller-manager to taint the Node anew; here no moment is left in which Pods may land.
+//! In: the Node, and its initialization. Out: the initialization without the taint's removal, and the condition that reports
+//! the wait. Upstream (`pkg/nodemanager/nodemanager.go`, `updateNetworkingCondition`) writes the condition and removes the
+//! taint at once, trusting the kube-controller-manager to taint the Node again; here there is no moment at which Pods may be
+//! scheduled.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -13,21 +14,22 @@ use serde_json::{Value, json};
 
 use super::{initialize::NodeInitialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
 
-/// Whether Pods of `node` can be reached, as whoever makes the routes says; `None` when nobody has said anything.
+/// Returns whether Pods of `node` can be reached, as its route controller reports; `None` without a report.
 pub fn is_network_available(node: &Node) -> Option<bool> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_NETWORK_UNAVAILABLE)?;
     Some(condition.status == "False")
 }
 
-/// What may be written while there is no route: everything but the taint's removal.
+/// Returns what may be written while there is no route: everything but the taint's removal.
 pub fn without_taint_removal(mut decided: NodeInitialization) -> NodeInitialization {
     decided.changes.taints = None;
     decided
 }
 
-/// The strategic merge patch of the status that says what is waited for; `None` when somebody has spoken already. It carries the
-/// resource version, so that it cannot undo what whoever makes the routes says in between.
+/// Returns the strategic merge patch of the status that reports the wait; `None` if the condition exists.
+///
+/// It carries the resource version, so that it cannot overwrite a report of the route controller in between.
 pub fn network_unavailable_patch(node: &Node, now: Timestamp) -> Option<Value> {
     let condition = NodeCondition {
         type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),

@@ -8,7 +8,7 @@ fn of(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// Whether `node` waits for initialisation: it has the taint, with whatever effect and value.
+/// Returns `true` if `node` is uninitialized: it has the taint, with any effect and value.
 pub fn is_uninitialized(node: &Node) -> bool {
     of(node).iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
 }
@@ -18,32 +18,32 @@ pub fn initialization_command(name: &str) -> String {
     format!("kubectl taint node {name} {TAINT_UNINITIALIZED}=true:{EFFECT_NO_SCHEDULE}")
 }
 
-/// Whether `node` is marked as shut down.
+/// Returns `true` if `node` is marked as shut down.
 pub fn has_shutdown(node: &Node) -> bool {
     of(node).iter().any(is_shutdown)
 }
 
-/// The taint of a shut down instance.
+/// Returns the taint of a shut down instance.
 pub fn shutdown() -> Taint {
     Taint { key: TAINT_SHUTDOWN.into(), effect: EFFECT_NO_SCHEDULE.into(), time_added: None, value: None }
 }
 
-/// A taint is the same taint when key and effect agree; the value does not count.
+/// Compares key and effect, which identify a taint; the value does not count.
 fn is_shutdown(taint: &Taint) -> bool {
     taint.key == TAINT_SHUTDOWN && taint.effect == EFFECT_NO_SCHEDULE
 }
 
-/// The taints of `node` without the uninitialized one; `None` when nothing changes.
+/// Returns the taints of `node` without the uninitialized one; `None` if nothing changes.
 pub fn without_uninitialized(node: &Node) -> Option<Vec<Taint>> {
     keep(node, |taint| taint.key != TAINT_UNINITIALIZED)
 }
 
-/// The taints of `node` without the shutdown one; `None` when nothing changes.
+/// Returns the taints of `node` without the shutdown one; `None` if nothing changes.
 pub fn without_shutdown(node: &Node) -> Option<Vec<Taint>> {
     keep(node, |taint| !is_shutdown(taint))
 }
 
-/// The taints of `node` with the shutdown one, which has no value; `None` when nothing changes.
+/// Returns the taints of `node` with the shutdown one, which has no value; `None` if nothing changes.
 pub fn with_shutdown(node: &Node) -> Option<Vec<Taint>> {
     let has_value = |taint: &Taint| taint.value.as_deref().is_some_and(|value| !value.is_empty());
     if of(node).iter().any(|taint| is_shutdown(taint) && !has_value(taint)) {
@@ -54,9 +54,9 @@ pub fn with_shutdown(node: &Node) -> Option<Vec<Taint>> {
     Some(taints)
 }
 
-fn keep(node: &Node, wanted: impl Fn(&Taint) -> bool) -> Option<Vec<Taint>> {
-    let kept: Vec<_> = of(node).iter().filter(|taint| wanted(taint)).cloned().collect();
-    (kept.len() != of(node).len()).then_some(kept)
+fn keep(node: &Node, is_retained: impl Fn(&Taint) -> bool) -> Option<Vec<Taint>> {
+    let retained: Vec<_> = of(node).iter().filter(|taint| is_retained(taint)).cloned().collect();
+    (retained.len() != of(node).len()).then_some(retained)
 }
 
 #[cfg(test)]

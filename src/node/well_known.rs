@@ -1,13 +1,12 @@
-//! Names that Kubernetes gives to labels, taints and annotations of Nodes. Each stands here once.
+//! Names that Kubernetes gives to labels, taints and annotations of Nodes. Each is defined once.
 //!
 //! Upstream: `k8s.io/api/core/v1/well_known_labels.go`, `cloud-provider/api/well_known_taints.go` and
 //! `well_known_annotations.go`.
 
-/// Taint that kubelet puts on a new Node with `--cloud-provider=external`, and that initialisation takes off.
+/// Taint that kubelet adds to a new Node with `--cloud-provider=external`, and that initialization removes.
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Taint of a Node whose instance is shut down.
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// Effect of [`TAINT_SHUTDOWN`].
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
 
 /// Condition that says that no Pod of the Node can be reached (yet): `False` once there is a route to it.
@@ -16,16 +15,13 @@ pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 /// Annotation with the addresses given to kubelet as `--node-ip`: one, or a pair of both families with a comma.
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// Machine type.
 pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Machine type, older name.
 pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
-/// Failure domain.
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// Failure domain, older name.
 pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
-/// Region, older name.
 pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
 
 /// Domains whose labels belong to Kubernetes itself: a cloud may not set them as additional labels.

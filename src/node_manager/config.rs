@@ -15,8 +15,10 @@ pub struct NodeManagerSettings {
 }
 
 impl NodeManagerSettings {
-    /// How old an answer of the provider may be. Half a period: one that stood for a whole one would stand for the next one, too,
-    /// whenever that one's question is asked a moment less than a period after the answer came.
+    /// Returns the largest age of a response of the provider: half a period.
+    ///
+    /// A response that is valid for a whole period would also serve the next one, if the next request comes a moment less
+    /// than a period after it.
     pub fn max_age(&self) -> Duration {
         self.status_update_frequency / 2
     }

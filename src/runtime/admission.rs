@@ -1,7 +1,7 @@
-//! Admission webhooks: what the API server asks, and what it is answered.
+//! Admission webhooks: requests of the API server and the responses to them.
 //!
-//! In: an `AdmissionReview` of `admission.k8s.io/v1`. Out: an [`AdmissionRequest`] or what is wrong with it; and the review that answers
-//! it. Upstream: `k8s.io/api/admission/v1`; the webhook server of `k8s.io/cloud-provider/app/webhooks.go`.
+//! In: an `AdmissionReview` of `admission.k8s.io/v1`. Out: an [`AdmissionRequest`] or an error; and the review with the
+//! response. Upstream: `k8s.io/api/admission/v1`; the webhook server of `k8s.io/cloud-provider/app/webhooks.go`.
 
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
@@ -15,7 +15,7 @@ const KIND: &str = "AdmissionReview";
 const MOST_ELEMENTS: usize = 64 << 10;
 /// Longest warning and message in characters; the API server cuts longer ones, and kubectl prints each as a line.
 const LONGEST_TEXT: usize = 512;
-/// Warnings that are told; the API server drops what is beyond 4,096 characters in all.
+/// Number of warnings that are sent; the API server drops what is beyond 4,096 characters in all.
 const MOST_WARNINGS: usize = 10;
 
 /// A kind or a resource in a version.
@@ -29,7 +29,7 @@ pub struct AdmissionType {
     pub kind: String,
 }
 
-/// An object of a request as its text: whoever asks is a stranger, and a decoded object takes much more memory.
+/// Text of an object of a request: the sender is untrusted, and a decoded object takes much more memory.
 #[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct AdmissionObject(Option<Box<RawValue>>);
@@ -51,7 +51,7 @@ impl From<Value> for AdmissionObject {
     }
 }
 
-/// One change that the API server is about to make. Its `Debug` shows no content of objects.
+/// Change that the API server is about to make. Its `Debug` shows no content of objects.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionRequest {
@@ -65,7 +65,7 @@ pub struct AdmissionRequest {
     pub operation: String,
     /// The object as it would be; null for a deletion.
     pub object: AdmissionObject,
-    /// The object as it is; null for a creation.
+    /// Current object; null for a creation.
     pub old_object: AdmissionObject,
 }
 
@@ -77,29 +77,29 @@ impl std::fmt::Debug for AdmissionRequest {
     }
 }
 
-/// What is said about a change.
+/// Response to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdmissionAnswer {
-    /// Why it may not be made; `None`: it may.
+    /// Reason for a refusal; `None` to allow the change.
     pub refusal: Option<String>,
-    /// What the author should know either way.
+    /// Warnings for the author, in either case.
     pub warnings: Vec<String>,
-    /// Operations of a JSON patch; none: the object stays as it is.
+    /// Operations of a JSON patch; empty to leave the object unchanged.
     pub patch: Vec<Value>,
 }
 
 impl AdmissionAnswer {
-    /// The change may be made as it is.
+    /// Creates a response that allows the change.
     pub fn allowed() -> Self {
         Self { refusal: None, warnings: Vec::new(), patch: Vec::new() }
     }
 
-    /// The change may not be made.
+    /// Creates a response that refuses the change.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self { refusal: Some(reason.into()), ..Self::allowed() }
     }
 
-    /// The same with warnings.
+    /// Adds warnings to the response.
     #[must_use]
     pub fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
         self.warnings.extend(warnings);
@@ -107,12 +107,13 @@ impl AdmissionAnswer {
     }
 }
 
-/// A webhook that the manager hosts when `--webhooks` names it. It is asked on every replica, leading or not, and must not write.
+/// Webhook that the manager hosts when `--webhooks` names it. It is called on every replica, leading or not, and must not
+/// write.
 #[async_trait]
 pub trait AdmissionWebhook: Send + Sync {
-    /// Name for `--webhooks`, and label of the metrics.
+    /// Returns the name for `--webhooks`, which is the label of the metrics.
     fn name(&self) -> &'static str;
-    /// Where it is served, beginning with a slash.
+    /// Returns the path that it is served at, beginning with a slash.
     fn path(&self) -> &'static str;
     /// Judges a change. An error is answered with 500, for which the API server heeds `failurePolicy`.
     async fn review(&self, request: &AdmissionRequest) -> Result<AdmissionAnswer, String>;
@@ -161,18 +162,18 @@ fn elements(body: &[u8]) -> usize {
     found
 }
 
-/// The review that answers the request called `uid`.
-pub fn answer_review(uid: &str, answer: &AdmissionAnswer) -> Value {
-    let mut response = json!({"uid": uid, "allowed": answer.refusal.is_none()});
-    if let Some(reason) = &answer.refusal {
+/// Returns the review that responds to the request called `uid`.
+pub fn respond_to_review(uid: &str, verdict: &AdmissionAnswer) -> Value {
+    let mut response = json!({"uid": uid, "allowed": verdict.refusal.is_none()});
+    if let Some(reason) = &verdict.refusal {
         response["status"] = json!({"code": 403, "reason": "Forbidden", "message": shortened(reason, 4 * LONGEST_TEXT)});
     }
-    if !answer.warnings.is_empty() {
-        response["warnings"] = json!(bounded(&answer.warnings));
+    if !verdict.warnings.is_empty() {
+        response["warnings"] = json!(bounded(&verdict.warnings));
     }
-    if !answer.patch.is_empty() && answer.refusal.is_none() {
+    if !verdict.patch.is_empty() && verdict.refusal.is_none() {
         response["patchType"] = json!("JSONPatch");
-        response["patch"] = json!(ByteString(Value::from(answer.patch.clone()).to_string().into_bytes()));
+        response["patch"] = json!(ByteString(Value::from(verdict.patch.clone()).to_string().into_bytes()));
     }
     json!({"apiVersion": VERSION, "kind": KIND, "response": response})
 }
@@ -185,7 +186,7 @@ fn bounded(warnings: &[String]) -> Vec<String> {
     shown
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn shortened(text: &str, longest: usize) -> String {
     text.chars().take(longest).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
@@ -252,12 +253,12 @@ mod tests {
 
     #[test]
     fn answers_have_the_uid_and_bounded_texts() {
-        let allowed = answer_review("u-1", &AdmissionAnswer::allowed());
+        let allowed = respond_to_review("u-1", &AdmissionAnswer::allowed());
         let expected = json!({"apiVersion": VERSION, "kind": KIND, "response": {"uid": "u-1", "allowed": true}});
         assert_eq!(allowed, expected);
         let long = "x\n".repeat(LONGEST_TEXT);
         let refused = AdmissionAnswer::refused(long.clone()).with_warnings(vec![long; MOST_WARNINGS + 2]);
-        let response = answer_review("u", &refused)["response"].clone();
+        let response = respond_to_review("u", &refused)["response"].clone();
         let warnings = response["warnings"].as_array().unwrap().clone();
         assert_eq!((warnings.len(), &warnings[MOST_WARNINGS]), (MOST_WARNINGS + 1, &json!("and 2 more")));
         assert_eq!(warnings[0].as_str().unwrap().len(), LONGEST_TEXT);
@@ -269,11 +270,11 @@ mod tests {
     fn a_patch_is_encoded_unless_the_change_is_refused() {
         let patch = vec![json!({"op": "add", "path": "/a", "value": 1})];
         let answer = AdmissionAnswer { patch, ..AdmissionAnswer::allowed() };
-        let response = answer_review("u", &answer)["response"].clone();
+        let response = respond_to_review("u", &answer)["response"].clone();
         assert_eq!(response["patchType"], "JSONPatch");
         let decoded: ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&decoded.0).unwrap(), json!(answer.patch));
         let refused = AdmissionAnswer { refusal: Some("no".to_owned()), ..answer };
-        assert!(answer_review("u", &refused)["response"].get("patch").is_none());
+        assert!(respond_to_review("u", &refused)["response"].get("patch").is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Exponential back-off: how long to wait after how many failures. Pure.
+//! Exponential backoff: the delay after a number of failures. Pure.
 //!
-//! In: a policy, failures in a row, and a random number where there is jitter. Out: the pause. Everybody in this program who tries again
-//! takes it from here; whether to try again at all is up to them.
+//! In: a policy, failures in a row, and a random number where there is jitter. Out: the delay. All retries in this program
+//! use it; whether to retry at all is up to the caller.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ impl ExponentialBackoff {
         Self { first, factor: 2.0, jitter: 0.0, max }
     }
 
-    /// After `failures` in a row, at least one, without jitter.
+    /// Returns the delay after `failures` in a row, at least one, without jitter.
     pub fn delay(&self, failures: u32) -> Duration {
         self.delay_with(failures, 0.0)
     }
 
-    /// The same with jitter. `random` is between 0 and 1.
+    /// Returns the delay with jitter. `random` is between 0 and 1.
     pub fn delay_with(&self, failures: u32, random: f64) -> Duration {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         // Infinite times nothing would be no number.
@@ -38,14 +38,14 @@ impl ExponentialBackoff {
         Duration::try_from_secs_f64(seconds).unwrap_or(self.max).min(self.max)
     }
 
-    /// The pause after `previous`, for those who remember the pause rather than the failures.
+    /// Returns the delay after `previous`, for callers that store the delay rather than the failures.
     pub fn after(&self, previous: Option<Duration>) -> Duration {
         let grown = |pause: Duration| Duration::try_from_secs_f64(pause.as_secs_f64() * self.factor).unwrap_or(self.max);
         previous.map_or(self.first, grown).min(self.max)
     }
 }
 
-/// `pause`, shorter by up to `share` of it. `random` is between 0 and 1; 1 leaves it as it is.
+/// Returns `pause`, shorter by up to `share` of it. `random` is between 0 and 1; with 1 it is unchanged.
 pub fn shortened(pause: Duration, share: f64, random: f64) -> Duration {
     pause.mul_f64(1.0 - share + share * random.clamp(0.0, 1.0))
 }

@@ -10,7 +10,7 @@ pub const VERSION: &str = of(option_env!("CCM_VERSION"), concat!("v", env!("CARG
 const _: () =
     assert!(is_version(VERSION), "CCM_VERSION has to be v, two numbers with a dot between them, and the rest of a version");
 
-/// An empty tag is none.
+/// Returns the tag, or the version of the package if there is no tag or an empty one.
 const fn of(tag: Option<&'static str>, package: &'static str) -> &'static str {
     match tag {
         Some(tag) if !tag.is_empty() => tag,
@@ -18,7 +18,7 @@ const fn of(tag: Option<&'static str>, package: &'static str) -> &'static str {
     }
 }
 
-/// `v`, digits, a dot, a digit; then only characters of versions.
+/// Returns `true` for `v`, digits, a dot, a digit, followed only by characters of versions.
 const fn is_version(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.len() < 4 || bytes[0] != b'v' || !bytes[1].is_ascii_digit() {

@@ -1,15 +1,16 @@
-//! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
+//! Clients of the API server: one per component, so that audit logs and priority levels can distinguish them.
 //!
-//! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
-//! client-side rate limit, are few at once, count themselves, end every wait, and retry nothing (whoever calls owns the back-off)
-//! but what was refused for credentials that are out of date.
-//! Certificates and tokens that a kubeconfig or the pod names by path are read again when they change, and exec plugins run again.
+//! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent,
+//! wait for the client-side rate limit, limit concurrency, record metrics, end every wait, and retry nothing (the caller
+//! owns the backoff) but requests that were rejected because of outdated credentials. Certificates and tokens that a
+//! kubeconfig or the pod names by path are read again when they change, and exec plugins run again.
 
 mod credentials;
 pub(super) mod deadline;
 mod error_text;
 mod fence;
 mod list;
+mod mount_point;
 mod proxy;
 mod rate_limit;
 mod read_only;
@@ -58,7 +59,7 @@ use crate::metrics::Metrics;
 /// Requests of one client at once. On HTTP/1.1 each has a connection of its own, with buffers on both sides.
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// How to reach the API server.
+/// Connection to the API server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KubeClientConfig {
     /// `--kubeconfig`; `None` uses the ServiceAccount of the pod.
@@ -71,7 +72,7 @@ pub struct KubeClientConfig {
     pub burst: u32,
     /// Whether the limit holds only while the server has no priority and fairness.
     pub limit_unless_fair: bool,
-    /// What user agents begin with: `program/version (os/arch)`.
+    /// Prefix of user agents: `program/version (os/arch)`.
     pub user_agent_base: String,
 }
 
@@ -90,7 +91,7 @@ pub enum KubeClientError {
 }
 
 impl KubeClientError {
-    /// The same about the file of another flag.
+    /// Returns the error for the file of another flag.
     pub fn of_flag(self, flag: &'static str) -> Self {
         match self {
             Self::Kubeconfig { path, reason, .. } => Self::Kubeconfig { flag, path, reason },
@@ -109,17 +110,17 @@ pub struct KubeClients {
     credentials: KubeCredentials,
     /// The user as in the kubeconfig.
     user: AuthInfo,
-    /// Where the certificate authorities of the API server are, when they are in a file.
+    /// File with the certificate authorities of the API server, if there is one.
     authorities: Option<PathBuf>,
     fairness: ServerFairness,
     metrics: Arc<Metrics>,
 }
 
-/// What carries a client's requests to the server.
+/// Service that sends a client's requests to the server.
 type KubeHttpService = BoxService<http::Request<Body>, http::Response<Incoming>, BoxError>;
 
 impl KubeClients {
-    /// Reads the configuration; contacts nobody.
+    /// Reads the configuration without contacting the server.
     pub async fn load(settings: KubeClientConfig, metrics: Arc<Metrics>) -> Result<Self, KubeClientError> {
         let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(parse_master_url).transpose()?;
         let (mut base, authorities) = match (&settings.kubeconfig, &master) {
@@ -141,7 +142,7 @@ impl KubeClients {
         })
     }
 
-    /// The same for a server that speaks for itself, such as a manager. No rate limit holds.
+    /// Creates clients for a server that is not an API server, such as a manager. No rate limit applies.
     pub fn for_server(base: Config, user_agent_base: &str, metrics: Arc<Metrics>) -> Result<Self, String> {
         let user_agent_base = user_agent_base.to_owned();
         let settings = KubeClientConfig { qps: -1.0, user_agent_base, ..KubeClientConfig::default() };
@@ -160,22 +161,22 @@ impl KubeClients {
         Ok(Self { settings, base, credentials, user, authorities, fairness: ServerFairness::default(), metrics })
     }
 
-    /// The API server's address.
+    /// Returns the API server's address.
     pub fn cluster_url(&self) -> &http::Uri {
         &self.base.cluster_url
     }
 
-    /// A client for reads and writes whose user agent ends with `component`.
+    /// Creates a client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
         self.rate_limited_client(self.config(component), self.credentials.clone(), None, Leadership::unopposed())
     }
 
-    /// The same, but it writes only while `leadership` holds, asked when the request leaves.
+    /// Creates a client that writes only while `leadership` holds, which is checked when the request leaves.
     pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
         self.rate_limited_client(self.config(component), self.credentials.clone(), None, leadership)
     }
 
-    /// A client for watches: not rate limited. It leaves deadlines to the informers, which count what they end.
+    /// Creates a client for watches, without a rate limit. It leaves deadlines to the informers, which count expirations.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
         let config = self.config("shared-informers");
         let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
@@ -184,19 +185,21 @@ impl KubeClients {
         Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&metrics).build())
     }
 
-    /// A client for the leader election: it waits for no rate limit and stands in no queue, and no dead connection outlasts the request
-    /// that found it. Call it on the runtime that the election runs on: what drives the client and its connections lives there.
+    /// Creates a client for the leader election, without rate limit or queue.
+    ///
+    /// No dead connection outlasts the request that found it. Call it on the runtime that the election runs on: the tasks of
+    /// the client and its connections run there.
     pub fn for_election(&self) -> Result<Client, kube::Error> {
         let config = self.config("leader-election");
         let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
-        // Whoever else waits for a plugin must not hold the election up.
+        // Other users of a plugin must not delay the election.
         let credentials =
             KubeCredentials::take_from(&mut self.user.clone()).map_err(|reason| kube::Error::Service(reason.into()))?;
         let base = self.base_service(&config, credentials, Leadership::unopposed(), ConnectionSharing::Exclusive)?;
         Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer).with_layer(&metrics).build())
     }
 
-    /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
+    /// Creates a client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
     /// It writes only while `leadership` holds.
     pub fn with_token(
         &self,
@@ -209,7 +212,8 @@ impl KubeClients {
         self.rate_limited_client(config, KubeCredentials::Static, Some(token), leadership)
     }
 
-    /// A client for the reviews of the secure port, which limits them itself: strangers must hold up nobody but each other.
+    /// Creates a client for the reviews of the secure port, which limits them itself: unauthenticated callers may delay only
+    /// each other.
     pub fn for_reviews(&self) -> Result<Client, kube::Error> {
         let config = self.config("secure-port");
         let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
@@ -222,12 +226,12 @@ impl KubeClients {
     fn config(&self, component: &str) -> Config {
         let mut config = self.base.clone();
         let agent = format!("{}/{component}", self.settings.user_agent_base);
-        // Only a component with control characters in its name could fail here; it goes without a user agent.
+        // Only a component with control characters in its name could fail here; it is sent without a user agent.
         config.headers.extend(HeaderValue::try_from(agent).ok().map(|value| (USER_AGENT, value)));
         config
     }
 
-    /// From the credentials down to the connections.
+    /// Builds the layers from the credentials down to the connections.
     fn base_service(
         &self,
         config: &Config,
@@ -275,7 +279,8 @@ impl KubeClients {
     }
 }
 
-/// A client over `service` that ends every wait as those of [`KubeClients`] do, and limits nothing: for servers in the same process.
+/// Creates a client over `service` with the deadlines of [`KubeClients`] and without limits, for servers in the same
+/// process.
 pub fn client_over_service<S, B>(service: S) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
@@ -286,7 +291,7 @@ where
     ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).build()
 }
 
-/// The same, and requests wait for `qps`, whatever the server says of its own limits.
+/// Creates a client over `service` whose requests wait for `qps`, whatever limits the server reports.
 pub fn limited_client_over_service<S, B>(service: S, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
@@ -314,13 +319,16 @@ fn server_host(config: &Config) -> String {
 }
 
 async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), KubeClientError> {
-    // The first line says what and where; those after it would show what stands there, which may be a token.
+    // Only the first line: the others would quote the file, which may contain a token.
     let about = |error: &dyn std::fmt::Display| KubeClientError::Kubeconfig {
         flag: KUBECONFIG,
         path: path.display().to_string(),
         reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
-    let parsed = Kubeconfig::read_from(path).map_err(|error| about(&error))?;
+    let mount_point = std::env::var_os(mount_point::VARIABLE);
+    let located = mount_point::locate(path, mount_point.as_ref());
+    let mut parsed = Kubeconfig::read_from(located).map_err(|error| about(&error))?;
+    mount_point::locate_files(&mut parsed, mount_point.as_ref());
     let loaded = Config::from_custom_kubeconfig(parsed.clone(), &KubeConfigOptions::default()).await;
     let mut config = loaded.map_err(|error| about(&error))?;
     // kube compares NO_PROXY with the proxy instead of the server.

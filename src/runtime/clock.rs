@@ -1,39 +1,51 @@
-//! Time, injected. Durations are measured on tokio's clock, which tests pause; wall time follows it there.
+//! Time and randomness, injected. Durations are measured on tokio's clock, which tests pause; wall time follows it there.
 //!
-//! Tokio's clock stands still while the machine is suspended. What others count on must not: see [`Uptime`].
+//! Tokio's clock does not advance while the machine is suspended. For what others rely on, see [`Uptime`].
 
-use std::{ops::Add, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    ops::Add,
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where "now" comes from.
+/// Source of the current time.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Clock {
-    /// The machine's clock.
     #[default]
     System,
     /// Wall time that starts at a given moment and advances with tokio's (paused) clock.
     Manual {
         /// Wall time at `origin`.
         epoch: Timestamp,
-        /// When the clock was made.
+        /// Time at which the clock was created.
         origin: Instant,
+        /// Changes of the wall time since.
+        jump: Option<&'static WallJump>,
     },
 }
 
 impl Clock {
-    /// A clock for tests: starts at `epoch` and moves with `tokio::time`.
+    /// Creates a clock for tests: it starts at `epoch` and moves with `tokio::time`.
     pub fn manual(epoch: Timestamp) -> Self {
-        Clock::Manual { epoch, origin: Instant::now() }
+        Clock::Manual { epoch, origin: Instant::now(), jump: None }
     }
 
-    /// Monotonic time, for measuring and waiting.
+    /// Creates a clock for tests as [`Clock::manual`] does, whose wall time can be set. Leaks a few bytes.
+    pub fn adjustable(epoch: Timestamp) -> (Self, &'static WallJump) {
+        let jump: &'static WallJump = Box::leak(Box::default());
+        (Clock::Manual { epoch, origin: Instant::now(), jump: Some(jump) }, jump)
+    }
+
+    /// Returns the monotonic time, for measuring and waiting.
     pub fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Both clocks that a suspended machine tells apart.
+    /// Returns the time on both clocks, which differ on a suspended machine.
     pub fn uptime(&self) -> Uptime {
         match self {
             Clock::System => Uptime { running: Instant::now(), boot: since_boot() },
@@ -41,19 +53,54 @@ impl Clock {
         }
     }
 
-    /// Wall time, for what is written into objects.
+    /// Returns the wall time, for what is written into objects.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     pub fn wall(&self) -> Timestamp {
         match self {
             Clock::System => Timestamp::now(),
-            Clock::Manual { epoch, origin } => {
-                *epoch + SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::ZERO)
+            Clock::Manual { epoch, origin, jump } => {
+                let jump = jump.map_or(SignedDuration::ZERO, WallJump::get);
+                *epoch + SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::ZERO) + jump
             }
+        }
+    }
+
+    /// Returns a random number from 0 up to but not including 1, for jitter.
+    ///
+    /// A manual clock derives it from the wall time and `purpose`, not from earlier calls: a repeated run waits as long as
+    /// the first one, even if tasks call in another order.
+    pub fn chance(&self, purpose: impl Hash) -> f64 {
+        match self {
+            Clock::System => rand::random(),
+            Clock::Manual { .. } => share_of(&(self.wall(), purpose)),
         }
     }
 }
 
-/// A moment on the clock that stands still while the machine is suspended, and on the one that does not.
+/// Difference between a wall clock and the time that it would show if it had not been set.
+#[derive(Debug, Default)]
+pub struct WallJump(AtomicI64);
+
+impl WallJump {
+    /// Sets the clock this far ahead of where it would be; negative is behind.
+    pub fn set(&self, ahead: SignedDuration) {
+        self.0.store(ahead.as_secs(), Relaxed);
+    }
+
+    fn get(&self) -> SignedDuration {
+        SignedDuration::from_secs(self.0.load(Relaxed))
+    }
+}
+
+/// Returns a share below 1 that depends on `value` only.
+fn share_of(value: &impl Hash) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    let upper = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
+    f64::from(upper) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// Moment on the clock that does not advance while the machine is suspended, and on the one that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uptime {
     /// The clock that waits are measured on (`CLOCK_MONOTONIC`).
@@ -64,18 +111,18 @@ pub struct Uptime {
 }
 
 impl Uptime {
-    /// The moment on the clock that waits are measured on.
+    /// Returns the moment on the clock that waits are measured on.
     pub fn running(&self) -> Instant {
         self.running
     }
 
-    /// Whether `now`, on either clock, is at or after this moment.
+    /// Returns `true` if `now`, on either clock, is at or after this moment.
     pub fn is_reached_at(&self, now: Uptime) -> bool {
         let on_boot_clock = self.boot.zip(now.boot).is_some_and(|(moment, now)| now >= moment);
         on_boot_clock || now.running >= self.running
     }
 
-    /// Whether this moment is over.
+    /// Returns `true` if this moment has passed.
     pub fn is_over(&self) -> bool {
         self.is_reached_at(Uptime { running: Instant::now(), boot: self.boot.and_then(|_| since_boot()) })
     }
@@ -126,6 +173,20 @@ mod tests {
         }
         let simulated = Uptime::from(start.running + Duration::from_secs(10));
         assert!(!simulated.is_reached_at(moment(start, 9, 70)), "a simulated clock has no other beside it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn chance_repeats_with_time_and_purpose() {
+        let clock = || Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let (first, second) = (clock(), clock());
+        assert_eq!(first.chance("a"), second.chance("a"));
+        let shares: Vec<f64> = (0..1000).map(|number| first.chance(number)).collect();
+        assert!(shares.iter().all(|share| (0.0..1.0).contains(share)));
+        let mean = shares.iter().sum::<f64>() / 1000.0;
+        assert!((0.45..0.55).contains(&mean), "{mean}");
+        let before = first.chance("a");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_ne!(first.chance("a"), before);
     }
 
     #[cfg(target_os = "linux")]

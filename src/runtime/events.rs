@@ -19,35 +19,33 @@ use crate::metrics::Metrics;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
-    /// For information.
     Normal,
-    /// Somebody should look.
     Warning,
 }
 
-/// One thing that happened.
+/// Event about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedEvent {
-    /// What it happened to.
+    /// Object of the event.
     pub about: ObjectReference,
     pub type_: EventType,
-    /// One CamelCase word, for machines.
+    /// CamelCase word, for machines.
     pub reason: &'static str,
     /// A sentence, for people.
     pub message: String,
 }
 
-/// One row of a controller's table of events, for the reference page.
+/// Row of a controller's table of events, for the reference page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventDescription {
-    /// One CamelCase word, for machines.
+    /// CamelCase word, for machines.
     pub reason: &'static str,
     pub type_: EventType,
-    /// When it is recorded.
+    /// Occasion of the event.
     pub when: &'static str,
 }
 
-/// Reference to `object`, with its UID.
+/// Returns a reference to `object`, with its UID.
 pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
@@ -72,7 +70,7 @@ impl EventRecorder {
     /// How many events may wait to be written; further ones are dropped. Upstream: client-go `tools/record`.
     pub const QUEUE_CAPACITY: usize = 1000;
 
-    /// A recorder for `component` and where its events come out: the sink, or a test.
+    /// Creates a recorder for `component`, and the receiver of its events: the sink, or a test.
     pub fn channel(component: &'static str) -> (Self, mpsc::Receiver<(&'static str, RecordedEvent)>) {
         let (queue, events) = mpsc::channel(Self::QUEUE_CAPACITY);
         (Self { component, queue, discarded: None }, events)
@@ -83,7 +81,7 @@ impl EventRecorder {
         Self { discarded: Some(metrics.events_discarded_total.clone()), ..self }
     }
 
-    /// The same sink under another source component.
+    /// Returns a recorder for the same sink with another source component.
     pub fn for_component(&self, component: &'static str) -> Self {
         Self { component, ..self.clone() }
     }

@@ -1,10 +1,10 @@
-//! One list and watch per kind, into a store of pruned objects.
+//! Lists and watches each kind once, into a store of pruned objects.
 //!
-//! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for whoever
-//! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
-//! counted, logged and skipped, so that one bad object never stops a watch. What nobody reads goes in two steps: large fields before an
-//! object is decoded (`json_filter`), the rest right after. No server makes it wait for ever: the limits are those of
-//! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
+//! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for
+//! each subscriber from before the start. Survives disconnects, restarts and expired resource versions; an object that
+//! cannot be decoded is counted, logged and skipped, so that one bad object never stops a watch. Fields without a reader are
+//! removed in two steps: large fields before an object is decoded (`json_filter`), the rest right after. No server can block
+//! it forever: the limits are those of `client::deadline`, and [`WatchStatus`] reports since when the store may be stale.
 
 mod annotation_digest;
 mod json_filter;
@@ -13,7 +13,7 @@ mod on_demand;
 mod unread_fields;
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -48,6 +48,7 @@ use super::{
         throttle::RetryAfterThrottle,
         with_causes,
     },
+    clock::Clock,
     shutdown::Shutdown,
     store::{InformerStore, ObjectKey, PruneFn, WatchStatus},
 };
@@ -63,19 +64,19 @@ const BACKOFF_RESET_GAP: Duration = Duration::from_secs(120);
 /// A change that arrives so long after the last pause ends the series: the watch works.
 const STEADY_WATCH: Duration = Duration::from_secs(10);
 
-/// What happened to an object, as seen in the store.
+/// Change of an object, as seen in the store.
 #[derive(Debug, Clone)]
 pub enum ObjectChange<K> {
-    /// It was not there before.
+    /// The object is new.
     Added(Arc<K>),
-    /// It was there and differs.
+    /// The object differs from the stored one.
     Updated { old: Arc<K>, new: Arc<K> },
-    /// It is gone; this is how it was last seen.
+    /// The object was deleted; this is its last known state.
     Deleted(Arc<K>),
 }
 
 impl<K> ObjectChange<K> {
-    /// The object as it is now, or was when it went.
+    /// Returns the current object, or the last known one.
     pub fn object(&self) -> &Arc<K> {
         match self {
             ObjectChange::Added(object) | ObjectChange::Updated { new: object, .. } | ObjectChange::Deleted(object) => {
@@ -85,7 +86,7 @@ impl<K> ObjectChange<K> {
     }
 }
 
-/// Is told of changes, after the store has them. Must be quick: it runs in the informer's task.
+/// Callback for each change, called after the store is updated. Must not block: it runs in the informer's task.
 pub type ChangeHandler<K> = Box<dyn Fn(&ObjectChange<K>) + Send + Sync>;
 
 /// An informer that has not started: handlers are added, then [`Informer::start`] consumes it.
@@ -94,13 +95,14 @@ pub struct Informer<K> {
     handlers: Vec<ChangeHandler<K>>,
     unread: UnreadFields,
     watch_config: watcher::Config,
+    clock: Clock,
 }
 
 impl<K> Informer<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
+    /// Creates an informer that stores what `prune` leaves of each object. `metadata.managedFields` is always removed.
     pub fn new(prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let prune: PruneFn<K> = Arc::new(prune);
         Self {
@@ -108,16 +110,17 @@ where
             handlers: Vec::new(),
             unread: UnreadFields::default(),
             watch_config: watcher::Config::default(),
+            clock: Clock::default(),
         }
     }
 
-    /// The same for the one object called `name`: the server sends no other.
+    /// Creates an informer of the one object called `name`: the server sends no other.
     pub fn for_object(name: &str, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let watched = watcher::Config::default().fields(&format!("metadata.name={name}"));
         Self { watch_config: watched, ..Self::new(prune) }
     }
 
-    /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
+    /// Creates an informer of the objects that the label `selector` selects; an object that it no longer selects is
     /// [`ObjectChange::Deleted`].
     pub fn with_label_selector(selector: Option<&str>, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let watched = watcher::Config::default();
@@ -130,12 +133,17 @@ where
         Self { watch_config: self.watch_config.page_size(objects), ..self }
     }
 
+    /// Takes the jitter of its pauses from `clock` instead of the system's.
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
     /// Leaves these fields out before an object is decoded: the large ones and the many of those that `prune` drops.
     pub fn without(self, unread: UnreadFields) -> Self {
         Self { unread, ..self }
     }
 
-    /// A client whose responses lack what this informer leaves out, for single requests.
+    /// Returns a client whose responses lack the fields that this informer omits, for single requests.
     pub fn filtered(&self, client: kube::Client) -> kube::Client {
         let unread = self.unread.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -145,7 +153,7 @@ where
         kube::Client::new(service, "default")
     }
 
-    /// The store it will fill.
+    /// Returns the store that it will fill.
     pub fn store(&self) -> InformerStore<K> {
         self.store.clone()
     }
@@ -166,21 +174,22 @@ where
         let feed = Reflector {
             informer: self,
             list_in_progress: None,
-            lists_wanted: 0,
-            keeps_known: true,
+            relist_requests: 0,
+            store_is_complete: true,
             longest_failed_list: 0,
             resource,
             metrics,
         };
         shutdown.spawn(async move {
             tokio::select! {
+                biased;
                 () = token.begun() => {}
                 () = feed.run(api) => {}
             }
         });
     }
 
-    /// A handler that panics must end neither the informer nor the handlers after it.
+    /// Calls the handlers. A panic must end neither the informer nor the handlers after it.
     fn dispatch(&self, change: &ObjectChange<K>) {
         for handler in &self.handlers {
             if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
@@ -208,13 +217,13 @@ where
 /// The running half: turns watch events into changes.
 struct Reflector<K> {
     informer: Informer<K>,
-    /// Objects of a list that is under way.
-    list_in_progress: Option<HashMap<ObjectKey, Arc<K>>>,
-    /// How many lists had been asked for when the last one began.
-    lists_wanted: u64,
+    /// Objects of the list in progress.
+    list_in_progress: Option<BTreeMap<ObjectKey, Arc<K>>>,
+    /// Number of requested lists when the last one began.
+    relist_requests: u64,
     /// Whether what is in the store is all that is kept of an object of that version.
-    keeps_known: bool,
-    /// How many objects the longest of the lists brought that have failed since the last complete one.
+    store_is_complete: bool,
+    /// Largest number of objects in a failed list since the last complete one.
     longest_failed_list: usize,
     resource: String,
     metrics: Arc<Metrics>,
@@ -230,8 +239,9 @@ where
             let watch = watcher::watcher(api.clone(), self.informer.watch_config.clone());
             let mut watch = watch.map_err(|error| WatchFailure::of(&error)).boxed();
             loop {
-                let (store, begun) = (self.informer.store.clone(), self.lists_wanted);
+                let (store, begun) = (self.informer.store.clone(), self.relist_requests);
                 let event = tokio::select! {
+                    biased;
                     event = watch.next() => event,
                     () = store.relist_wanted(begun) => break,
                 };
@@ -248,7 +258,12 @@ where
                         self.record_failure(failure);
                         // Not all replicas come back at the same moment.
                         let pause = series.next_pause(Instant::now());
-                        tokio::time::sleep(backoff::shortened(pause, RELIST_JITTER, rand::random())).await;
+                        tokio::time::sleep(backoff::shortened(
+                            pause,
+                            RELIST_JITTER,
+                            self.informer.clock.chance(&self.resource),
+                        ))
+                        .await;
                         if expired {
                             break;
                         }
@@ -268,15 +283,16 @@ where
     fn handle_event(&mut self, event: Event<RawObject>) {
         match event {
             Event::Init => {
-                self.list_in_progress = Some(HashMap::new());
-                (self.lists_wanted, self.keeps_known) = self.informer.store.relists_wanted();
+                self.list_in_progress = Some(BTreeMap::new());
+                (self.relist_requests, self.store_is_complete) = self.informer.store.relists_wanted();
             }
             Event::InitApply(object) => {
                 let accepted = self.decode_and_prune(&object);
                 if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
                     // What is known already is not held twice.
-                    let known = self.informer.store.get(&key).filter(|known| self.keeps_known && is_same(known, &object));
-                    relisted.insert(key, known.unwrap_or(object));
+                    let cached =
+                        self.informer.store.get(&key).filter(|cached| self.store_is_complete && is_same(cached, &object));
+                    relisted.insert(key, cached.unwrap_or(object));
                     // A list that always fails at the same page gets nowhere.
                     if relisted.len() > self.longest_failed_list {
                         self.longest_failed_list = relisted.len();
@@ -303,10 +319,10 @@ where
     fn replace_store(&mut self) {
         self.longest_failed_list = 0;
         let relisted = self.list_in_progress.take().unwrap_or_default();
-        let gone: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
-        gone.iter().for_each(|key| self.informer.delete(key));
+        let removed: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
+        removed.iter().for_each(|key| self.informer.delete(key));
         relisted.into_values().for_each(|object| self.informer.apply(object));
-        self.informer.store.relisted(self.lists_wanted);
+        self.informer.store.relisted(self.relist_requests);
         self.informer.store.set_status(|status| {
             status.synced = true;
             status.mark_current();
@@ -332,7 +348,7 @@ where
     }
 }
 
-/// A map that grew key by key is half empty, one that is made at once is full.
+/// Rebuilds maps that grew key by key, which are half empty.
 fn drop_slack(metadata: &mut ObjectMeta) {
     for map in [&mut metadata.labels, &mut metadata.annotations].into_iter().flatten() {
         *map = std::mem::take(map).into_iter().collect();
@@ -343,9 +359,8 @@ fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
     old.meta().resource_version == new.meta().resource_version
 }
 
-/// `client`, which waits for nothing for ever, waits as long as the server asks, drops what nobody reads, and marks `store` as current
-/// as soon as the server accepts a watch again. kube's watcher keeps that to itself: it speaks up only at the next change, which in a
-/// quiet cluster may be hours away.
+/// Returns a client that honors deadlines and `Retry-After`, drops unread fields, and marks `store` as current when a watch
+/// is accepted, which kube's watcher does not report.
 fn watch_client<K: Send + Sync + 'static>(
     client: kube::Client,
     store: InformerStore<K>,
@@ -387,9 +402,9 @@ fn watch_client<K: Send + Sync + 'static>(
     kube::Client::new(service, "default")
 }
 
-/// What went wrong with a list or watch.
+/// Failure of a list or watch.
 struct WatchFailure {
-    /// What was being done, as in the metric.
+    /// Name of the operation, as in the metric.
     operation: &'static str,
     message: String,
     /// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
@@ -411,13 +426,13 @@ impl WatchFailure {
     }
 }
 
-/// Failures in a row: when the pause after the last one ends, and how long it is. Neither a list nor a watch that is accepted ends the
-/// row, because the next request may fail again at once, and for ever.
+/// End and length of the last delay after failures in a row. An accepted list or watch does not reset it, because the next
+/// request may fail again at once.
 #[derive(Default)]
 struct RelistBackoff(Option<(Instant, Duration)>);
 
 impl RelistBackoff {
-    /// How long to wait after a failure at `now`.
+    /// Returns the delay after a failure at `now`.
     fn next_pause(&mut self, now: Instant) -> Duration {
         let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < BACKOFF_RESET_GAP);
         let pause = RELIST_PAUSE.after(last.map(|(_, pause)| pause));
@@ -425,7 +440,7 @@ impl RelistBackoff {
         pause
     }
 
-    /// A change came at `now`.
+    /// Resets the backoff at a change at `now`, if no failure was recent.
     fn reset_if_steady(&mut self, now: Instant) {
         self.0 = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < STEADY_WATCH);
     }

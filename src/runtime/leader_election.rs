@@ -1,7 +1,7 @@
-//! Who may write. [`Leadership`] is a value that every writer holds and asks at the write.
+//! Leader election. Every writer holds a [`Leadership`] and checks it immediately before each write.
 //!
-//! In: a `coordination.k8s.io/v1` Lease that all replicas contend for, in client-go's format. Out: [`Leadership`]. `lease` decides
-//! (pure), [`LeaderElector`] does.
+//! In: a `coordination.k8s.io/v1` Lease that all replicas contend for, in client-go's format. Out: [`Leadership`]. `lease`
+//! decides (pure), [`LeaderElector`] executes.
 
 mod elector;
 pub mod lease;
@@ -13,16 +13,15 @@ use std::sync::{
 
 pub use elector::{EVENTS, ElectionOutcome, ElectorConfig, LeaderElectionHealth, LeaderElector, identity};
 
-use tokio::sync::watch;
-
 use super::clock::Uptime;
+use crate::runtime::watch;
 
-/// Whether this process may write, and until when.
+/// Permission of this process to write, and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeadershipState {
-    /// Another replica leads, or nobody.
+    /// Another replica leads, or there is no leader.
     Standby,
-    /// This one leads; no write may start at or after this moment unless the lease is renewed before.
+    /// Leading; no write may start at or after this moment unless the lease is renewed before.
     Leading {
         /// End of the renew deadline that runs.
         until: Uptime,
@@ -31,7 +30,7 @@ pub enum LeadershipState {
     Unopposed,
 }
 
-/// This process does not lead (any more): drop the work, the leader will do it.
+/// Error of a process that does not (or no longer) lead: drop the work, the leader will do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this replica does not hold the lease")]
 pub struct NotLeading;
@@ -46,30 +45,32 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Leadership without election (`--leader-elect=false`).
+    /// Returns leadership without election (`--leader-elect=false`).
     pub fn unopposed() -> Self {
         let (sender, state) = watch::channel(LeadershipState::Unopposed);
         Self { state, _unopposed: Some(Arc::new(sender)), took_over: Arc::default() }
     }
 
-    /// Leadership that whoever holds the sender decides: the elector, or a test.
+    /// Returns leadership that the holder of the sender decides: the elector, or a test.
     pub fn channel() -> (watch::Sender<LeadershipState>, Self) {
         let (sender, state) = watch::channel(LeadershipState::Standby);
         (sender, Self { state, _unopposed: None, took_over: Arc::default() })
     }
 
-    /// Whether the lease was another holder's: what that one sent last may be under way to the API server, even if it released the
-    /// lease, since what outlasts its grace period is cut off without an answer.
+    /// Returns `true` if another holder had the lease before.
+    ///
+    /// Its last request may still be in flight to the API server, even if it released the lease, because requests that
+    /// outlast its grace period are cut off without a response.
     pub fn took_over(&self) -> bool {
         self.took_over.load(Ordering::Acquire)
     }
 
-    /// Notes that there was a lease before, before anybody is told that this process leads.
+    /// Records that there was a lease before. Must precede the report that this process leads.
     pub fn note_take_over(&self) {
         self.took_over.store(true, Ordering::Release);
     }
 
-    /// Asked before every write.
+    /// Checks the leadership. Called before every write.
     pub fn check(&self) -> Result<(), NotLeading> {
         match *self.state.borrow() {
             LeadershipState::Unopposed => Ok(()),
@@ -78,7 +79,7 @@ impl Leadership {
         }
     }
 
-    /// Whether this process leads now.
+    /// Returns `true` if this process leads now.
     pub fn is_leading(&self) -> bool {
         self.check().is_ok()
     }

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How a socket listens.
+/// Options of a listening socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListenOptions {
     /// Whether an IPv6 address serves IPv6 alone.
@@ -18,16 +18,24 @@ pub(crate) struct ListenOptions {
     pub(crate) backlog: i32,
 }
 
-/// Listens on `address`.
+/// Opens a listening socket on `address`.
 pub(crate) fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(options.only_v6)?;
     }
-    // On Linux Go sets this always, so that a restart need not wait for old connections to time out; a second listener
-    // on the same port stays impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(options.share_port)?;
+    // On Linux Go sets this always, so that a restart does not wait for old connections to time out; a second listener on
+    // the same port remains impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
+    #[cfg(not(unix))]
+    if options.share_port {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "several processes cannot share a port on this system"));
+    }
+    // On Windows SO_REUSEADDR would let another process take over the port, and a restart does not wait without it.
+    #[cfg(unix)]
+    {
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(options.share_port)?;
+    }
     socket.set_send_buffer_size(options.buffer)?;
     socket.set_recv_buffer_size(options.buffer)?;
     socket.set_nonblocking(true)?;
@@ -38,6 +46,6 @@ pub(crate) fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<
 
 /// Lets a connection end with a reset, of which the kernel keeps nothing.
 pub(crate) fn reset_when_dropped(stream: &TcpStream) {
-    // A connection that is gone already cannot be configured, and need not be.
+    // A closed connection cannot be configured, which is harmless.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

@@ -20,28 +20,28 @@ use super::{
     store::ObjectKey,
 };
 
-/// Why a request to the API server failed.
+/// Reason why a request to the API server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// The object is gone: nothing left to do.
     #[error("{0} not found")]
     NotFound(String),
-    /// Somebody else wrote in between: read again and decide again.
+    /// Another writer changed the object in between: read and decide again.
     #[error("conflict on {0}")]
     Conflict(String),
     /// RBAC forbids it: the operator has to grant the verb that the message names.
     #[error("{0}; grant it in the ClusterRole of this process")]
     Forbidden(String),
-    /// This process may not write now.
+    /// The process may not write now.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
     /// The API server is too busy: nothing was written, try later.
     #[error("{0}")]
     Busy(String),
-    /// The API server, or an admission webhook of it, refuses what is asked for: nothing was written.
+    /// The API server, or one of its admission webhooks, rejected the request: nothing was written.
     #[error("{0}")]
     Rejected(String),
-    /// Anything else, after which it may have been written or not: retry with back-off.
+    /// Any other error, after which the write may have happened or not: retry with backoff.
     #[error("{0}")]
     Failed(String),
 }
@@ -67,12 +67,13 @@ impl ApiError {
     }
 }
 
-/// Whether an answer says that nothing was written, and that the same will be refused again: 408 and 499 are a time-out's.
+/// Returns `true` if a status means that nothing was written, and that a repetition will be rejected: 408 and 499 are those
+/// of timeouts.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && code != 408 && code != 499
 }
 
-/// How a patch is applied by the server.
+/// Way in which the server applies a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchKind {
     /// JSON merge patch (RFC 7386): lists are replaced.
@@ -94,7 +95,7 @@ impl PatchKind {
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1,application/json");
 
-/// All that is read of a brief answer.
+/// Fields that are read of a brief response.
 #[derive(Deserialize)]
 struct WrittenObject {
     metadata: WrittenVersion,
@@ -106,12 +107,10 @@ struct WrittenVersion {
     resource_version: String,
 }
 
-/// Which part of the object is patched.
+/// Part of the object that is patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchTarget {
-    /// The object itself.
     Object,
-    /// Its `status` subresource.
     Status,
 }
 
@@ -123,17 +122,17 @@ pub struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// A writer that writes while `leadership` holds.
+    /// Creates a writer that writes while `leadership` holds.
     pub fn new(client: kube::Client, leadership: Leadership) -> Self {
         Self { client, leadership }
     }
 
-    /// The client, for reads.
+    /// Returns the client, for reads.
     pub fn client(&self) -> &kube::Client {
         &self.client
     }
 
-    /// Whether writes are allowed now.
+    /// Returns the leadership that writes require.
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
     }
@@ -146,8 +145,10 @@ impl ObjectWriter {
         Box::pin(api.get(&key.name)).await.map_err(|error| ApiError::from_kube(key, &error))
     }
 
-    /// Patches `part` of the object at `key`. With `resourceVersion` in the body's metadata the server refuses when somebody
-    /// else wrote in between ([`ApiError::Conflict`]).
+    /// Patches `part` of the object at `key`.
+    ///
+    /// With `resourceVersion` in the body's metadata the server rejects the patch if another writer changed the object in
+    /// between ([`ApiError::Conflict`]).
     pub async fn patch<K>(
         &self,
         api: &Api<K>,
@@ -162,7 +163,7 @@ impl ObjectWriter {
         self.leadership.check()?;
         let params = PatchParams::default();
         let patch = kind.of(body);
-        // Apart, since everybody who may write holds room for it all the time.
+        // Boxed, because otherwise every future that may write reserves room for it all the time.
         let result = match part {
             PatchTarget::Object => Box::pin(api.patch(&key.name, &params, &patch)).await,
             PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
@@ -170,7 +171,8 @@ impl ObjectWriter {
         result.map_err(|error| ApiError::from_kube(key, &error))
     }
 
-    /// The same, but it answers only the object's resource version, and has the server send no more than metadata.
+    /// Patches like [`Self::patch`], but returns only the object's resource version, and has the server send no more than
+    /// metadata.
     pub async fn patch_briefly<K: Resource>(
         &self,
         api: &Api<K>,

@@ -1,8 +1,8 @@
 //! `--use-service-account-credentials`: each controller acts as a ServiceAccount of its own.
 //!
-//! In: a client with the process's credentials and the account's name. Out: a [`ServiceAccountToken`] that is always fresh:
-//! the account is made when it is missing, and a token is asked for (TokenRequest, one hour) again when a fifth of its life
-//! is left. Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
+//! In: a client with the process's credentials and the account's name. Out: a [`ServiceAccountToken`] that is always valid:
+//! a missing account is created, and a token is requested (TokenRequest, one hour) again when a fifth of its lifetime
+//! remains. Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
 
 use std::{
     sync::Arc,
@@ -22,14 +22,14 @@ use tower::{BoxError, Layer, Service};
 
 use super::{backoff::ExponentialBackoff, shutdown::Shutdown};
 
-/// Where the accounts live.
+/// Namespace of the accounts.
 pub const NAMESPACE: &str = "kube-system";
 
 /// Life of a token.
 const LIFE: Duration = Duration::from_secs(3600);
 /// After which part of its life a token is replaced.
 const REPLACED_AFTER: Duration = Duration::from_secs(48 * 60);
-/// After a failure.
+/// Delay after a failure.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 
 /// The token of one account, or why there is none yet. Clones see the same token; it is never printed.
@@ -42,11 +42,12 @@ impl ServiceAccountToken {
         let token = Self(Arc::new(ArcSwap::from_pointee(Err(format!(
             "the token of ServiceAccount {NAMESPACE}/{account} is not there yet"
         )))));
-        let (kept, account, stop) = (token.clone(), account.to_owned(), shutdown.clone());
+        let (shared, account, stop) = (token.clone(), account.to_owned(), shutdown.clone());
         shutdown.spawn(async move {
             tokio::select! {
+                biased;
                 () = stop.begun() => {}
-                () = kept.refresh(client, &account) => {}
+                () = shared.refresh(client, &account) => {}
             }
         });
         token
@@ -82,19 +83,22 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
     let found = accounts.get_opt(account).await.map_err(|error| error.to_string())?;
     if found.is_none() {
         let metadata = ObjectMeta { name: Some(account.to_owned()), ..ObjectMeta::default() };
-        let made = accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
+        let created =
+            accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
         // Another replica may have been quicker.
-        if let Err(kube::Error::Api(status)) = &made
+        if let Err(kube::Error::Api(status)) = &created
             && status.code != 409
         {
             return Err(status.message.clone());
         }
     }
     let spec = TokenRequestSpec { expiration_seconds: i64::try_from(LIFE.as_secs()).ok(), ..TokenRequestSpec::default() };
-    let asked = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let answer =
-        accounts.create_token_request(account, &PostParams::default(), &asked).await.map_err(|error| error.to_string())?;
-    let token = answer.status.and_then(|status| status.token).ok_or("the answer has no token")?;
+    let token_request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let response = accounts
+        .create_token_request(account, &PostParams::default(), &token_request)
+        .await
+        .map_err(|error| error.to_string())?;
+    let token = response.status.and_then(|status| status.token).ok_or("the answer has no token")?;
     let mut header =
         HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| "the token is not a header value".to_owned())?;
     header.set_sensitive(true);
@@ -162,14 +166,14 @@ mod tests {
         let echo = tower::service_fn(|request: http::Request<()>| async move {
             Ok::<_, BoxError>(request.headers()[AUTHORIZATION].to_str().map(str::to_owned)?)
         });
-        let answer = ServiceAccountTokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
-        answer.map_err(|error| error.to_string())
+        let response = ServiceAccountTokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
+        response.map_err(|error| error.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_account_is_made_and_its_token_replaced_before_it_ends() {
         let server = ApiServer::new(Clock::System);
-        let asked = |server: &ApiServer| {
+        let requested_tokens = |server: &ApiServer| {
             let requests = server.requests();
             requests.iter().filter(|request| request.subresource == "token" && request.code == 201).count()
         };
@@ -178,10 +182,10 @@ mod tests {
         let token = ServiceAccountToken::keep_fresh(server.client(), "node-controller", &shutdown);
         assert!(authorization(&token).await.unwrap_err().contains("kube-system/node-controller"));
 
-        server.wait_until(|server| asked(server) == 1).await;
+        server.wait_until(|server| requested_tokens(server) == 1).await;
         assert!(server.get::<ServiceAccount>(NAMESPACE, "node-controller").is_some());
         let first = authorization(&token).await;
-        server.wait_until(|server| asked(server) == 2).await;
+        server.wait_until(|server| requested_tokens(server) == 2).await;
         // The answer reaches the token a moment after the server has given it.
         while authorization(&token).await.is_err() || authorization(&token).await == first {
             tokio::task::yield_now().await;

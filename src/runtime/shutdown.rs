@@ -1,7 +1,7 @@
-//! One shutdown for the whole process: stop taking work, let running steps end, then stop.
+//! Shutdown of the whole process: accept no more work, let running steps end, then stop.
 //!
-//! In: SIGTERM or SIGINT, or a fatal error. Out: a token everything waits on, and a tracker of what still runs. Work that must
-//! not be cut in half runs under [`Shutdown::spawn`]; [`Shutdown::drain`] waits for it, up to a deadline.
+//! In: SIGTERM or SIGINT, or a fatal error. Out: a token that all tasks wait on, and a tracker of running tasks. Work that
+//! must not be interrupted runs under [`Shutdown::spawn`]; [`Shutdown::drain`] waits for it, up to a deadline.
 
 use std::{future::Future, time::Duration};
 
@@ -15,12 +15,12 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A shutdown that has not begun.
+    /// Creates a shutdown that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A part that can be stopped alone and stops with the whole. Its tasks are tracked separately.
+    /// Returns a part that can be stopped alone and stops with the whole. Its tasks are tracked separately.
     pub fn child(&self) -> Self {
         Self { token: self.token.child_token(), tasks: TaskTracker::new() }
     }
@@ -30,7 +30,7 @@ impl Shutdown {
         self.token.cancel();
     }
 
-    /// Whether it has begun.
+    /// Returns `true` if it has begun.
     pub fn has_begun(&self) -> bool {
         self.token.is_cancelled()
     }

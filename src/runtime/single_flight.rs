@@ -1,7 +1,7 @@
-//! Single flight: who asks while the same work is under way gets its result.
+//! Single flight: concurrent callers share the result of one task.
 //!
-//! In: work, and what to say when it ends early. Out: a [`SharedTask`] that any number may wait for. The work is a task of its own:
-//! those who wait may go away without its being ended, or sent again. What is remembered of results is up to the callers.
+//! In: work, and the result if it ends early. Out: a [`SharedTask`] that any number may wait for. The work is a task of its
+//! own: cancelled callers neither end nor repeat it. Caching of results is up to the callers.
 
 use std::future::{Future, IntoFuture};
 
@@ -10,12 +10,12 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 
-/// Work under way. Clones wait for the same.
+/// Work in progress. Clones wait for the same task.
 #[derive(Debug, Clone)]
 pub struct SharedTask<T: Clone>(Shared<BoxFuture<'static, T>>);
 
 impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
-    /// Starts `work`. `ended_early` answers for it if it panics; it is called when somebody waits.
+    /// Starts `work`. `ended_early` returns the result if it panics; it is called while a caller waits.
     pub fn start(
         work: impl Future<Output = T> + Send + 'static,
         ended_early: impl FnOnce(String) -> T + Send + 'static,
@@ -24,7 +24,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         Self(task.map(|joined| joined.unwrap_or_else(|error| ended_early(error.to_string()))).boxed().shared())
     }
 
-    /// What is `under_way`, unless it has ended; else what `start` starts.
+    /// Returns `under_way`, unless it has ended; else the task from `start`.
     pub fn join_or_start(under_way: Option<&Self>, start: impl FnOnce() -> Self) -> Self {
         under_way.filter(|task| task.0.peek().is_none()).cloned().unwrap_or_else(start)
     }

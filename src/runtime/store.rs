@@ -1,4 +1,4 @@
-//! What the cluster looks like, as last seen: pruned objects by key, written by one informer, read by everybody.
+//! State of the cluster as last seen: pruned objects by key, written by one informer, read by all components.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,9 @@ use std::{
 };
 
 use kube::Resource;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
+
+use crate::runtime::watch;
 
 /// Namespace (empty for cluster-scoped kinds) and name. Prints as `namespace/name` or `name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,15 +20,15 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Key of a namespaced object.
+    /// Returns the key of a namespaced object.
     pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
-    /// Key of a cluster-scoped object.
+    /// Returns the key of a cluster-scoped object.
     pub fn cluster(name: impl Into<String>) -> Self {
         Self::namespaced("", name)
     }
-    /// Key of `object`.
+    /// Returns the key of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::namespaced(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
@@ -39,7 +41,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// How an informer is doing, for readiness and status pages.
+/// Status of an informer, for readiness and status pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchStatus {
     /// Whether the first list has been taken in.
@@ -48,32 +50,32 @@ pub struct WatchStatus {
     pub error: Option<String>,
     /// Since when the store may be older than the cluster: nothing watches. `None` while something does.
     pub behind_since: Option<Instant>,
-    /// When the list under way last brought more than any list before it that failed. `None` while something watches.
+    /// Time at which the list in progress last exceeded every failed list before it. `None` during a watch.
     pub progressed: Option<Instant>,
 }
 
 impl WatchStatus {
-    /// The server has accepted a watch, or sent a change.
+    /// Records that the server has accepted a watch, or sent a change.
     pub(super) fn mark_current(&mut self) {
         self.error = None;
         self.behind_since = None;
         self.progressed = None;
     }
 
-    /// A list or watch failed at `now`.
+    /// Records that a list or watch failed at `now`.
     pub(super) fn mark_failed(&mut self, error: String, now: Instant) {
         self.error = Some(error);
         self.behind_since.get_or_insert(now);
     }
 }
 
-/// Takes out of an object what nobody reads.
+/// Removes the fields of an object that no reader uses.
 pub type PruneFn<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
-/// How often a list was asked for, and how many of these requests have been met.
+/// Numbers of requested lists, and of completed requests.
 #[derive(Default)]
 struct RelistRequests {
-    wanted: u64,
+    requested: u64,
     met: u64,
 }
 
@@ -103,19 +105,19 @@ impl<K> Default for InformerStore<K> {
 }
 
 impl<K> InformerStore<K> {
-    /// An empty store, of objects that went through `prune`.
+    /// Creates an empty store, of objects that went through `prune`.
     pub(super) fn pruned_by(prune: PruneFn<K>) -> Self {
         let relists = watch::Sender::new(RelistRequests::default());
         Self { prune, objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()), relists }
     }
 
-    /// What this store would keep of `object`, to be compared with what it has.
+    /// Returns the form of `object` that this store would hold, to be compared with the stored one.
     pub fn as_kept(&self, mut object: K) -> K {
         (self.prune)(&mut object);
         object
     }
 
-    /// A store that holds `objects` and counts as synced, for tests.
+    /// Creates a store that holds `objects` and counts as synced, for tests.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self
     where
         K: Resource,
@@ -128,12 +130,12 @@ impl<K> InformerStore<K> {
         store
     }
 
-    /// The object at `key`.
+    /// Returns the object at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// All objects, in key order so that whatever is derived from them is stable.
+    /// Returns all objects, in key order so that derived results are stable.
     pub fn list(&self) -> Vec<Arc<K>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let mut pairs: Vec<_> = objects.iter().collect();
@@ -141,7 +143,7 @@ impl<K> InformerStore<K> {
         pairs.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
-    /// All keys, in order.
+    /// Returns all keys, in order.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let mut keys: Vec<_> = objects.keys().cloned().collect();
@@ -149,17 +151,27 @@ impl<K> InformerStore<K> {
         keys
     }
 
-    /// How many objects there are.
+    /// Returns how many objects satisfy the predicate, without a copy or an order of them.
+    pub fn count(&self, predicate: impl Fn(&K) -> bool) -> usize {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.values().filter(|object| predicate(object)).count()
+    }
+
+    /// Returns `true` if some object satisfies the predicate.
+    pub fn any(&self, predicate: impl Fn(&K) -> bool) -> bool {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.values().any(|object| predicate(object))
+    }
+
     pub fn len(&self) -> usize {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How the informer behind it is doing.
+    /// Returns the status of the informer behind it.
     pub fn status(&self) -> WatchStatus {
         self.status.borrow().clone()
     }
@@ -178,42 +190,45 @@ impl<K> InformerStore<K> {
         failed.ok().and_then(|status| status.error.clone()).unwrap_or_default()
     }
 
-    /// Has the informer list all objects again, and resolves when the store has them as [`InformerStore::as_kept`] keeps them from now on.
-    /// For what is read of objects has grown.
+    /// Lists all objects again, and resolves when the store has them as [`InformerStore::as_kept`] now prunes them. Needed
+    /// when more fields are read.
     pub async fn relist(&self) {
         self.relist_met(self.want_relist()).await;
     }
 
-    /// Has the informer list all objects again. The answer is for [`InformerStore::relist_met`], which may be asked again and again.
+    /// Has the informer list again, and returns a number for [`InformerStore::relist_met`], which accepts it any number of
+    /// times.
     pub fn want_relist(&self) -> u64 {
         let mut mine = 0;
         self.relists.send_modify(|relists| {
-            relists.wanted += 1;
-            mine = relists.wanted;
+            relists.requested += 1;
+            mine = relists.requested;
         });
         mine
     }
 
-    /// Resolves when the store has what [`InformerStore::want_relist`] asked for. The first list is number 0, which is not waited for.
+    /// Resolves when the list that [`InformerStore::want_relist`] requested is in the store. The first list is number 0,
+    /// which has no waiters.
     pub async fn relist_met(&self, list: u64) {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = self.relists.subscribe().wait_for(|relists| relists.met >= list).await;
     }
 
-    /// How many lists were asked for, and whether all of them are there.
+    /// Returns the number of requested lists, and whether all of them are complete.
     pub(super) fn relists_wanted(&self) -> (u64, bool) {
         let relists = self.relists.borrow();
-        (relists.wanted, relists.met == relists.wanted)
+        (relists.requested, relists.met == relists.requested)
     }
 
-    /// Resolves when more lists are wanted than `known`.
-    pub(super) async fn relist_wanted(&self, known: u64) {
-        let _ = self.relists.subscribe().wait_for(|relists| relists.wanted > known).await;
+    /// Resolves when more lists are wanted than `previous`.
+    pub(super) async fn relist_wanted(&self, previous: u64) {
+        let _ = self.relists.subscribe().wait_for(|relists| relists.requested > previous).await;
     }
 
-    /// A list that began when so many were wanted is in the store. Only an informer, or a test standing in for one, says so.
-    pub fn relisted(&self, wanted: u64) {
-        self.relists.send_modify(|relists| relists.met = wanted);
+    /// Records that a list is in the store that began after `requested` requests. Only for an informer, or a test in its
+    /// place.
+    pub fn relisted(&self, requested: u64) {
+        self.relists.send_modify(|relists| relists.met = requested);
     }
 
     pub(super) fn set_status(&self, change: impl FnOnce(&mut WatchStatus)) {
@@ -229,7 +244,7 @@ impl<K> InformerStore<K> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, object)
     }
 
-    /// Takes away what is at `key`.
+    /// Removes the object at `key`.
     pub fn remove(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key)
     }

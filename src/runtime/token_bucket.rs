@@ -1,13 +1,13 @@
-//! A token bucket: so many at once, then so many per second. Pure.
+//! Token bucket: a burst at once, then a rate per second. Pure.
 //!
-//! In: the time. Out: how long to wait for a token, or whether there is one. It may owe tokens: whoever takes one that is not there yet
-//! is told how long it takes until it is.
+//! In: the time. Out: the wait for a token, or whether there is one. It may owe tokens: a caller that takes a missing one
+//! gets the time until it is due.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// One bucket. It starts full.
+/// Token bucket, initially full.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     per_second: f64,
@@ -17,7 +17,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket of at least one token. Without a positive `per_second` nobody ever waits for it.
+    /// Creates a full bucket of at least one token. Without a positive `per_second` no caller ever waits for it.
     pub fn new(per_second: f64, burst: f64, now: Instant) -> Self {
         Self { per_second, burst: burst.max(1.0), tokens: burst.max(1.0), refilled_at: now }
     }
@@ -32,7 +32,7 @@ impl TokenBucket {
         Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
     }
 
-    /// How long it takes until a token is there, without taking one.
+    /// Returns the time until a token is available, without taking one.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.refill(now);
         if self.per_second <= 0.0 {
@@ -42,7 +42,7 @@ impl TokenBucket {
         }
     }
 
-    /// Whether no token has been taken for so long that all are there.
+    /// Returns `true` if no token has been taken for so long that the bucket is full.
     pub fn is_full(&mut self, now: Instant) -> bool {
         self.refill(now);
         self.tokens >= self.burst

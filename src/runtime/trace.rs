@@ -1,7 +1,7 @@
-//! Spans of traces: how they are told apart from everything else that `tracing` carries.
+//! Spans of traces, and their distinction from other `tracing` data.
 //!
-//! Whoever does a step wraps it in a span of [`TARGET`]. Without an exporter (`app::traces`) nothing asks for these spans, and none is made; with
-//! one they go there and never into the log. All have one level, since no verbosity chooses among them.
+//! Each step runs in a span of [`TARGET`]. Without an exporter (`app::traces`) these spans have no subscriber, and none is
+//! created; with one they are exported and never logged. All have one level, because no verbosity selects among them.
 
 use tracing::{Level, Metadata, Span, span};
 
@@ -10,17 +10,17 @@ pub const TARGET: &str = "trace";
 /// Level of every such span: the log's verbosity hides none.
 pub const LEVEL: Level = Level::ERROR;
 
-/// Whether this is a span that may be exported.
+/// Returns `true` for a span that may be exported.
 pub fn is_traced(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == TARGET
 }
 
-/// One Service on its way: `request` says what is done for it.
+/// Creates the span of one Service; `request` names the operation.
 pub fn service(key: &str, request: &str) -> Span {
     span!(target: TARGET, LEVEL, "service", service = key, request)
 }
 
-/// A step of something that has a span.
+/// Creates the span of a step of something that has a span.
 pub fn step(name: &'static str) -> Span {
     span!(target: TARGET, LEVEL, "step", otel.name = name)
 }

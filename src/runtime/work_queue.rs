@@ -1,10 +1,10 @@
-//! Which keys are due: a pure state machine over (key, now).
+//! Decides which keys are due: a pure state machine over (key, now).
 //!
 //! In: keys with a [`ReconcilePriority`], and the [`ReconcileResult`] of each reconcile. Out: the next key to reconcile, or
 //! how long to wait. Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs
 //! again afterwards; the earlier time and the more urgent priority win; failures back off exponentially per key;
 //! [`ReconcileResult::RequeueAfter`] is waiting, not failing, and leaves the failure count alone. A resync never cuts a
-//! back-off or a wait short, every other reason does.
+//! backoff or a wait short, every other reason does.
 //!
 //! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
 
@@ -19,39 +19,39 @@ use tokio::time::Instant;
 
 use super::backoff::ExponentialBackoff;
 
-/// Why a key was added; among due keys the most urgent runs first.
+/// Reason for adding a key; among due keys the most urgent runs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReconcilePriority {
-    /// Somebody changed the object and waits for the effect.
+    /// A user changed the object and waits for the effect.
     UserChange,
-    /// Somebody deleted the object.
+    /// A user deleted the object.
     Deletion,
     /// The set of nodes changed.
     NodeChange,
-    /// Nothing is known to have changed.
+    /// No change is known.
     Resync,
 }
 
-/// Bounds of [`ReconcileResult::RequeueAfter`], whatever a cloud asks for: "at once" must not become a busy loop, and "never" no overflow.
+/// Bounds of [`ReconcileResult::RequeueAfter`], whatever delay a cloud requests: "at once" must not become a busy loop, and
+/// "never" no overflow.
 const REQUEUE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
-/// How a reconcile ended.
+/// Outcome of a reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// The world is as it should be, as far as this key goes.
+    /// The actual state matches the desired state for this key.
     Done,
     /// Not finished, and nothing failed: come back after this long.
     RequeueAfter(Duration, String),
-    /// Failed, and why: come back after the key's back-off.
+    /// Failed, for this reason: retry after the key's backoff.
     Failed(String),
 }
 
-/// Exponential back-off per key: `base`, doubled with each failure, up to `max`.
+/// Exponential backoff per key: `base`, doubled with each failure, up to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyBackoff {
     /// Delay after the first failure.
     pub base: Duration,
-    /// Longest delay.
     pub max: Duration,
 }
 
@@ -59,20 +59,20 @@ impl KeyBackoff {
     /// client-go's default for controllers.
     pub const DEFAULT: Self = Self { base: Duration::from_millis(5), max: Duration::from_secs(1000) };
 
-    /// Delay after `failures` failures in a row.
+    /// Returns the delay after `failures` failures in a row.
     pub fn delay(&self, failures: u32) -> Duration {
         ExponentialBackoff::doubling(self.base, self.max).delay(failures)
     }
 }
 
-/// What the queue wants next.
+/// Next step of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextKey<K> {
     /// Reconcile this key and report with [`WorkQueue::finish`]. Carries how long it was due.
     Run(K, Duration),
-    /// Nothing is due before this moment.
+    /// No key is due before this moment.
     WaitUntil(Instant),
-    /// Nothing is pending.
+    /// No key is pending.
     Idle,
 }
 
@@ -103,13 +103,13 @@ impl QueuedKeyState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsettledKey {
     pub key: String,
-    /// Whether it is being reconciled right now, and for how long.
+    /// Duration of the current reconcile, if there is one.
     pub running_for: Option<Duration>,
     /// Time until it is due; zero when it is due already; `None` when it is not pending.
     pub due_in: Option<Duration>,
     /// Failures in a row.
     pub failures: u32,
-    /// Why it waits or failed.
+    /// Reason why it waits or failed.
     pub reason: Option<String>,
     /// Class of that, if its controller classes failures.
     pub class: Option<&'static str>,
@@ -125,7 +125,7 @@ pub struct WorkQueue<K> {
     /// Pending keys that do not run and are due.
     ready: BTreeSet<(ReconcilePriority, u64, K)>,
     order: u64,
-    /// Keys that became due since somebody asked.
+    /// Number of keys that became due since the last read.
     became_due: u64,
 }
 
@@ -194,7 +194,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    /// The most urgent due key, which counts as running from here on.
+    /// Returns the most urgent due key, which counts as running from here on.
     pub fn next(&mut self, now: Instant) -> NextKey<K> {
         self.promote(now);
         let Some((_, _, key)) = self.ready.pop_first() else {
@@ -215,7 +215,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             // A resync that came meanwhile must not cut the wait short; every other reason does.
             entry.pending = entry.pending.filter(|pending| pending.priority != ReconcilePriority::Resync);
         }
-        let again = match outcome {
+        let requeue_at = match outcome {
             ReconcileResult::Done => {
                 entry.failures = 0;
                 entry.reason = None;
@@ -232,7 +232,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             }
         };
         let pending = entry.pending;
-        match (again, pending) {
+        match (requeue_at, pending) {
             (Some(due), _) => {
                 let priority = pending.map_or(ReconcilePriority::Resync, |p| p.priority);
                 if let Some(pending) = pending {
@@ -249,8 +249,9 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         ran
     }
 
-    /// Takes out a key whose object is gone for good; what runs, runs to its end. Without this the queue of a replica that does
-    /// not lead would keep the name of every object there ever was.
+    /// Removes the key of a deleted object. A running reconcile is not interrupted.
+    ///
+    /// Without this the queue of a replica that does not lead would keep the name of every object that ever existed.
     pub fn forget(&mut self, key: &K) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let pending = entry.pending.take();
@@ -260,12 +261,13 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    /// How many keys became due since this was last asked: one that is due counts once, however often it is added until it runs.
+    /// Returns how many keys became due since the last call: one that is due counts once, however often it is added until it
+    /// runs.
     pub fn take_added(&mut self) -> u64 {
         std::mem::take(&mut self.became_due)
     }
 
-    /// Keys that are due and do not run.
+    /// Returns the number of keys that are due and do not run.
     pub fn depth(&mut self, now: Instant) -> usize {
         self.promote(now);
         self.ready.len()
@@ -277,12 +279,12 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         ages.fold((Duration::ZERO, Duration::ZERO), |(sum, oldest), age| (sum + age, oldest.max(age)))
     }
 
-    /// How often `key` failed in a row.
+    /// Returns how often `key` failed in a row.
     pub fn failures(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// Everything pending, running or failing, in key order.
+    /// Returns all keys that are pending, running or failing, in key order.
     pub fn unsettled(&self, now: Instant) -> Vec<UnsettledKey> {
         let mut keys: Vec<_> = self.entries.iter().collect();
         keys.sort_by(|a, b| a.0.cmp(b.0));

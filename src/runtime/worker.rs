@@ -48,7 +48,7 @@ impl<K> ReconcileQueue<K>
 where
     K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static,
 {
-    /// An empty queue; `name` is its label in the `workqueue_*` metrics.
+    /// Creates an empty queue; `name` is its label in the `workqueue_*` metrics.
     pub fn new(name: &'static str, backoff: KeyBackoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
         // There from the start, so that the first one is a change.
         metrics.reconcile_panics_total.with_label_values(&[name]);
@@ -77,12 +77,12 @@ where
         self.state().forget(key);
     }
 
-    /// How often `key` failed in a row.
+    /// Returns how often `key` failed in a row.
     pub fn failures(&self, key: &K) -> u32 {
         self.state().failures(key)
     }
 
-    /// Everything pending, running or failing, in key order.
+    /// Returns all keys that are pending, running or failing, in key order.
     pub fn unsettled(&self) -> Vec<UnsettledKey> {
         self.state().unsettled(self.shared.clock.now())
     }
@@ -129,8 +129,9 @@ where
         metrics.workqueue_work_duration.with_label_values(name).observe(ran.as_secs_f64());
     }
 
-    /// Reconciles due keys, at most `limit` at once (`None`: as many as there are), until `shutdown` begins; then lets the
-    /// running ones end and returns. Keys that are left stay in the queue.
+    /// Reconciles due keys until `shutdown` begins; then lets the running ones end and returns.
+    ///
+    /// At most `limit` keys run concurrently (`None`: no limit). Remaining keys stay in the queue.
     pub async fn run<F, R>(&self, limit: Option<usize>, shutdown: &Shutdown, reconcile: F)
     where
         F: Fn(K) -> R,
@@ -198,7 +199,8 @@ where
     }
 }
 
-/// The reconcile of `key`, also when `reconcile` panics before it gives its future back: then the future panics in its place.
+/// Returns the reconcile of `key`, even if `reconcile` panics before it returns its future: then the future panics in its
+/// place.
 fn isolated<K, F, R>(reconcile: &F, key: K) -> impl Future<Output = ReconcileResult> + Send + 'static + use<K, F, R>
 where
     F: Fn(K) -> R,

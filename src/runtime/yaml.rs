@@ -1,17 +1,18 @@
-//! YAML that an operator or a test wrote: the only place that knows `serde_yaml`.
+//! YAML that an operator or a test wrote: the only module that depends on `serde_yaml`.
 //!
-//! In: text of bounded length. Out: typed values, or where the text goes wrong. For what is read at a start or when a file changes:
-//! the fake cloud, leader migration, the sandbox, the program's own alerts. Text that others may write while the program runs, such as `azure.json` from a
-//! Secret, goes through `serde-saphyr` (`providers::azure::config`), which bounds depth and aliases and repeats nothing of the text.
+//! In: text of bounded length. Out: typed values, or the position of the error. Used for text that is read at a start or
+//! when a file changes: the fake cloud, leader migration, the sandbox, the program's own alerts. Text that others may write
+//! while the program runs, such as `azure.json` from a Secret, is parsed by `serde-saphyr` (`providers::azure::config`),
+//! which bounds depth and aliases and repeats nothing of the text.
 //!
-//! The library has no maintainer any more. Whoever replaces it changes this file alone; `tests/layering.rs` holds that.
+//! The library is no longer maintained. A replacement changes this file alone; `tests/layering.rs` enforces that.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Longest text that is read, in bytes. A thousand instances of the fake cloud take 200 KiB.
 pub const LONGEST: usize = 16 << 20;
 
-/// What is wrong with a text, and in which line.
+/// Error in a text, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct YamlError(String);
@@ -33,12 +34,12 @@ pub fn documents<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, YamlError> {
     documents.map(|document| T::deserialize(document).map_err(YamlError::from)).collect()
 }
 
-/// Whether a text has nothing but comments.
+/// Returns `true` if a text contains only comments.
 pub fn is_empty(text: &str) -> Result<bool, YamlError> {
     Ok(parse::<serde_yaml::Value>(text)?.is_null())
 }
 
-/// A value as YAML.
+/// Formats a value as YAML.
 pub fn print(value: &impl Serialize) -> Result<String, YamlError> {
     Ok(serde_yaml::to_string(value)?)
 }

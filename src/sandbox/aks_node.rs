@@ -21,7 +21,7 @@ const REPOSITORIES: [&str; 10] = [
 ];
 const IMAGES: usize = 50;
 
-/// What AKS and kubelet set, of which `{pool}` and `{name}` differ between Nodes.
+/// Labels that AKS and kubelet set, of which `{pool}` and `{name}` differ between Nodes.
 const LABELS: [(&str, &str); 40] = [
     ("agentpool", "{pool}"),
     ("beta.kubernetes.io/arch", "amd64"),
@@ -97,7 +97,7 @@ const CONDITIONS: [&str; 16] = [
     "PIDPressure",
 ];
 
-/// The Node with this number. `node-7` is that of 7.
+/// Returns the Node with this number. `node-7` is that of 7.
 pub fn aks_node(number: u32) -> Node {
     serde_json::from_value(document(number)).unwrap_or_default()
 }
@@ -174,7 +174,7 @@ fn conditions() -> Vec<Value> {
     CONDITIONS.iter().map(|name| condition(name, "False")).chain([condition("Ready", "True")]).collect()
 }
 
-/// As the API server keeps them: each field that a writer has set, by path.
+/// Returns each field that a writer has set, by path, as the API server keeps them.
 fn managed_fields() -> Vec<Value> {
     let set = |keys: &[(&str, &str)]| -> Map<String, Value> {
         keys.iter().map(|(key, _)| (format!("f:{key}"), json!({}))).collect()

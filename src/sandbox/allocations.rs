@@ -1,4 +1,4 @@
-//! What the server hands out once: node ports and cluster IPs of Services. Pure.
+//! Node ports and cluster IPs of Services, which the server allocates once. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ const NODE_PORTS: std::ops::RangeInclusive<u64> = 30000..=32767;
 const FIRST_V4: u32 = u32::from_be_bytes([10, 96, 0, 2]);
 const FIRST_V6: u128 = Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 2).to_bits();
 
-/// What is in use.
+/// Allocated ports and addresses.
 #[derive(Debug, Default, Clone)]
 pub struct Allocations {
     ports: BTreeSet<u64>,
@@ -39,17 +39,17 @@ impl Allocations {
         });
     }
 
-    /// Whether the port is in use.
+    /// Returns `true` if the port is in use.
     pub fn has_port(&self, port: u64) -> bool {
         self.ports.contains(&port)
     }
 
-    /// The lowest node port that is in use neither here nor in `taken`.
-    pub fn free_port(&self, taken: &BTreeSet<u64>) -> Option<u64> {
-        NODE_PORTS.into_iter().find(|port| !self.ports.contains(port) && !taken.contains(port))
+    /// Returns the lowest node port that is in use neither here nor in `reserved`.
+    pub fn free_port(&self, reserved: &BTreeSet<u64>) -> Option<u64> {
+        NODE_PORTS.into_iter().find(|port| !self.ports.contains(port) && !reserved.contains(port))
     }
 
-    /// The lowest free cluster IP of the family (`IPv4` or `IPv6`).
+    /// Returns the lowest free cluster IP of the family (`IPv4` or `IPv6`).
     pub fn free_address(&self, family: &str) -> IpAddr {
         let mut offset: u32 = 0;
         loop {
@@ -66,7 +66,7 @@ impl Allocations {
     }
 }
 
-/// Every node port of `service`, that of its health check included.
+/// Returns every node port of `service`, that of its health check included.
 pub fn node_ports(service: &Value) -> BTreeSet<u64> {
     let spec = &service["spec"];
     let ports = items(&spec["ports"]).iter().map(|port| &port["nodePort"]);

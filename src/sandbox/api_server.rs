@@ -1,6 +1,6 @@
-//! The server as a handle: requests in over [`ApiServer::client`] or a socket, responses out; and for tests the state itself.
+//! Handle of the server: requests in over [`ApiServer::client`] or a socket, responses out; and for tests the state itself.
 //!
-//! What a request does is decided by the pure modules beside this one. The in-process client involves no socket and no thread, so
+//! The pure modules of this folder decide what a request does. The in-process client involves no socket and no thread, so
 //! that it is deterministic under tokio's paused clock.
 
 use std::{
@@ -14,7 +14,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
-use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::{
@@ -24,6 +23,7 @@ use super::{
     handler::{self, Reply},
     http::{ResourceRequest, Review, Route, Verb, route},
     kinds, manners,
+    partitions::Partitions,
     refusal::Refusal,
     render,
     reviews::{Authorizer, User, Users},
@@ -32,18 +32,17 @@ use super::{
 };
 use crate::{
     metrics::Metrics,
-    runtime::{client, clock::Clock, store::ObjectKey},
+    runtime::{client, clock::Clock, store::ObjectKey, watch},
 };
 
-/// How a server with priority and fairness answers.
+/// Header of a server with priority and fairness.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
-/// How many requests are remembered.
+/// Number of recorded requests.
 const REMEMBERED: usize = 100_000;
 
 /// A request that the server has got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// What to do.
     pub verb: Verb,
     /// Plural name of the resource.
     pub resource: String,
@@ -69,6 +68,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     storage: Mutex<Storage>,
     pub(super) faults: Mutex<FaultTable>,
+    pub(super) partitions: Partitions,
     users: Mutex<Users>,
     requests: Mutex<VecDeque<RequestRecord>>,
     /// The resourceVersion of the last write; watches wait on it.
@@ -86,7 +86,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ApiServer {
-    /// A server with the namespaces of a new cluster. Timestamps are taken from `clock`.
+    /// Creates a server with the namespaces of a new cluster. Timestamps are taken from `clock`.
     pub fn new(clock: Clock) -> Self {
         let storage = Storage::default();
         let revision = watch::Sender::new(storage.revision());
@@ -94,6 +94,7 @@ impl ApiServer {
             clock,
             storage: Mutex::new(storage),
             faults: Mutex::default(),
+            partitions: Partitions::default(),
             users: Mutex::default(),
             requests: Mutex::default(),
             revision,
@@ -118,27 +119,27 @@ impl ApiServer {
         locked(&self.shared.users).add(token, user);
     }
 
-    /// Sets the rule that answers SubjectAccessReviews, from their `spec`. Without one, everything is allowed.
+    /// Sets the rule for SubjectAccessReviews, which gets the spec. Without one, everything is allowed.
     pub fn authorize(&self, authorizer: Authorizer) {
         locked(&self.shared.users).authorize(authorizer);
     }
 
-    /// A client that calls this server in process.
+    /// Returns a client that calls this server in process.
     pub fn client(&self) -> kube::Client {
         self.client_as("")
     }
 
-    /// The same, with a `User-Agent`.
+    /// Returns a client with a `User-Agent` that calls this server in process.
     pub fn client_as(&self, user_agent: &str) -> kube::Client {
         kube::Client::new(self.transport(user_agent), "default")
     }
 
-    /// The same, and every wait for an answer ends as on the network ([`client::client_over_service`]).
+    /// Returns a client whose waits end as on the network ([`client::client_over_service`]).
     pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
         client::client_over_service(self.transport(user_agent).map_err(Into::into))
     }
 
-    /// The same, with a limit on the client's side ([`client::limited_client_over_service`]).
+    /// Returns a client with a limit on its side ([`client::limited_client_over_service`]).
     pub fn limited_client_as(&self, user_agent: &str, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> kube::Client {
         client::limited_client_over_service(self.transport(user_agent).map_err(Into::into), qps, burst, metrics)
     }
@@ -158,7 +159,7 @@ impl ApiServer {
         let user_agent = HeaderValue::from_str(user_agent).ok().filter(|agent| !agent.is_empty());
         tower::service_fn(move |request: Request<kube::client::Body>| {
             let (server, user_agent) = (server.clone(), user_agent.clone());
-            let answer = async move {
+            let response = async move {
                 let (mut parts, body) = request.into_parts();
                 if let Some(user_agent) = user_agent {
                     parts.headers.entry(header::USER_AGENT).or_insert(user_agent);
@@ -166,11 +167,11 @@ impl ApiServer {
                 let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
                 server.respond(Request::from_parts(parts, body)).await
             };
-            Box::pin(answer) as BoxFuture<'static, _>
+            Box::pin(response) as BoxFuture<'static, _>
         })
     }
 
-    /// The requests for resources so far, oldest first.
+    /// Returns the requests for resources so far, oldest first.
     pub fn requests(&self) -> Vec<RequestRecord> {
         locked(&self.shared.requests).iter().cloned().collect()
     }
@@ -180,7 +181,7 @@ impl ApiServer {
         locked(&self.shared.requests).clear();
     }
 
-    /// Resolves when `condition` holds. It is asked again after each write and each request, never by the clock.
+    /// Resolves when `condition` holds. It is evaluated after each write and each request, never by the clock.
     pub async fn wait_until(&self, condition: impl Fn(&ApiServer) -> bool) {
         let mut activity = self.shared.activity.subscribe();
         loop {
@@ -215,8 +216,8 @@ impl ApiServer {
     }
 
     fn review(&self, review: Review, body: handler::Body<'_>) -> Result<Response<Body>, Refusal> {
-        let answer = locked(&self.shared.users).review(review, body.value()?, self.shared.clock.wall());
-        Ok(json(201, render::bytes(&answer)))
+        let response = locked(&self.shared.users).review(review, body.value()?, self.shared.clock.wall());
+        Ok(json(201, render::bytes(&response)))
     }
 
     async fn resource(
@@ -225,6 +226,8 @@ impl ApiServer {
         user_agent: &str,
         body: handler::Body<'_>,
     ) -> io::Result<Response<Body>> {
+        let partitions = &self.shared.partitions;
+        partitions.request_arrives(user_agent).await;
         let mut record = record(&request, user_agent);
         let (delay, outcome) = locked(&self.shared.faults).decide(&record);
         if !delay.is_zero() {
@@ -234,13 +237,15 @@ impl ApiServer {
             Outcome::Lose(Crash::BeforeEffect) => None,
             Outcome::Refuse(fault) => Some(refused_as(fault.code, fault.retry_after)),
             Outcome::Serve(Manner::Expired) if request.verb != Verb::Watch => Some(refused_as(410, None)),
-            Outcome::Serve(manner) => Some(manners::applied(manner, self.serve_resource(&request, body, manner)).await),
+            Outcome::Serve(manner) => {
+                Some(manners::applied(manner, self.serve_resource(&request, user_agent, body, manner)).await)
+            }
             Outcome::Hang => {
                 self.remember(record);
                 return std::future::pending().await;
             }
             Outcome::Lose(Crash::AfterEffect) => {
-                self.serve_resource(&request, body, Manner::Whole);
+                self.serve_resource(&request, user_agent, body, Manner::Whole);
                 None
             }
         };
@@ -249,21 +254,28 @@ impl ApiServer {
         if matches!(outcome, Outcome::Lose(_)) {
             self.shared.dropped.send_modify(|count| *count += 1);
         }
+        partitions.response_arrives(user_agent).await;
         response.ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionReset, "connection lost by an injected fault"))
     }
 
-    fn serve_resource(&self, request: &ResourceRequest, body: handler::Body<'_>, manner: Manner) -> Response<Body> {
+    fn serve_resource(
+        &self,
+        request: &ResourceRequest,
+        user_agent: &str,
+        body: handler::Body<'_>,
+        manner: Manner,
+    ) -> Response<Body> {
         if request.subresource == "token" {
             return self.issue_token(request, body).unwrap_or_else(|refusal| refused(&refusal));
         }
         let write = self.write_now();
         match self.with_storage(|storage| handler::execute(storage, request, body, write)) {
-            Ok(reply) => self.reply(request, reply, manner),
+            Ok(reply) => self.reply(request, user_agent, reply, manner),
             Err(refusal) => refused(&refusal),
         }
     }
 
-    fn reply(&self, request: &ResourceRequest, reply: Reply, manner: Manner) -> Response<Body> {
+    fn reply(&self, request: &ResourceRequest, user_agent: &str, reply: Reply, manner: Manner) -> Response<Body> {
         match reply {
             Reply::Object(code, object) => {
                 json(code, render::bytes(&*render::object(request.kind, &object, request.representation)))
@@ -277,6 +289,8 @@ impl ApiServer {
                     revision: self.shared.revision.subscribe(),
                     dropped: self.shared.dropped.subscribe(),
                     stalled: self.shared.stalled.subscribe(),
+                    partitions: self.shared.partitions.clone(),
+                    user_agent: user_agent.to_owned(),
                 };
                 let watch = watch.in_manner(manner);
                 response(200, "application/json", Body::from_stream(events(watch, read, signals)))
@@ -290,11 +304,11 @@ impl ApiServer {
         }
         let namespace = request.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey::namespaced(namespace, request.name.as_deref().unwrap_or_default());
-        let asked = body.value()?;
+        let requested = body.value()?;
         self.with_storage(|storage| storage.get(&kinds::SERVICE_ACCOUNT, &key))?;
         self.shared.activity.send_modify(|count| *count += 1);
         let serial = *self.shared.activity.borrow();
-        let issued = locked(&self.shared.users).issue(&key, asked, self.shared.clock.wall(), serial);
+        let issued = locked(&self.shared.users).issue(&key, requested, self.shared.clock.wall(), serial);
         Ok(json(201, render::bytes(&issued)))
     }
 
@@ -302,7 +316,7 @@ impl ApiServer {
         Write { now: self.shared.clock.wall(), dry_run: false }
     }
 
-    /// Works on the state, then wakes whoever waits for a change of it.
+    /// Works on the state, then wakes the waiters for a change of it.
     pub(super) fn with_storage<T>(&self, work: impl FnOnce(&mut Storage) -> T) -> T {
         let mut storage = locked(&self.shared.storage);
         let result = work(&mut storage);
@@ -317,6 +331,18 @@ impl ApiServer {
             self.shared.activity.send_modify(|count| *count += 1);
         }
         result
+    }
+
+    /// Replaces the state by an older one. Every connection for watches breaks.
+    pub(super) fn replace_state(&self, older: &Storage) {
+        let revision = {
+            let mut storage = locked(&self.shared.storage);
+            *storage = older.restored(storage.restores());
+            storage.revision()
+        };
+        self.shared.revision.send_replace(revision);
+        self.shared.dropped.send_modify(|count| *count += 1);
+        self.shared.activity.send_modify(|count| *count += 1);
     }
 
     fn remember(&self, record: RequestRecord) {

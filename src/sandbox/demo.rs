@@ -47,13 +47,13 @@ struct Arguments {
     /// Port of the API server on loopback; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Where the kubeconfig for kubectl is written.
+    /// Path that the kubeconfig for kubectl is written to.
     #[arg(long, default_value = ".kubeconfig")]
     kubeconfig: PathBuf,
-    /// Where the configuration of the azure provider is written.
+    /// Path that the configuration of the azure provider is written to.
     #[arg(long, default_value = ".azure.json")]
     azure_json: PathBuf,
-    /// Where the certificate authority of the simulated Azure is written.
+    /// Path that the certificate authority of the simulated Azure is written to.
     #[arg(long, default_value = ".azure-ca.pem")]
     azure_ca: PathBuf,
     /// End with 0 once everything has converged.
@@ -97,7 +97,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     });
     let files = AzureFiles { config: &arguments.azure_json, authority: &arguments.azure_ca };
     let cloud = clouds::make(arguments.cloud_provider, arguments.nodes, files, &stop).await?;
-    let look = (arguments.cloud_provider == CloudName::Azure).then(|| shadow_hint(arguments, cloud.cluster_cidr));
+    let look = (arguments.cloud_provider == CloudName::Azure).then(|| dry_run_hint(arguments, cloud.cluster_cidr));
     populate(&server, arguments, &cloud);
     let goal = Goal::of(arguments, &cloud);
     say(&format!(
@@ -110,6 +110,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     let progress = tokio::spawn(report(server.clone(), started, stop.clone()));
     let limit = Duration::from_secs(arguments.timeout);
     let converged = tokio::select! {
+        biased;
         converged = tokio::time::timeout(limit, server.wait_until(|server| goal.is_reached(server))) => converged.is_ok(),
         () = stop.begun() => true,
     };
@@ -136,7 +137,7 @@ fn write_kubeconfig(path: &Path, url: &str) -> Result<(), String> {
     ApiServer::write_kubeconfig(path, url, None).map_err(|error| format!("--kubeconfig={}: {error}", path.display()))
 }
 
-/// What kubelets and a user would have created.
+/// Creates the objects that kubelets and a user would have created.
 fn populate(server: &ApiServer, arguments: &Arguments, cloud: &Cloud) {
     for node in &cloud.nodes {
         server.create::<Node>(node);
@@ -186,7 +187,7 @@ fn address(service: &Service) -> Option<String> {
     ingress.first().and_then(|entry| entry.ip.clone())
 }
 
-/// Nodes initialised, nodes with a route, Services with an address.
+/// Counts the initialized nodes, the nodes with a route, and the Services with an address.
 fn progress(server: &ApiServer) -> (usize, usize, usize) {
     let nodes = server.list::<Node>();
     let services = server.list::<Service>();
@@ -195,7 +196,7 @@ fn progress(server: &ApiServer) -> (usize, usize, usize) {
     (initialised, routed, services.iter().filter(|service| address(service).is_some()).count())
 }
 
-/// What the demo waits for.
+/// Goal that the demo waits for.
 struct Goal {
     nodes: usize,
     routes: usize,
@@ -225,14 +226,15 @@ impl Goal {
     }
 }
 
-/// Prints every event as it is written.
+/// Prints every event when it is written.
 async fn report(server: ApiServer, started: Instant, stop: Shutdown) {
     let mut seen = BTreeSet::new();
     loop {
-        let known = seen.len();
+        let printed = seen.len();
         tokio::select! {
+            biased;
             () = stop.begun() => return,
-            () = server.wait_until(|server| server.list::<Event>().len() > known) => {}
+            () = server.wait_until(|server| server.list::<Event>().len() > printed) => {}
         }
         for event in server.list::<Event>() {
             if seen.insert(event.metadata.name.clone()) {
@@ -263,8 +265,8 @@ fn hint(kubeconfig: &Path, with_services: bool) -> String {
     )
 }
 
-/// What another process may do beside the manager of the demo.
-fn shadow_hint(arguments: &Arguments, cluster_cidr: &str) -> String {
+/// Returns a hint about a second process next to the manager of the demo.
+fn dry_run_hint(arguments: &Arguments, cluster_cidr: &str) -> String {
     let Arguments { kubeconfig, azure_json, azure_ca, .. } = arguments;
     let program = std::env::args().next().unwrap_or_else(|| "cloud-controller-manager".to_owned());
     let flags = format!("--cloud-config={} --kubeconfig={}", azure_json.display(), kubeconfig.display());

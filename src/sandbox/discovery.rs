@@ -1,4 +1,4 @@
-//! What the server says about itself: version, groups, resources, health, and an OpenAPI document that promises nothing. Pure.
+//! Description of the server: version, groups, resources, health, and an OpenAPI document that promises nothing. Pure.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const REVIEWS: [(&str, &str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
 ];
 
-/// The document at `path`.
+/// Returns the document at `path`.
 pub fn document(path: &str) -> Result<Document, Refusal> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let json = match segments.as_slice() {
@@ -58,7 +58,7 @@ fn openapi_entry(kind: &Kind) -> (String, Value) {
     (base(kind), json!({"serverRelativeURL": format!("/openapi/v3/{}", base(kind))}))
 }
 
-/// Just enough for kubectl to leave validation to the server: that PATCH of each kind takes `fieldValidation`.
+/// Returns just enough for kubectl to leave validation to the server: PATCH of each kind accepts fieldValidation.
 fn openapi(group: &str) -> Value {
     let paths = KINDS.into_iter().filter(|kind| kind.group == group).map(|kind| {
         let patch = json!({
@@ -71,7 +71,7 @@ fn openapi(group: &str) -> Value {
     json!({"openapi": "3.0.0", "info": {"title": "sandbox", "version": "v1"}, "paths": paths})
 }
 
-/// The minor version that the crate's types have.
+/// Returns the minor version that the crate's types have.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "37", "gitVersion": "v1.37.0-sandbox", "gitCommit": "", "gitTreeState": "clean",

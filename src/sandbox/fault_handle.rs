@@ -8,6 +8,8 @@ use super::{
     api_server::{ApiServer, RequestRecord, locked},
     faults::{Crash, Manner, Outcome, Refused, any},
     kinds,
+    partitions::PartitionedWay,
+    storage::Storage,
 };
 
 /// Sets up faults. Rules hold until they are used up or [`Faults::clear`]ed.
@@ -31,7 +33,7 @@ impl Faults {
         self.answer(None, Outcome::Refuse(Refused { code, retry_after: None }), matches);
     }
 
-    /// Refuses the next `count` matching requests with 429 and asks the client to come back in `seconds`.
+    /// Refuses the next `count` matching requests with 429 and a `Retry-After` of `seconds`.
     pub fn throttle_next(
         &self,
         count: usize,
@@ -41,12 +43,12 @@ impl Faults {
         self.answer(Some(count), Outcome::Refuse(Refused { code: 429, retry_after: Some(seconds) }), matches);
     }
 
-    /// Never answers the next `count` matching requests.
+    /// Leaves the next `count` matching requests without a response.
     pub fn hang_next(&self, count: usize, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
         self.answer(Some(count), Outcome::Hang, matches);
     }
 
-    /// Never answers a matching request.
+    /// Leaves every matching request without a response.
     pub fn hang_every(&self, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
         self.answer(None, Outcome::Hang, matches);
     }
@@ -81,12 +83,14 @@ impl Faults {
     }
 
     /// Crashes the client at its `nth` write from now, counted from 1: from then on every connection breaks, until
-    /// [`Faults::recover`]. Typed calls on [`ApiServer`] itself go on working and do not count.
+    /// [`Faults::recover`].
+    ///
+    /// Typed calls on [`ApiServer`] itself continue to work and do not count.
     pub fn crash_after(&self, nth: usize, crash: Crash) {
         self.crash_after_matching(nth, crash, any);
     }
 
-    /// The same, counting only matching writes.
+    /// Crashes the client, counting only matching writes.
     pub fn crash_after_matching(
         &self,
         nth: usize,
@@ -96,7 +100,7 @@ impl Faults {
         locked(&self.server.shared.faults).crash(nth, crash, Box::new(matches));
     }
 
-    /// Whether the crash has happened, and was not recovered from.
+    /// Returns `true` if the crash has happened, and was not recovered from.
     pub fn has_crashed(&self) -> bool {
         locked(&self.server.shared.faults).has_crashed()
     }
@@ -116,7 +120,7 @@ impl Faults {
         self.server.shared.dropped.send_modify(|count| *count += 1);
     }
 
-    /// Every open watch sends nothing any more; its connection stays.
+    /// Stops every open watch from sending anything; its connection remains open.
     pub fn stall_watches(&self) {
         self.server.shared.stalled.send_modify(|count| *count += 1);
     }
@@ -124,7 +128,27 @@ impl Faults {
     /// Forgets the history and moves on: every resourceVersion handed out so far is too old. Watches, open or resumed, get an
     /// ERROR event of code 410, pages an HTTP 410.
     pub fn compact(&self) {
-        self.server.with_storage(super::storage::Storage::compact);
+        self.server.with_storage(Storage::compact);
+    }
+
+    /// Cuts off the client whose `User-Agent` begins with `client`, until [`Faults::heal`].
+    pub fn partition(&self, client: &str, way: PartitionedWay) {
+        self.server.shared.partitions.set(client, Some(way));
+    }
+
+    /// Ends a partition. Delayed messages arrive, unless the client has given up.
+    pub fn heal(&self, client: &str) {
+        self.server.shared.partitions.set(client, None);
+    }
+
+    /// Returns a backup of everything that is stored.
+    pub fn backup(&self) -> Storage {
+        self.server.with_storage(|storage| storage.clone())
+    }
+
+    /// Restores `backup` with its resourceVersions, as etcd does without `--bump-revision`.
+    pub fn restore(&self, backup: &Storage) {
+        self.server.replace_state(backup);
     }
 
     /// Stores `object`, whatever it is, as long as its kind is known and its metadata names it. Answers whether it was stored.

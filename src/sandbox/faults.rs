@@ -1,24 +1,25 @@
-//! Faults on demand: refusals, delays, answers that never come, stop half-way or trickle, watches that break, stall or forget their
-//! bookmarks, forgotten history, and crashes of a client in the middle of its work.
-//! What a fault does to a request is decided by [`FaultTable::decide`], a pure function of the requests so far.
+//! Faults on demand: refusals, delays, missing, truncated and slow responses, watches that break, stall or omit their
+//! bookmarks, truncated history, and crashes of a client in the middle of its work.
+//!
+//! [`FaultTable::decide`] is a pure function of the requests so far and decides what a fault does to a request.
 
 use std::time::Duration;
 
 use super::{api_server::RequestRecord, http::Verb};
 
-/// Chooses requests.
+/// Predicate that selects requests.
 pub type Matcher = Box<dyn Fn(&RequestRecord) -> bool + Send + Sync>;
 
-/// What happens to the write that a crash hits.
+/// Moment of a crash, relative to its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// It never reaches the server.
+    /// Before the write reaches the server.
     BeforeEffect,
-    /// It takes effect, the response is lost.
+    /// After the write took effect; the response is lost.
     AfterEffect,
 }
 
-/// How an answer is sent.
+/// Way in which a response is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// As it should be.
@@ -35,9 +36,8 @@ pub enum Manner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// HTTP code.
     pub code: u16,
-    /// `Retry-After`, in seconds.
+    /// Value of `Retry-After` in seconds.
     pub retry_after: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ enum Action {
 }
 
 struct Rule {
-    /// How many requests it still hits; `None` is every one.
+    /// Number of requests that it still hits; `None` for every one.
     remaining: Option<usize>,
     action: Action,
     matches: Matcher,
@@ -60,12 +60,10 @@ struct Fuse {
     matches: Matcher,
 }
 
-/// What happens to a request.
+/// Effect on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is served.
     Serve(Manner),
-    /// It is refused.
     Refuse(Refused),
     /// No answer ever comes; the connection stays.
     Hang,
@@ -92,7 +90,7 @@ impl FaultTable {
         for rule in self.rules.iter_mut().filter(|rule| rule.remaining != Some(0) && (rule.matches)(request)) {
             match rule.action {
                 Action::Answer(_) if outcome.is_some() => continue,
-                Action::Answer(answer) => outcome = Some(answer),
+                Action::Answer(response) => outcome = Some(response),
                 Action::Delay(time) => delay += time,
             }
             rule.remaining = rule.remaining.map(|remaining| remaining - 1);
@@ -114,7 +112,7 @@ impl FaultTable {
         Outcome::Lose(crash)
     }
 
-    /// Whether a crash has happened and was not recovered from.
+    /// Returns `true` if a crash has happened and was not recovered from.
     pub fn has_crashed(&self) -> bool {
         self.crashed
     }
@@ -142,7 +140,7 @@ pub fn on(verb: Verb, resource: &'static str) -> impl Fn(&RequestRecord) -> bool
     move |request| request.verb == verb && request.resource == resource
 }
 
-/// Matches every request.
+/// Matches every request, whatever it is.
 pub fn any(_: &RequestRecord) -> bool {
     true
 }

@@ -16,12 +16,12 @@ use super::{
 };
 use crate::runtime::{store::ObjectKey, yaml};
 
-/// What the server answers.
+/// Response of the server.
 #[derive(Debug)]
 pub enum Reply {
-    /// One object, with the HTTP code.
+    /// Object, with the HTTP code.
     Object(u16, Arc<Value>),
-    /// A `metav1.Status` or another document that is sent as it is.
+    /// Document that is sent unchanged, such as a `metav1.Status`.
     Document(Value),
     List(List),
     /// A stream of events.
@@ -34,13 +34,12 @@ pub struct List {
     /// As of which resourceVersion.
     pub revision: u64,
     pub items: Vec<Arc<Value>>,
-    /// Where the next page starts.
+    /// Start of the next page.
     pub continue_token: Option<String>,
-    /// How many objects follow this page, when nothing was filtered.
+    /// Number of objects that follow this page, if nothing was filtered.
     pub remaining: Option<usize>,
 }
 
-/// A request's body.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     /// `Content-Type`.
@@ -49,7 +48,7 @@ pub struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// The body as a value; null when there is none.
+    /// Returns the body as a value; null when there is none.
     pub fn value(&self) -> Result<Value, Refusal> {
         if self.bytes.is_empty() {
             return Ok(Value::Null);
@@ -65,7 +64,7 @@ impl Body<'_> {
     }
 }
 
-/// Carries out `request`.
+/// Executes `request` on the storage.
 pub fn execute(storage: &mut Storage, request: &ResourceRequest, body: Body<'_>, write: Write) -> Result<Reply, Refusal> {
     let write = Write { dry_run: write.dry_run || request.parameters.text("dryRun") == "All", ..write };
     match request.verb {
@@ -93,7 +92,7 @@ fn create(storage: &mut Storage, request: &ResourceRequest, object: Value, write
     storage.create(request.kind, &namespace, object, write).map(|object| Reply::Object(201, object))
 }
 
-/// The namespace must exist and stay. Upstream: the `NamespaceLifecycle` admission plugin.
+/// Checks that the namespace exists and is not being deleted. Upstream: the `NamespaceLifecycle` admission plugin.
 fn target_namespace(storage: &Storage, kind: &Kind, namespace: Option<&str>, object: &Value) -> Result<String, Refusal> {
     if !kind.namespaced {
         return Ok(String::new());
@@ -183,15 +182,15 @@ fn list(storage: &Storage, request: &ResourceRequest) -> Result<List, Refusal> {
         .into_iter()
         .filter(|(key, _)| page.after.as_ref().is_none_or(|after| key > after) && in_namespace(key))
         .filter(|(_, object)| selector.matches(object));
-    let taken: Vec<_> = matching.by_ref().take(page.limit).collect();
+    let page_items: Vec<_> = matching.by_ref().take(page.limit).collect();
     let rest = matching.count();
-    let last = taken.last().filter(|_| rest > 0).map(|(key, _)| page.token(key));
+    let last = page_items.last().filter(|_| rest > 0).map(|(key, _)| page.token(key));
     let remaining = (rest > 0 && selector == Selector::default()).then_some(rest);
-    let items = taken.into_iter().map(|(_, object)| object).collect();
+    let items = page_items.into_iter().map(|(_, object)| object).collect();
     Ok(List { revision: page.revision, items, continue_token: last, remaining })
 }
 
-/// Which part of which list is asked for.
+/// Requested part of a list.
 #[derive(Debug)]
 struct Page {
     revision: u64,

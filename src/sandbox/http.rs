@@ -11,7 +11,7 @@ use super::{
     refusal::Refusal,
 };
 
-/// What is done to a resource, in the words of RBAC.
+/// Operation on a resource, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Get,
@@ -25,7 +25,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb as in RBAC rules.
+    /// Returns the verb as in RBAC rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -39,7 +39,7 @@ impl Verb {
         }
     }
 
-    /// Whether it changes anything.
+    /// Returns `true` if it changes anything.
     pub fn is_write(self) -> bool {
         !matches!(self, Verb::Get | Verb::List | Verb::Watch)
     }
@@ -65,48 +65,47 @@ impl fmt::Display for Verb {
     }
 }
 
-/// How the client wants objects.
+/// Representation of objects that the client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Representation {
-    /// As they are.
+    /// Full objects.
     #[default]
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
-    /// `Table`, for kubectl.
+    /// Table for kubectl.
     Table,
 }
 
 impl Representation {
-    /// The first one of the `Accept` header that the server has.
+    /// Returns the first one of the `Accept` header that the server has.
     pub fn of_accept(accept: &str) -> Self {
-        let known = accept.split(',').find_map(|part| match part {
+        let accepted = accept.split(',').find_map(|part| match part {
             _ if part.contains("as=Table") => Some(Representation::Table),
             _ if part.contains("as=PartialObjectMetadata") => Some(Representation::Metadata),
             _ if part.trim().starts_with("application/json") || part.contains("*/*") => Some(Representation::Full),
             _ => None,
         });
-        known.unwrap_or_default()
+        accepted.unwrap_or_default()
     }
 }
 
-/// Query parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters(HashMap<String, String>);
 
 impl Parameters {
-    /// Of an address.
+    /// Parses the parameters of an address.
     pub fn of(uri: &Uri) -> Self {
         Self(Query::try_from_uri(uri).map(|Query(parameters)| parameters).unwrap_or_default())
     }
-    /// A parameter, empty if it is not there.
+    /// Returns a parameter, empty if it is not there.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.text(name), "true" | "1" | "True")
     }
-    /// A number, `None` if it is not there.
+    /// Returns a number, `None` if it is not there.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         match self.text(name) {
             "" => Ok(None),
@@ -116,7 +115,7 @@ impl Parameters {
             }
         }
     }
-    /// A number of seconds.
+    /// Returns a number of seconds.
     pub fn seconds(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         Ok(self.number(name)?.map(Duration::from_secs))
     }
@@ -125,9 +124,7 @@ impl Parameters {
 /// A request for objects.
 #[derive(Debug, Clone)]
 pub struct ResourceRequest {
-    /// What to do.
     pub verb: Verb,
-    /// To which kind.
     pub kind: &'static Kind,
     /// In which namespace; `None` is all of them, or a kind without.
     pub namespace: Option<String>,
@@ -135,9 +132,7 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// `status`, `token`, …; empty for the object itself.
     pub subresource: String,
-    /// Query parameters.
     pub parameters: Parameters,
-    /// How to answer.
     pub representation: Representation,
 }
 
@@ -149,7 +144,7 @@ pub enum Review {
     SelfSubjectAccess,
 }
 
-/// What a request is for.
+/// Subject of a request.
 #[derive(Debug, Clone)]
 pub enum Route {
     Resource(ResourceRequest),
@@ -159,7 +154,7 @@ pub enum Route {
     Document(String),
 }
 
-/// What a request means.
+/// Parses a request.
 pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Route, Refusal> {
     let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
@@ -216,13 +211,13 @@ fn resource(
 }
 
 fn check_subresource(kind: &Kind, subresource: &str) -> Result<(), Refusal> {
-    let known = match subresource {
+    let accepted = match subresource {
         "" => true,
         "status" => kind.status,
         "token" => kind.plural == kinds::SERVICE_ACCOUNT.plural,
         _ => false,
     };
-    if known { Ok(()) } else { Err(Refusal::no_such_path()) }
+    if accepted { Ok(()) } else { Err(Refusal::no_such_path()) }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How a strategic merge patch treats a list. Lists without a rule are replaced.
+/// Treatment of a list by a strategic merge patch. Lists without a rule are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListRule {
     /// Items are objects and merge by this field (`patchMergeKey` in the Kubernetes types).
@@ -21,20 +21,16 @@ pub enum ListRule {
 /// A list and its rule, by dotted path from the object's root. Lists on the way are passed through.
 pub type ListRules = &'static [(&'static str, ListRule)];
 
-/// What the server knows of a kind.
+/// Kind of objects that the server stores.
 #[derive(Debug)]
 pub struct Kind {
     /// API group, empty for core.
     pub group: &'static str,
     /// Version in the group.
     pub version: &'static str,
-    /// CamelCase name.
     pub kind: &'static str,
-    /// Name in paths.
     pub plural: &'static str,
-    /// Name for kubectl.
     pub singular: &'static str,
-    /// Abbreviations for kubectl.
     pub short_names: &'static [&'static str],
     /// Whether objects live in namespaces.
     pub namespaced: bool,
@@ -50,24 +46,24 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// Strategic merge rules besides those of the metadata.
     pub lists: ListRules,
-    /// Whether a value is such an object; the message says where it is not.
+    /// Validation of such an object; the message names the invalid field.
     pub check: fn(&Value) -> Result<(), String>,
 }
 
 impl Kind {
-    /// `apiVersion` of its objects.
+    /// Returns `apiVersion` of its objects.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`, as in messages.
+    /// Returns `nodes` or `leases.coordination.k8s.io`, as in messages.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The rule of the list at `path`.
+    /// Returns the rule of the list at `path`.
     pub fn list_rule(&self, path: &str) -> Option<ListRule> {
-        METADATA_LISTS.iter().chain(self.lists).find(|(known, _)| *known == path).map(|(_, rule)| *rule)
+        METADATA_LISTS.iter().chain(self.lists).find(|(candidate, _)| *candidate == path).map(|(_, rule)| *rule)
     }
 }
 
@@ -226,16 +222,16 @@ pub static LEASE: Kind = Kind {
     ..CORE
 };
 
-/// All kinds that are stored.
+/// Kinds that are stored.
 pub static KINDS: [&Kind; 10] =
     [&CONFIG_MAP, &EVENT, &NAMESPACE, &NODE, &POD, &SECRET, &SERVICE, &SERVICE_ACCOUNT, &ENDPOINT_SLICE, &LEASE];
 
-/// The kind at `/apis/<group>/<version>/<plural>`.
+/// Returns the kind at `/apis/<group>/<version>/<plural>`.
 pub fn by_plural(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
     KINDS.into_iter().find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
 }
 
-/// The kind of an object.
+/// Returns the kind of an object.
 pub fn by_type(api_version: &str, name: &str) -> Option<&'static Kind> {
     KINDS.into_iter().find(|kind| kind.kind == name && kind.api_version() == api_version)
 }

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 
 use super::faults::Manner;
 
-/// `response` in this manner. Streams pass.
+/// Sends `response` in this manner. Streams pass.
 pub(super) async fn applied(manner: Manner, response: Response<Body>) -> Response<Body> {
     let pause = match manner {
         Manner::Half => None,
@@ -21,8 +21,8 @@ pub(super) async fn applied(manner: Manner, response: Response<Body>) -> Respons
         Manner::Whole | Manner::Expired | Manner::WithoutBookmarks => return response,
     };
     // Only what is ready as a whole has a known length; a watch has none.
-    let known = hyper::body::Body::size_hint(response.body()).exact().is_some();
-    if !known {
+    let existing = hyper::body::Body::size_hint(response.body()).exact().is_some();
+    if !existing {
         return response;
     }
     let (mut parts, body) = response.into_parts();

@@ -18,7 +18,7 @@ use kube::Resource;
 /// Taint of a Node that its cloud has not initialized yet. Upstream: `cloudproviderapi.TaintExternalCloudProvider`.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// A Node as its kubelet keeps it after initialization: ready, with provider ID `fake://<name>`.
+/// Returns a Node as its kubelet keeps it after initialization: ready, with provider ID `fake://<name>`.
 pub fn node(name: &str) -> Node {
     let node = Node {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -28,7 +28,7 @@ pub fn node(name: &str) -> Node {
     node.label("kubernetes.io/hostname", name).ready("True").address("Hostname", name)
 }
 
-/// A Node as a kubelet with `--cloud-provider=external` registers it: no provider ID, and the taint.
+/// Returns a Node as a kubelet with `--cloud-provider=external` registers it: no provider ID, and the taint.
 pub fn uninitialized_node(name: &str) -> Node {
     let mut node = node(name).taint(UNINITIALIZED, "true", "NoSchedule");
     if let Some(spec) = &mut node.spec {
@@ -37,7 +37,7 @@ pub fn uninitialized_node(name: &str) -> Node {
     node
 }
 
-/// A Service of type ClusterIP with the TCP port 80.
+/// Returns a Service of type ClusterIP with the TCP port 80.
 pub fn service(namespace: &str, name: &str) -> Service {
     Service {
         metadata: ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -51,7 +51,7 @@ pub fn service(namespace: &str, name: &str) -> Service {
     }
 }
 
-/// A Service of type LoadBalancer with the TCP port 80.
+/// Returns a Service of type LoadBalancer with the TCP port 80.
 pub fn load_balancer_service(namespace: &str, name: &str) -> Service {
     service(namespace, name).service_type("LoadBalancer")
 }
@@ -68,17 +68,17 @@ fn service_port(name: &str, port: i32) -> ServicePort {
 
 /// Changes of any object.
 pub trait ObjectExt: Resource<DynamicType = ()> + Sized {
-    /// With a label.
+    /// Adds a label.
     fn label(mut self, key: &str, value: &str) -> Self {
         self.meta_mut().labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
-    /// With an annotation.
+    /// Adds an annotation.
     fn annotation(mut self, key: &str, value: &str) -> Self {
         self.meta_mut().annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
-    /// With a finalizer.
+    /// Adds a finalizer.
     fn finalizer(mut self, finalizer: &str) -> Self {
         self.meta_mut().finalizers.get_or_insert_default().push(finalizer.to_owned());
         self
@@ -87,27 +87,27 @@ pub trait ObjectExt: Resource<DynamicType = ()> + Sized {
 
 impl<K: Resource<DynamicType = ()>> ObjectExt for K {}
 
-/// Changes of Nodes.
+/// Builder methods for Nodes.
 pub trait NodeExt: Sized {
-    /// With this provider ID.
+    /// Sets this provider ID.
     fn provider_id(self, id: &str) -> Self;
-    /// With these pod CIDRs, the first one of the primary family.
+    /// Sets these pod CIDRs, the first one of the primary family.
     fn pod_cidrs(self, cidrs: &[&str]) -> Self;
-    /// With one more address, e.g. of type `InternalIP`.
+    /// Adds an address, e.g. of type `InternalIP`.
     fn address(self, type_: &str, address: &str) -> Self;
-    /// With one more taint.
+    /// Adds a taint to the Node.
     fn taint(self, key: &str, value: &str, effect: &str) -> Self;
-    /// With a condition of this type, in place of one there is.
+    /// Sets a condition of this type, in place of an existing one.
     fn condition(self, type_: &str, status: &str, reason: &str) -> Self;
-    /// With condition `Ready` of status `True`, `False` or `Unknown`.
+    /// Sets the condition `Ready` to status `True`, `False` or `Unknown`.
     fn ready(self, status: &str) -> Self;
-    /// Without condition `Ready` at all.
+    /// Removes all conditions, including `Ready`.
     fn without_conditions(self) -> Self;
-    /// With unschedulable set, as `kubectl cordon` does.
+    /// Marks the Node as unschedulable, as `kubectl cordon` does.
     fn cordoned(self) -> Self;
-    /// With the labels of a region and a zone.
+    /// Sets the labels of a region and a zone.
     fn zone(self, region: &str, zone: &str) -> Self;
-    /// With all conditions changed last at `moment`.
+    /// Sets the time of the last change of all conditions to `moment`.
     fn conditions_since(self, moment: Timestamp) -> Self;
 }
 
@@ -180,23 +180,20 @@ impl NodeExt for Node {
     }
 }
 
-/// Changes of Services.
+/// Builder methods for Services.
 pub trait ServiceExt: Sized {
-    /// Of this type.
+    /// Sets this type of Service.
     fn service_type(self, type_: &str) -> Self;
-    /// With exactly these named TCP ports.
+    /// Sets exactly these named TCP ports.
     fn ports(self, ports: &[(&str, i32)]) -> Self;
-    /// With one more port of this protocol.
+    /// Adds a port of this protocol.
     fn port(self, name: &str, protocol: &str, port: i32) -> Self;
-    /// With a node port of the first port.
+    /// Sets the node port of the first port.
     fn node_port(self, node_port: i32) -> Self;
-    /// With `loadBalancerClass`.
     fn load_balancer_class(self, class: &str) -> Self;
-    /// With `loadBalancerSourceRanges`.
     fn source_ranges(self, ranges: &[&str]) -> Self;
-    /// With `externalTrafficPolicy`.
     fn external_traffic_policy(self, policy: &str) -> Self;
-    /// With a load balancer at this IP address in the status.
+    /// Sets a load balancer at this IP address in the status.
     fn ingress_ip(self, ip: &str) -> Self;
 }
 
@@ -246,7 +243,7 @@ impl ServiceExt for Service {
     }
 }
 
-/// Reason and message of each event about the object `name`, oldest first.
+/// Returns the reason and message of each event about the object `name`, oldest first.
 pub fn events_about(events: &[Event], name: &str) -> Vec<(String, String)> {
     let mut about: Vec<_> = events.iter().filter(|event| event.involved_object.name.as_deref() == Some(name)).collect();
     let version = |event: &&Event| event.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());

@@ -10,9 +10,9 @@ use super::{kinds::Kind, refusal::Refusal};
 /// The patch types of the API, by content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchType {
-    /// RFC 6902.
+    /// JSON patch, RFC 6902.
     Json,
-    /// RFC 7386.
+    /// JSON merge patch, RFC 7386.
     Merge,
     /// Kubernetes' own: lists with a merge key are merged.
     Strategic,
@@ -21,7 +21,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// The patch type of a `Content-Type`.
+    /// Returns the patch type of a `Content-Type`.
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Some(PatchType::Json),
@@ -33,7 +33,7 @@ impl PatchType {
     }
 }
 
-/// `object` of `kind` with `patch` applied.
+/// Returns `object` of `kind` with `patch` applied.
 pub fn apply(kind: &Kind, patch_type: PatchType, object: &Value, patch: &Value) -> Result<Value, Refusal> {
     let mut patched = object.clone();
     match patch_type {

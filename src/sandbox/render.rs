@@ -1,4 +1,4 @@
-//! Objects and lists as the client asked for them: as they are, as metadata only, or as a table. Pure.
+//! Objects and lists in the requested representation: full, metadata only, or as a table. Pure.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct FullList<'a> {
     items: Vec<&'a Value>,
 }
 
-/// A list, as bytes so that full objects are not copied.
+/// Returns a list, as bytes so that full objects are not copied.
 pub fn list(kind: &Kind, list: &List, representation: Representation) -> Vec<u8> {
     let mut metadata = json!({"resourceVersion": list.revision.to_string()});
     if let Some(token) = &list.continue_token {
@@ -56,7 +56,7 @@ pub fn list(kind: &Kind, list: &List, representation: Representation) -> Vec<u8>
     bytes(&FullList { kind, api_version, metadata: &metadata, items })
 }
 
-/// A value as bytes. Values of our own making always have them.
+/// Returns a value as bytes. Values of our own making always have them.
 pub fn bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

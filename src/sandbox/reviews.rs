@@ -11,7 +11,7 @@ use crate::runtime::store::ObjectKey;
 /// Decides on the `spec` of a SubjectAccessReview.
 pub type Authorizer = Box<dyn Fn(&Value) -> bool + Send + Sync>;
 
-/// Who a token stands for.
+/// Owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -25,7 +25,7 @@ struct Known {
     expires: Option<Timestamp>,
 }
 
-/// What the server knows of users. The default allows everything to everybody whose token is known.
+/// Users of the server. The default allows everything to every user with a valid token.
 #[derive(Default)]
 pub struct Users {
     tokens: BTreeMap<String, Known>,
@@ -63,7 +63,7 @@ impl Users {
         request
     }
 
-    /// Answers a review.
+    /// Responds to a review.
     pub fn review(&self, review: Review, mut request: Value, now: Timestamp) -> Value {
         request["status"] = match review {
             Review::Token => self.authenticate(&request["spec"], now),
@@ -75,15 +75,15 @@ impl Users {
     fn authenticate(&self, spec: &Value, now: Timestamp) -> Value {
         let known = spec["token"].as_str().and_then(|token| self.tokens.get(token));
         let valid = known.filter(|known| known.expires.is_none_or(|expires| now < expires));
-        let wanted: BTreeSet<_> = texts(&spec["audiences"]).into_iter().collect();
+        let audiences_wanted: BTreeSet<_> = texts(&spec["audiences"]).into_iter().collect();
         let audiences = |known: &Known| -> Vec<String> {
             if known.audiences.is_empty() {
-                return wanted.iter().cloned().collect();
+                return audiences_wanted.iter().cloned().collect();
             }
-            known.audiences.iter().filter(|audience| wanted.contains(*audience)).cloned().collect()
+            known.audiences.iter().filter(|audience| audiences_wanted.contains(*audience)).cloned().collect()
         };
         match valid.map(|known| (known, audiences(known))) {
-            Some((known, audiences)) if wanted.is_empty() || !audiences.is_empty() => {
+            Some((known, audiences)) if audiences_wanted.is_empty() || !audiences.is_empty() => {
                 let user = json!({"username": known.user.name, "groups": known.user.groups});
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::refusal::Refusal;
 
-/// What a list or watch asks for.
+/// Selection of a list or watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Vec<Requirement>,
@@ -35,7 +35,7 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
-    /// Whether `object` is asked for.
+    /// Returns `true` if `object` is selected.
     pub fn matches(&self, object: &Value) -> bool {
         self.labels.iter().all(|requirement| requirement.matches(object))
             && self.fields.iter().all(|term| term.matches(object))
@@ -45,7 +45,8 @@ impl Selector {
 impl Requirement {
     fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object["metadata"]["labels"].get(key).and_then(Value::as_str);
-        let one_of = |key: &str, values: &[String]| label(key).map(|value| values.iter().any(|known| known == value));
+        let one_of =
+            |key: &str, values: &[String]| label(key).map(|value| values.iter().any(|candidate| candidate == value));
         match self {
             Requirement::In(key, values) => one_of(key, values) == Some(true),
             Requirement::NotIn(key, values) => one_of(key, values) != Some(true),
@@ -130,7 +131,7 @@ fn field_term(term: &str) -> Result<FieldTerm, Refusal> {
         return Err(Refusal::bad_request(format!("invalid field selector {term:?}: it must be <field>=<value>")));
     };
     let field = field.trim();
-    if !FIELDS.iter().any(|known| field.starts_with(known)) {
+    if !FIELDS.iter().any(|candidate| field.starts_with(candidate)) {
         return Err(Refusal::bad_request(format!("field label not supported: {field}")));
     }
     let pointer = if field == "source" { "/source/component".to_owned() } else { format!("/{}", field.replace('.', "/")) };

@@ -24,7 +24,7 @@ use crate::runtime::{shutdown::Shutdown, yaml};
 
 /// Largest body. Upstream: `MaxRequestBodyBytes` of apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
-/// How long a client may take for the TLS handshake.
+/// Time limit of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// A CA of its own and what it signed for the server.
@@ -35,12 +35,12 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// A fresh CA and a certificate for `localhost` and the loopback addresses.
+    /// Returns a fresh CA and a certificate for `localhost` and the loopback addresses.
     pub fn generate() -> io::Result<Self> {
         Self::for_names(&[])
     }
 
-    /// The same for further host names.
+    /// Creates certificates for further host names.
     pub fn for_names(names: &[&str]) -> io::Result<Self> {
         Self::signed(names).map_err(|error| io::Error::other(format!("cannot make the sandbox's certificate: {error}")))
     }
@@ -99,6 +99,7 @@ impl ApiServer {
     async fn accept(&self, listener: TcpListener, tls: Option<TlsAcceptor>, shutdown: Shutdown) -> io::Result<()> {
         loop {
             let (socket, _) = tokio::select! {
+                biased;
                 () = shutdown.begun() => return Ok(()),
                 accepted = listener.accept() => accepted?,
             };
@@ -116,6 +117,7 @@ impl ApiServer {
                     }
                 };
                 tokio::select! {
+                    biased;
                     () = token.begun() => {}
                     () = connection => {}
                 }
@@ -140,7 +142,7 @@ impl ApiServer {
         self.respond(Request::from_parts(parts, body)).await
     }
 
-    /// Writes a kubeconfig for this server at `url`. Any token will do: the server lets everybody in.
+    /// Writes a kubeconfig for this server at `url`. Any token is accepted.
     pub fn write_kubeconfig(path: &Path, url: &str, certificates: Option<&Certificates>) -> io::Result<()> {
         std::fs::write(path, yaml::print(&kubeconfig(url, certificates)).map_err(io::Error::other)?)
     }

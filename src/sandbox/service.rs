@@ -61,7 +61,7 @@ fn default_by_type(spec: &mut Value) {
     }
 }
 
-/// Upstream: `SetDefaults_Service`.
+/// Applies the defaults of `SetDefaults_Service` upstream.
 fn default_ip_mode(service: &mut Value) {
     if service["spec"]["type"] != "LoadBalancer" {
         return;
@@ -88,7 +88,8 @@ fn needs_health_check_port(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-/// A client that changes only the type sends along what belonged to the old one. Upstream: `dropTypeDependentFields`.
+/// Returns a client that changes only the type sends along what belonged to the old one. Upstream:
+/// `dropTypeDependentFields`.
 fn drop_fields_of_old_type(old: &Value, new: &mut Value) {
     let lost = |needs: fn(&Value) -> bool| needs(old) && !needs(new);
     let mut dropped = Vec::new();
@@ -123,7 +124,7 @@ fn drop_unchanged_node_ports(old: &Value, new: &mut Value) {
     }
 }
 
-/// A PUT without what the server allocated keeps it. Upstream: `patchAllocatedValues`.
+/// Keeps what the server allocated if a PUT omits it. Upstream: `patchAllocatedValues`.
 fn keep_allocated(old: &Value, new: &mut Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -171,7 +172,7 @@ fn allocate_addresses(spec: &mut Value, allocations: &Allocations) {
     spec["clusterIPs"] = json!(addresses);
 }
 
-/// The cluster is dual-stack, IPv4 first.
+/// Returns the families of a Service. The cluster is dual-stack, IPv4 first.
 fn families(spec: &Value) -> Vec<String> {
     let mut families: Vec<String> =
         items(&spec["ipFamilies"]).iter().filter_map(|family| family.as_str().map(str::to_owned)).collect();
@@ -190,20 +191,20 @@ fn families(spec: &Value) -> Vec<String> {
 
 fn allocate_ports(old: Option<&Value>, spec: &mut Value, allocations: &Allocations) -> Vec<Cause> {
     let own = old.map(node_ports).unwrap_or_default();
-    let mut taken = node_ports(&json!({"spec": spec}));
-    let mut causes: Vec<_> = taken
+    let mut used = node_ports(&json!({"spec": spec}));
+    let mut causes: Vec<_> = used
         .iter()
         .filter(|port| allocations.has_port(**port) && !own.contains(port))
         .map(|port| Cause::invalid("spec.ports[].nodePort", format!("{port}: provided port is already allocated")))
         .collect();
-    let mut hand_out = |place: &mut Value, field: &str| {
-        if place[field].as_u64().unwrap_or_default() != 0 {
+    let mut hand_out = |target: &mut Value, field: &str| {
+        if target[field].as_u64().unwrap_or_default() != 0 {
             return;
         }
-        match allocations.free_port(&taken) {
+        match allocations.free_port(&used) {
             Some(port) => {
-                taken.insert(port);
-                place[field] = json!(port);
+                used.insert(port);
+                target[field] = json!(port);
             }
             None => causes.push(Cause::invalid(field, "failed to allocate a nodePort: range is full")),
         }
@@ -218,7 +219,7 @@ fn allocate_ports(old: Option<&Value>, spec: &mut Value, allocations: &Allocatio
     causes
 }
 
-/// What is wrong with a completed Service.
+/// Validates a completed Service.
 pub fn validate(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let spec = &new["spec"];
     let mut causes = enumerations(spec);
@@ -236,11 +237,11 @@ fn enumerations(spec: &Value) -> Vec<Cause> {
         ("externalTrafficPolicy", &["Cluster", "Local"]),
         ("internalTrafficPolicy", &["Cluster", "Local"]),
     ];
-    let wrong = fields.into_iter().filter_map(|(field, accepted)| {
+    let invalid = fields.into_iter().filter_map(|(field, accepted)| {
         let value = spec.get(field)?.as_str()?;
         (!accepted.contains(&value)).then(|| Cause::unsupported(format!("spec.{field}"), value, accepted))
     });
-    wrong.collect()
+    invalid.collect()
 }
 
 fn ports(spec: &Value) -> Vec<Cause> {
@@ -273,9 +274,9 @@ fn ports(spec: &Value) -> Vec<Cause> {
 
 fn source_ranges(spec: &Value) -> Vec<Cause> {
     let ranges = items(&spec["loadBalancerSourceRanges"]).iter().enumerate();
-    let wrong =
+    let invalid =
         ranges.filter(|(_, range)| range.as_str().and_then(|range| range.trim().parse::<ipnet::IpNet>().ok()).is_none());
-    let mut causes: Vec<_> = wrong
+    let mut causes: Vec<_> = invalid
         .map(|(index, range)| {
             let message = format!("{range}: must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
             Cause::invalid(format!("spec.loadBalancerSourceRanges[{index}]"), message)
@@ -288,18 +289,18 @@ fn source_ranges(spec: &Value) -> Vec<Cause> {
 }
 
 fn of_load_balancers_only(spec: &Value) -> Vec<Cause> {
-    let given = |field: &str| !spec[field].is_null() && spec[field] != 0;
+    let is_set = |field: &str| !spec[field].is_null() && spec[field] != 0;
     let mut causes = Vec::new();
     for field in ["loadBalancerClass", "allocateLoadBalancerNodePorts"] {
-        if spec["type"] != "LoadBalancer" && given(field) {
+        if spec["type"] != "LoadBalancer" && is_set(field) {
             causes.push(Cause::forbidden(format!("spec.{field}"), "may only be used when `type` is 'LoadBalancer'"));
         }
     }
-    if !has_external_traffic(spec) && given("externalTrafficPolicy") {
+    if !has_external_traffic(spec) && is_set("externalTrafficPolicy") {
         let message = "may only be set for externally-accessible services";
         causes.push(Cause::invalid("spec.externalTrafficPolicy", message));
     }
-    if !needs_health_check_port(spec) && given("healthCheckNodePort") {
+    if !needs_health_check_port(spec) && is_set("healthCheckNodePort") {
         let message = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         causes.push(Cause::invalid("spec.healthCheckNodePort", message));
     }

@@ -20,10 +20,10 @@ use super::{
 };
 use crate::runtime::store::ObjectKey;
 
-/// How many changes are kept for watches; older resourceVersions are answered with 410.
+/// Number of changes that are kept for watches; older resourceVersions are refused with 410.
 const HISTORY: usize = 20_000;
 
-/// One write, as watches see it.
+/// Write as watches see it.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The resourceVersion that it made.
@@ -38,10 +38,10 @@ pub struct Change {
     pub deleted: bool,
 }
 
-/// When and how a write happens.
+/// Time and mode of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
-    /// Goes into timestamps.
+    /// Time for timestamps.
     pub now: Timestamp,
     /// Whether only to answer what would happen.
     pub dry_run: bool,
@@ -56,7 +56,7 @@ pub struct Preconditions {
     pub resource_version: Option<String>,
 }
 
-/// What a delete did.
+/// Effect of a delete.
 #[derive(Debug, Clone)]
 pub enum Deleted {
     /// The object is gone; this was its last state.
@@ -67,10 +67,12 @@ pub enum Deleted {
 
 type Objects = BTreeMap<ObjectKey, Arc<Value>>;
 
-/// All state of the server that outlives a request.
-#[derive(Debug)]
+/// State of the server that outlives a request.
+#[derive(Debug, Clone)]
 pub struct Storage {
     revision: u64,
+    /// Number of restores of an older state. UIDs are never repeated.
+    restores: u64,
     /// The oldest revision from which a watch can go on.
     compacted: u64,
     objects: BTreeMap<&'static str, Objects>,
@@ -82,6 +84,7 @@ impl Default for Storage {
     fn default() -> Self {
         Self {
             revision: 1,
+            restores: 0,
             compacted: 1,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
@@ -91,18 +94,30 @@ impl Default for Storage {
 }
 
 impl Storage {
-    /// The resourceVersion of the last write.
+    /// Returns the resourceVersion of the last write.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The object at `key`.
+    /// Returns how often an older state was restored.
+    pub fn restores(&self) -> u64 {
+        self.restores
+    }
+
+    /// Returns this state as etcd has it after a restore from a backup, the first one after `restores` others.
+    ///
+    /// Later writes are lost, and their resourceVersions are used again. Watches from later versions wait for them.
+    pub fn restored(&self, restores: u64) -> Self {
+        Self { restores: restores + 1, compacted: self.revision, history: VecDeque::new(), ..self.clone() }
+    }
+
+    /// Returns the object at `key`.
     pub fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, Refusal> {
         let found = self.objects.get(kind.plural).and_then(|objects| objects.get(key));
         found.cloned().ok_or_else(|| Refusal::not_found(kind, &key.name))
     }
 
-    /// All objects of `kind` as of `revision`, in key order.
+    /// Returns all objects of `kind` as of `revision`, in key order.
     pub fn list(&self, kind: &Kind, revision: u64) -> Result<Objects, Refusal> {
         if revision > self.revision {
             return Err(Refusal::too_large_version(revision, self.revision));
@@ -121,7 +136,7 @@ impl Storage {
         Ok(objects)
     }
 
-    /// What was written after `revision`, oldest first; refused with 410 when the history does not reach so far.
+    /// Returns the writes after `revision`, oldest first; refused with 410 if the history does not reach that far.
     pub fn changes_after(&self, revision: u64) -> Result<impl DoubleEndedIterator<Item = &Change>, Refusal> {
         if revision < self.compacted {
             return Err(Refusal::expired(revision, self.compacted));
@@ -146,7 +161,8 @@ impl Storage {
         write: Write,
     ) -> Result<Arc<Value>, Refusal> {
         let mut object = object;
-        strategy::prepare_create(kind, namespace, &mut object, write.now, self.revision + 1)?;
+        let serial = self.restores * 1_000_000_000 + self.revision + 1;
+        strategy::prepare_create(kind, namespace, &mut object, write.now, serial)?;
         let key = key_of(&object);
         if self.get(kind, &key).is_ok() {
             return Err(Refusal::already_exists(kind, &key.name));
@@ -274,7 +290,7 @@ impl Storage {
     }
 }
 
-/// Key of a stored object.
+/// Returns the key of a stored object.
 pub fn key_of(object: &Value) -> ObjectKey {
     let text = |name: &str| object["metadata"].get(name).and_then(Value::as_str).unwrap_or_default();
     ObjectKey::namespaced(text("namespace"), text("name"))

@@ -1,4 +1,4 @@
-//! What a write may change: metadata that the server owns, the split between object and status, finalizers, defaults, validation.
+//! Rules for writes: metadata that the server owns, the split between object and status, finalizers, defaults, validation.
 //! Pure. Upstream: apiserver `pkg/registry/rest/{create,update,delete}.go` and the `strategy.go` of each kind.
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::{
     validation,
 };
 
-/// Which part of the object a write is for.
+/// Part of the object that a write is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The object itself: its status stays.
@@ -22,7 +22,7 @@ pub enum Part {
     Status,
 }
 
-/// Where an update comes from; the two differ in how they refuse another UID.
+/// Origin of an update; the two differ in how they refuse another UID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Put,
@@ -33,7 +33,7 @@ pub enum Origin {
 const SERVER_OWNED: [&str; 7] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
-/// The timestamp format of `metav1.Time`.
+/// Returns the timestamp format of `metav1.Time`.
 pub fn timestamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -84,9 +84,9 @@ fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Refusal> {
             "" => {
                 fields.insert(field.to_owned(), json!(expected));
             }
-            given if given == expected => {}
-            given => {
-                let message = format!("{field} is {given:?}, this path takes {expected:?}");
+            actual if actual == expected => {}
+            actual => {
+                let message = format!("{field} is {actual:?}, this path takes {expected:?}");
                 return Err(Refusal::bad_request(message));
             }
         }
@@ -115,12 +115,12 @@ fn set_name(kind: &Kind, meta: &mut Map<String, Value>, revision: u64) -> Result
 }
 
 fn set_namespace(kind: &Kind, meta: &mut Map<String, Value>, namespace: &str) -> Result<(), Refusal> {
-    let given = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let actual = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
     if !kind.namespaced {
         meta.remove("namespace");
         return Ok(());
     }
-    if !given.is_empty() && given != namespace {
+    if !actual.is_empty() && actual != namespace {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Refusal::bad_request(message));
     }
@@ -128,7 +128,7 @@ fn set_namespace(kind: &Kind, meta: &mut Map<String, Value>, namespace: &str) ->
     Ok(())
 }
 
-/// 64 well mixed bits of a revision (splitmix64).
+/// Returns 64 well mixed bits of a revision (splitmix64).
 fn mixed(revision: u64) -> u64 {
     let mut bits = revision.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -136,13 +136,13 @@ fn mixed(revision: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A UID that looks random and depends on the revision alone.
+/// Returns a UID that looks random and depends on the revision alone.
 pub fn uid(revision: u64) -> String {
     let bits = (u128::from(mixed(revision)) << 64) | u128::from(mixed(!revision));
     uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().to_string()
 }
 
-/// The five characters that follow a `generateName`. Upstream: `k8s.io/apiserver/pkg/storage/names`.
+/// Returns the five characters that follow a `generateName`. Upstream: `k8s.io/apiserver/pkg/storage/names`.
 fn suffix(revision: u64) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let digits = mixed(revision).to_be_bytes();
@@ -167,24 +167,24 @@ pub fn prepare_update(kind: &Kind, part: Part, origin: Origin, old: &Value, new:
 fn check_identity(kind: &Kind, origin: Origin, old: &Value, new: &Value) -> Result<(), Refusal> {
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
     for field in ["name", "namespace"] {
-        if given(new, field).is_some_and(|given| Some(given) != old["metadata"][field].as_str()) {
+        if metadata_text(new, field).is_some_and(|actual| Some(actual) != old["metadata"][field].as_str()) {
             let message = format!("the {field} of the object does not match the {field} on the URL");
             return Err(Refusal::bad_request(message));
         }
     }
     let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
-    match (origin, given(new, "uid")) {
-        (Origin::Put, Some(given)) if given != uid => {
-            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
-            return Err(Refusal::conflict(kind, name, &why));
+    match (origin, metadata_text(new, "uid")) {
+        (Origin::Put, Some(actual)) if actual != uid => {
+            let reason = format!("Precondition failed: UID in precondition: {actual}, UID in object meta: {uid}");
+            return Err(Refusal::conflict(kind, name, &reason));
         }
-        (Origin::Patch, Some(given)) if given != uid => {
-            let cause = Cause::invalid("metadata.uid", format!("{given:?}: field is immutable"));
+        (Origin::Patch, Some(actual)) if actual != uid => {
+            let cause = Cause::invalid("metadata.uid", format!("{actual:?}: field is immutable"));
             return Err(Refusal::invalid(kind, name, &[cause]));
         }
         _ => {}
     }
-    match given(new, "resourceVersion") {
+    match metadata_text(new, "resourceVersion") {
         None if !kind.unconditional_update => {
             let cause = Cause::invalid("metadata.resourceVersion", "0: must be specified for an update");
             Err(Refusal::invalid(kind, name, &[cause]))
@@ -194,7 +194,7 @@ fn check_identity(kind: &Kind, origin: Origin, old: &Value, new: &Value) -> Resu
     }
 }
 
-fn given<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
+fn metadata_text<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
     object["metadata"].get(field).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -252,12 +252,12 @@ fn finalizers(object: &Value) -> &[Value] {
     object["metadata"].get("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether anything holds the object back from deletion.
+/// Returns `true` if anything holds the object back from deletion.
 pub fn has_finalizers(object: &Value) -> bool {
     !finalizers(object).is_empty()
 }
 
-/// Whether the object waited for its finalizers and they are gone.
+/// Returns `true` if the object waited for its finalizers and they are gone.
 pub fn is_released(object: &Value) -> bool {
     object["metadata"].get("deletionTimestamp").is_some() && !has_finalizers(object)
 }
@@ -277,13 +277,14 @@ pub fn mark_deleted(kind: &Kind, object: &mut Value, now: Timestamp) {
 
 /// Refuses a delete that means another object, or another version of it.
 pub fn check_preconditions(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(), Refusal> {
-    let wanted =
+    let required =
         [("UID", "uid", &preconditions.uid), ("ResourceVersion", "resourceVersion", &preconditions.resource_version)];
-    for (title, field, wanted) in wanted {
+    for (title, field, required) in required {
         let found = object["metadata"][field].as_str().unwrap_or_default();
-        if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
-            let why = format!("Precondition failed: {title} in precondition: {wanted}, {title} in object meta: {found}");
-            return Err(Refusal::conflict(kind, object["metadata"]["name"].as_str().unwrap_or_default(), &why));
+        if let Some(required) = required.as_deref().filter(|required| *required != found) {
+            let reason =
+                format!("Precondition failed: {title} in precondition: {required}, {title} in object meta: {found}");
+            return Err(Refusal::conflict(kind, object["metadata"]["name"].as_str().unwrap_or_default(), &reason));
         }
     }
     Ok(())
@@ -299,7 +300,7 @@ pub fn complete(kind: &Kind, old: Option<&Value>, new: &mut Value, allocations: 
     }
 }
 
-/// The older singular field and the list mirror each other. Upstream: `pkg/apis/core/v1/conversion.go`.
+/// Returns the older singular field and the list mirror each other. Upstream: `pkg/apis/core/v1/conversion.go`.
 fn complete_node(node: &mut Value) -> Vec<Cause> {
     if node.get("spec").is_none_or(Value::is_null) {
         node["spec"] = json!({});
@@ -326,7 +327,7 @@ fn complete_secret(secret: &mut Value) -> Vec<Cause> {
     Vec::new()
 }
 
-/// What is wrong with `new`.
+/// Validates `new` against `old`.
 pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = validation::name(kind, new);
     causes.extend(match kind.plural {

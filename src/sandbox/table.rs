@@ -73,7 +73,7 @@ fn columns(kind: &Kind) -> &'static [Column] {
     }
 }
 
-/// The table of `objects`.
+/// Returns the table of `objects`.
 pub fn table(kind: &Kind, objects: &[Arc<Value>], metadata: &Value) -> Value {
     let columns = columns(kind);
     let definitions: Vec<_> = columns

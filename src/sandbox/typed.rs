@@ -1,7 +1,7 @@
-//! The state of the server as typed objects, for tests: no HTTP, no faults, no record of requests.
+//! State of the server as typed objects, for tests: no HTTP, no faults, no record of requests.
 //!
-//! These calls stand for "the rest of the cluster" (kubelets, users, other controllers). What the API would refuse is a mistake of
-//! the test and panics with the API's message.
+//! These calls play "the rest of the cluster" (kubelets, users, other controllers). Objects that the API would refuse are
+//! errors of the test and panic with the API's message.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::runtime::store::ObjectKey;
 
-/// What the typed calls need of a kind.
+/// Requirements of the typed calls on a kind.
 pub trait Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned + fmt::Debug + Clone {}
 
 impl<K> Object for K where K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + fmt::Debug + Clone {}
@@ -95,7 +95,7 @@ impl ApiServer {
         must(decode(&self.with_storage(|storage| storage.insert_unchecked(kind, value, write))))
     }
 
-    /// The object at `namespace` (empty for kinds without) and `name`. `None` too if it is malformed.
+    /// Returns the object at `namespace` (empty for kinds without) and `name`. `None` too if it is malformed.
     #[track_caller]
     pub fn get<K: Object>(&self, namespace: &str, name: &str) -> Option<K> {
         let kind = must(kind_of::<K>());
@@ -103,7 +103,7 @@ impl ApiServer {
         decode(&*found.ok()?).ok()
     }
 
-    /// All objects of the kind, by namespace and name. Malformed ones are left out.
+    /// Returns all objects of the kind, by namespace and name. Malformed ones are left out.
     #[track_caller]
     pub fn list<K: Object>(&self) -> Vec<K> {
         let kind = must(kind_of::<K>());

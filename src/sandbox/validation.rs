@@ -1,11 +1,11 @@
-//! What the server refuses in Nodes, Leases and Events: the rules that a controller can run into. Pure.
-//! Upstream: `pkg/apis/core/validation/{validation,events}.go` and `pkg/apis/coordination/validation`.
+//! Validation of Nodes, Leases and Events: the rules that a controller can violate. Pure. Upstream:
+//! `pkg/apis/core/validation/{validation,events}.go` and `pkg/apis/coordination/validation`.
 
 use serde_json::Value;
 
 use super::{kinds::Kind, refusal::Cause};
 
-/// Names are DNS-1123 subdomains; of Services DNS-1035 labels.
+/// Checks the name: a DNS-1123 subdomain; for Services a DNS-1035 label.
 pub fn name(kind: &Kind, object: &Value) -> Vec<Cause> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let good = if kind.plural == "services" { is_label(name) } else { is_subdomain(name) };
@@ -62,7 +62,7 @@ fn addresses(node: &Value) -> Vec<Cause> {
     repeated.map(|(index, address)| Cause::duplicate(format!("status.addresses[{index}]"), address.to_string())).collect()
 }
 
-/// Fields of the spec that can be set once.
+/// Returns the fields of the spec that can be set once.
 fn frozen(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for field in ["providerID", "podCIDR", "podCIDRs"] {
@@ -88,7 +88,7 @@ pub fn lease(lease: &Value) -> Vec<Cause> {
     causes
 }
 
-/// An Event lives in the namespace of its object; those of cluster-scoped objects in `default` or `kube-system`.
+/// Checks that an Event is in the namespace of its object; those of cluster-scoped objects in `default` or `kube-system`.
 pub fn event(event: &Value) -> Vec<Cause> {
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
     let involved = event["involvedObject"]["namespace"].as_str().unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn event(event: &Value) -> Vec<Cause> {
     vec![Cause::invalid("involvedObject.namespace", format!("{involved:?}: does not match event.namespace"))]
 }
 
-/// The items of a list, none if it is not one.
+/// Returns the items of a list, none if it is not one.
 pub fn items(list: &Value) -> &[Value] {
     list.as_array().map(Vec::as_slice).unwrap_or_default()
 }

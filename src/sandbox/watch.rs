@@ -9,21 +9,20 @@ use std::{io, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{Stream, stream};
 use serde_json::{Value, json};
-use tokio::{
-    sync::watch::Receiver,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     faults::Manner,
     http::{Representation, ResourceRequest},
     kinds::Kind,
+    partitions::Partitions,
     refusal::{Cause, Refusal},
     render,
     selectors::Selector,
     storage::{Change, Storage, key_of},
 };
 use crate::runtime::store::ObjectKey;
+use crate::runtime::watch::Receiver;
 
 /// How long a watch lasts that does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -98,12 +97,13 @@ impl WatchRequest {
 
     fn wants(&self, object: &Value) -> bool {
         let ObjectKey { namespace, name } = key_of(object);
-        self.namespace.as_ref().is_none_or(|wanted| *wanted == namespace)
-            && self.name.as_ref().is_none_or(|wanted| *wanted == name)
+        self.namespace.as_ref().is_none_or(|selected| *selected == namespace)
+            && self.name.as_ref().is_none_or(|selected| *selected == name)
             && self.selector.matches(object)
     }
 
-    /// The event that `change` is for this watch. An object that stops matching is DELETED, one that starts is ADDED.
+    /// Returns the event that `change` is for this watch. An object that stops matching is DELETED, one that starts is
+    /// ADDED.
     pub fn event(&self, change: &Change) -> Option<(&'static str, Arc<Value>)> {
         if change.kind.plural != self.kind.plural {
             return None;
@@ -160,7 +160,7 @@ impl Cursor {
         Self { request, position }
     }
 
-    /// The lines that are due, and moves on. Empty when there is nothing new.
+    /// Returns the lines that are due, and moves on. Empty when there is nothing new.
     pub fn read(&mut self, storage: &Storage) -> Vec<u8> {
         let mut lines = Vec::new();
         match self.position {
@@ -193,21 +193,21 @@ impl Cursor {
     }
 
     fn read_changes(&mut self, storage: &Storage, revision: u64, lines: &mut Vec<u8>) -> Result<(), Refusal> {
-        let mut reached = storage.revision().max(revision);
+        let mut position = storage.revision().max(revision);
         for (count, change) in storage.changes_after(revision)?.enumerate() {
             if count == BATCH {
-                reached = change.revision - 1;
+                position = change.revision - 1;
                 break;
             }
             if let Some((event, object)) = self.request.event(change) {
                 write_event(lines, event, &object);
             }
         }
-        self.position = Position::After(reached);
+        self.position = Position::After(position);
         Ok(())
     }
 
-    /// Whether more is in the history than was read.
+    /// Returns `true` if more is in the history than was read.
     fn is_behind(&self, storage: &Storage) -> bool {
         matches!(self.position, Position::After(revision) if revision < storage.revision())
     }
@@ -235,6 +235,9 @@ pub struct Signals {
     pub dropped: Receiver<u64>,
     /// Counts up when open watches are to fall silent.
     pub stalled: Receiver<u64>,
+    /// Partitions, which stop events on their way to the client.
+    pub partitions: Partitions,
+    pub user_agent: String,
 }
 
 struct Watching<R> {
@@ -245,7 +248,7 @@ struct Watching<R> {
     next_bookmark: Instant,
 }
 
-/// The events of `request` until it times out or breaks. `with_storage` gives access to the state.
+/// Returns the events of `request` until it times out or breaks. `with_storage` gives access to the state.
 pub fn events<R>(request: WatchRequest, with_storage: R, signals: Signals) -> impl Stream<Item = io::Result<Bytes>>
 where
     R: Fn(&mut dyn FnMut(&Storage)) + Send + 'static,
@@ -270,6 +273,7 @@ impl<R: Fn(&mut dyn FnMut(&Storage))> Watching<R> {
             });
             let ended = matches!(self.cursor.position, Position::Ended);
             if !lines.is_empty() {
+                self.signals.partitions.response_arrives(&self.signals.user_agent).await;
                 return Some((Ok(Bytes::from(lines)), (!ended).then_some(self)));
             }
             if behind {
@@ -284,6 +288,7 @@ impl<R: Fn(&mut dyn FnMut(&Storage))> Watching<R> {
                 () = sleep_until(self.next_bookmark), if self.cursor.request.bookmarks => {
                     self.next_bookmark += BOOKMARK_PERIOD;
                     let bookmark = self.cursor.bookmark();
+                    self.signals.partitions.response_arrives(&self.signals.user_agent).await;
                     return Some((Ok(Bytes::from(bookmark)), Some(self)));
                 }
             }

@@ -1,24 +1,23 @@
-//! What happens on one connection, and the two waits that end it: nothing happens for too long, or an answer is not taken.
+//! Activity of one connection, and the two timeouts that end it: idleness, or a response that the client does not accept.
 //!
-//! In: beginnings and ends of requests and answers. Out: futures that resolve when the connection has to go.
+//! In: beginnings and ends of requests and responses. Out: futures that resolve when the connection must be closed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// Upstream's `IdleTimeout`.
+use crate::runtime::watch;
+
+/// Time without a request after which a connection is closed. Upstream: `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);
-/// How long a client may take to accept an answer.
+/// Time within which a client must accept a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct ActiveRequests {
     /// Requests that are answered now, or whose answers are handed over.
     requests: usize,
-    /// When the answers that are handed over began, by number.
+    /// Start times of the responses in flight, by number.
     responses: BTreeMap<u64, Instant>,
     next: u64,
 }
@@ -28,7 +27,7 @@ struct ActiveRequests {
 pub(super) struct ConnectionActivity(Arc<watch::Sender<ActiveRequests>>);
 
 impl ConnectionActivity {
-    /// A request begins; it ends when the guard is dropped.
+    /// Records a request, which ends when the guard is dropped.
     pub(super) fn request(&self) -> RequestInFlight {
         self.0.send_modify(|now| now.requests += 1);
         RequestInFlight { activity: self.clone(), response: None }
@@ -42,6 +41,7 @@ impl ConnectionActivity {
                 return;
             }
             tokio::select! {
+                biased;
                 _ = changes.changed() => {}
                 () = sleep(IDLE) => return,
             }
@@ -60,6 +60,7 @@ impl ConnectionActivity {
                 }
             };
             tokio::select! {
+                biased;
                 _ = changes.changed() => {}
                 () = deadline => return,
             }
@@ -75,7 +76,7 @@ pub(super) struct RequestInFlight {
 }
 
 impl RequestInFlight {
-    /// The answer is there; from now on it is the client's turn.
+    /// Records that the response is ready; from now on the client must accept it.
     pub(super) fn response_started(&mut self) {
         self.activity.0.send_modify(|now| {
             let number = now.next;
@@ -88,10 +89,10 @@ impl RequestInFlight {
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        let answer = self.response;
+        let response = self.response;
         self.activity.0.send_modify(|now| {
             now.requests -= 1;
-            if let Some(number) = answer {
+            if let Some(number) = response {
                 now.responses.remove(&number);
             }
         });

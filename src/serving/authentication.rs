@@ -1,7 +1,7 @@
-//! Who is asking: front-proxy headers, client certificate, bearer token, or nobody in particular.
+//! Authenticates callers: front-proxy headers, client certificate, bearer token, or anonymous.
 //!
-//! In: the headers of a request and the certificates of its connection. Out: a [`RequestUser`], or that a presented credential is
-//! wrong. The order and the rule that a wrong credential is never taken for none are those of
+//! In: the headers of a request and the certificates of its connection. Out: a [`RequestUser`], or an error about a
+//! presented credential. The order and the rule that an invalid credential is never treated as absent are those of
 //! `k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go`.
 
 mod authorities;
@@ -31,13 +31,14 @@ use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
 };
 
-/// Bytes of everything that is known of a user. The longest name of a service account has 338; groups from an identity provider
-/// are up to a few hundred of some 40 each.
+/// Bytes of all names of a user.
+///
+/// The longest name of a service account has 338; groups from an identity provider are up to a few hundred of some 40 each.
 const USER_LIMIT: usize = 15 * 1024;
 /// Bytes of a name.
 const NAME_LIMIT: usize = 1024;
 
-/// Nobody has names without bound, whoever vouches for them.
+/// Checks that the names of a user are bounded, whichever authority vouches for them.
 fn check_size(user: RequestUser) -> AuthenticationResult {
     if user.name.len() > NAME_LIMIT || user.size() > USER_LIMIT {
         let error =
@@ -47,7 +48,7 @@ fn check_size(user: RequestUser) -> AuthenticationResult {
     Ok(Some(user))
 }
 
-/// The ways that need no API server. The first user wins, and an error counts only if nobody is found.
+/// Authenticates without the API server. The first user wins, and an error counts only if no user is found.
 fn identify_locally(
     headers: &HeaderMap,
     certificates: &[CertificateDer<'static>],
@@ -90,7 +91,7 @@ impl RequestAuthenticator {
         Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
     }
 
-    /// The caller of a request from `peer`.
+    /// Returns the caller of a request from `peer`.
     pub(super) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -98,16 +99,16 @@ impl RequestAuthenticator {
         peer: PeerNetwork,
     ) -> Result<RequestUser, AuthenticationError> {
         let start = Instant::now();
-        let answer = self.identify(headers, certificates, peer).await;
-        let answer = answer.and_then(|user| user.map_or(Ok(None), check_size));
-        let result = match &answer {
+        let identified = self.identify(headers, certificates, peer).await;
+        let identified = identified.and_then(|user| user.map_or(Ok(None), check_size));
+        let result = match &identified {
             Ok(Some(_)) => "success",
             Ok(None) => "failure",
             Err(_) => "error",
         };
         self.metrics.authentication_attempts.with_label_values(&[result]).inc();
         self.metrics.authentication_duration.with_label_values(&[result]).observe(start.elapsed().as_secs_f64());
-        let user = answer?.map_or_else(RequestUser::anonymous, RequestUser::with_authenticated_group);
+        let user = identified?.map_or_else(RequestUser::anonymous, RequestUser::with_authenticated_group);
         self.metrics.authenticated_user_requests.with_label_values(&[username_label(&user.name)]).inc();
         Ok(user)
     }
@@ -134,7 +135,7 @@ impl RequestAuthenticator {
     }
 }
 
-/// Few values for a label: upstream's known names, and classes for the rest
+/// Returns one of a few label values: upstream's known names, and classes for the rest
 /// (`k8s.io/apiserver/pkg/endpoints/filters/metrics.go`).
 fn username_label(name: &str) -> &str {
     match name {

@@ -1,9 +1,9 @@
-//! Whether the caller may read a page: group `system:masters`, always-allowed paths, then the API server's word.
+//! Authorizes callers to read a page: group `system:masters`, always-allowed paths, then the API server's decision.
 //!
-//! In: a user, a verb and a path, all bounded before. Out: an [`AuthorizationDecision`]. Answers for callers without a name
-//! are asked from a budget and kept in a cache of their own, so that they neither hold up nor displace those of others.
-//! While too many reviews wait, a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions`
-//! in `k8s.io/apiserver/pkg/server/options/authorization.go`; the question is a SubjectAccessReview with non-resource
+//! In: a user, a verb and a path, all bounded before. Out: an [`AuthorizationDecision`]. Reviews for anonymous callers have
+//! a budget and a cache of their own, so that they neither delay nor displace those of others. While too many reviews wait,
+//! a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions` in
+//! `k8s.io/apiserver/pkg/server/options/authorization.go`; the request is a SubjectAccessReview with non-resource
 //! attributes.
 
 use std::{sync::Arc, time::Duration};
@@ -35,7 +35,7 @@ pub(super) enum AuthorizationDecision {
     Allow,
     /// No, and someone said so.
     Deny(String),
-    /// Nobody allowed it.
+    /// No authorizer allowed it, for this reason.
     NoOpinion(String),
 }
 
@@ -58,18 +58,19 @@ impl ByteSize for AuthorizationDecision {
     }
 }
 
-/// Whether everybody may read `path`.
+/// Returns `true` if all callers may read `path`.
 fn is_open(path: &str, always_allow: &[String]) -> bool {
     always_allow.iter().any(|pattern| path_matches(pattern, path))
 }
 
-/// The part that needs no API server. `None` means it has to be asked.
+/// Decides without the API server, or returns `None` if a review is needed.
 fn decide_locally(user: &RequestUser, path: &str, always_allow: &[String]) -> Option<AuthorizationDecision> {
     let privileged = user.groups.iter().any(|group| group == PRIVILEGED_GROUP);
     (privileged || is_open(path, always_allow)).then_some(AuthorizationDecision::Allow)
 }
 
-/// A pattern is a path, or ends in `*` and is a prefix. A leading slash does not matter, as upstream.
+/// Returns `true` if `path` matches a pattern: a path, or a prefix that ends in `*`. A leading slash does not matter, as
+/// upstream.
 fn path_matches(pattern: &str, path: &str) -> bool {
     let pattern = pattern.strip_prefix('/').unwrap_or(pattern);
     let path = path.strip_prefix('/').unwrap_or(path);
@@ -79,7 +80,7 @@ fn path_matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// The question to the API server.
+/// Returns the request to the API server.
 fn access_review(user: &RequestUser, verb: &str, path: &str) -> SubjectAccessReview {
     let spec = SubjectAccessReviewSpec {
         user: Some(user.name.clone()),
@@ -92,9 +93,9 @@ fn access_review(user: &RequestUser, verb: &str, path: &str) -> SubjectAccessRev
     SubjectAccessReview { spec, ..Default::default() }
 }
 
-/// What the API server's answer means.
-fn decision(answer: SubjectAccessReview) -> AuthorizationDecision {
-    let status = answer.status.unwrap_or_default();
+/// Converts the API server's response.
+fn decision(review: SubjectAccessReview) -> AuthorizationDecision {
+    let status = review.status.unwrap_or_default();
     let reason = truncate(&status.reason.unwrap_or_default(), REASON_LIMIT);
     match (status.allowed, status.denied.unwrap_or(false)) {
         (_, true) => AuthorizationDecision::Deny(reason),
@@ -139,7 +140,7 @@ impl RequestAuthorizer {
         })
     }
 
-    /// Whether everybody may read `path`, without a review.
+    /// Returns `true` if all callers may read `path`, without a review.
     pub(super) fn is_open(&self, path: &str) -> bool {
         is_open(path, &self.always_allow)
     }
@@ -179,15 +180,15 @@ impl RequestAuthorizer {
         let question = access_review(user, verb, path);
         // Plain data of strings always has a JSON form.
         let key = serde_json::to_vec(&question.spec).ok().map(|spec| cache.key(&spec));
-        if let Some(known) = key.and_then(|key| cache.get(&key, Instant::now())) {
-            return Ok(known);
+        if let Some(cached) = key.and_then(|key| cache.get(&key, Instant::now())) {
+            return Ok(cached);
         }
         let decision = match self.reviews.create(api, &question, budget, peer).await {
             Err(ReviewError::TooMany) => {
                 let late = key.and_then(|key| cache.get_stale(&key, Instant::now()));
                 return late.filter(|decision| *decision == AuthorizationDecision::Allow).ok_or(ReviewError::TooMany);
             }
-            answer => decision(answer?),
+            result => decision(result?),
         };
         let ttl = if decision == AuthorizationDecision::Allow { self.authorized_ttl } else { self.unauthorized_ttl };
         if let Some(key) = key {

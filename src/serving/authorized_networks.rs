@@ -1,6 +1,7 @@
-//! Networks from which somebody came a short while ago who may read a page of the program.
+//! Networks that a caller with permission to read a page used recently.
 //!
-//! In: networks, and when. Out: whether one is familiar. A token alone makes no network familiar, since every pod has one.
+//! In: networks, and times. Out: whether a network is authorized. A token alone does not authorize a network, because every
+//! pod has one.
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +15,14 @@ use super::peer_network::PeerNetwork;
 
 /// Scrapers come every few minutes at the most seldom.
 const AUTHORIZED_FOR: Duration = Duration::from_secs(15 * 60);
-/// Who may read the pages comes from few places; the one that was not seen for longest is forgotten first.
+/// Number of networks. Authorized callers use few networks; the least recently seen one is evicted first.
 const MAX_NETWORKS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct AuthorizedNetworks(Mutex<BTreeMap<PeerNetwork, Instant>>);
 
 impl AuthorizedNetworks {
-    /// Somebody from `peer` was allowed a page that is not for everybody.
+    /// Records that a caller from `peer` was allowed a page that is not public.
     pub(super) fn add(&self, peer: PeerNetwork, now: Instant) {
         self.with(|seen| {
             seen.insert(peer, now);
@@ -33,7 +34,7 @@ impl AuthorizedNetworks {
         });
     }
 
-    /// Whether that was a short while before `now`.
+    /// Returns `true` if that happened shortly before `now`.
     pub(super) fn contains(&self, peer: PeerNetwork, now: Instant) -> bool {
         self.with(|seen| seen.get(&peer).is_some_and(|at| now.duration_since(*at) < AUTHORIZED_FOR))
     }

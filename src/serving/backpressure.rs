@@ -1,8 +1,8 @@
-//! Who does not take answers is not listened to, and not for long.
+//! Stops to read from clients that do not accept responses, and closes their connections.
 //!
-//! In: the stream of a connection. Out: the same stream, which gives nothing to read while what was written has not gone out, and
-//! fails when that takes longer than [`SEND`]. Without it requests that are sent one after the other, their answers never taken,
-//! would pile answers up without end.
+//! In: the stream of a connection. Out: a stream that returns nothing to read while written bytes have not gone out, and
+//! fails if that takes longer than [`SEND`]. Without it, responses to requests that are sent one after the other and never
+//! accepted would pile up without limit.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long the other side may take until everything that was written has gone out.
+/// Time within which the other side must accept everything that was written.
 const SEND: Duration = Duration::from_secs(30);
 
 /// A stream with that rule.

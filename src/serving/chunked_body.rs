@@ -1,7 +1,7 @@
-//! Bodies of answers, handed over in small pieces.
+//! Bodies of responses, sent in small pieces.
 //!
-//! In: a body, and what is held until it has been handed over. Out: the same bytes. The connection buffers a piece for each answer
-//! that nobody takes, never the whole, and whoever counts answers under way sees it until its last piece.
+//! In: a body, and a guard to hold until it has been sent. Out: the same bytes. The connection buffers a piece for each
+//! response that is not accepted, never the whole, and the guard counts a response in flight until its last piece.
 
 use std::{
     pin::Pin,
@@ -15,7 +15,7 @@ use hyper::body::{Frame, SizeHint};
 /// Bytes of one piece, about those of a TLS record.
 const CHUNK_SIZE: usize = 16 * 1024;
 
-/// A body that goes out piece by piece, and then drops `H`.
+/// Body that is sent piece by piece, and then drops `H`.
 #[derive(Debug)]
 pub(super) struct ChunkedBody<H> {
     inner: Body,
@@ -24,8 +24,8 @@ pub(super) struct ChunkedBody<H> {
 }
 
 impl<H> ChunkedBody<H> {
-    pub(super) fn new(inner: Body, held: H) -> Self {
-        Self { inner, rest: Bytes::new(), _guard: held }
+    pub(super) fn new(inner: Body, guard: H) -> Self {
+        Self { inner, rest: Bytes::new(), _guard: guard }
     }
 
     fn next_chunk(&mut self) -> Frame<Bytes> {

@@ -12,7 +12,7 @@ use std::{
 
 use super::error::ServingError;
 
-/// Everything the secure port needs to know.
+/// Settings of the secure port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecureServingConfig {
     /// `--bind-address`.
@@ -41,9 +41,9 @@ pub struct SecureServingConfig {
     pub disable_http2: bool,
     /// `--http2-max-streams-per-connection`; 0 means 16.
     pub http2_max_streams: u32,
-    /// `--permit-port-sharing` (SO_REUSEPORT).
+    /// Value of `--permit-port-sharing` (SO_REUSEPORT).
     pub permit_port_sharing: bool,
-    /// `--permit-address-sharing` (SO_REUSEADDR).
+    /// Value of `--permit-address-sharing` (SO_REUSEADDR).
     pub permit_address_sharing: bool,
     /// `--profiling`: serve `/debug/*`.
     pub profiling: bool,
@@ -53,7 +53,7 @@ pub struct SecureServingConfig {
     pub statusz: bool,
     pub authentication: DelegatedAuthenticationConfig,
     pub authorization: DelegatedAuthorizationConfig,
-    /// How often certificate files, CA files and the authentication ConfigMap are looked at again.
+    /// Interval at which certificate files, CA files and the authentication ConfigMap are read again.
     pub reload_interval: Duration,
 }
 
@@ -85,7 +85,7 @@ impl Default for SecureServingConfig {
     }
 }
 
-/// What the webhook port needs to know.
+/// Settings of the webhook port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WebhookServingConfig {
     /// `--webhooks`: names, `-` before those that are switched off, `*` for all.
@@ -98,7 +98,7 @@ pub struct WebhookServingConfig {
     pub configurations: Vec<String>,
 }
 
-/// A Service.
+/// Name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookServiceName {
     pub namespace: String,
@@ -106,7 +106,7 @@ pub struct WebhookServiceName {
 }
 
 impl WebhookServiceName {
-    /// Reads `namespace/name`.
+    /// Parses `namespace/name` of a Service.
     pub fn parse(text: &str) -> Option<Self> {
         let is_label = |text: &str| {
             let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -120,13 +120,13 @@ impl WebhookServiceName {
         Some(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// What API servers call it in the handshake.
+    /// Returns the server name that API servers use in the handshake.
     pub fn host(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }
 
-/// One value of `--tls-sni-cert-key`: `cert,key[:pattern,...]`.
+/// Value of `--tls-sni-cert-key`: `cert,key[:pattern,...]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SniCertKey {
     pub cert_file: PathBuf,
@@ -140,12 +140,11 @@ pub struct SniCertKey {
 pub enum TlsMinVersion {
     /// TLS 1.2 and later.
     Tls12,
-    /// TLS 1.3 only.
     Tls13,
 }
 
 impl TlsMinVersion {
-    /// A value of `--tls-min-version`; the versions before 1.2 exist no more and mean 1.2.
+    /// Parses a value of `--tls-min-version`; the versions before 1.2 no longer exist and mean 1.2.
     pub fn parse(value: &str) -> Option<Self> {
         match value {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(Self::Tls12),
@@ -188,7 +187,7 @@ impl Default for DelegatedAuthenticationConfig {
     }
 }
 
-/// Which headers a front proxy sets, and which proxies may.
+/// Headers that a front proxy sets, and the proxies that may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeaderNames {
     /// `--requestheader-allowed-names`: accepted common names of the proxy's certificate; empty accepts any.
@@ -259,7 +258,7 @@ pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError>
     Ok(())
 }
 
-/// A `*` may only stand at the end.
+/// Checks that `*` occurs only at the end.
 pub(super) fn validate_paths(paths: &[String]) -> Result<(), ServingError> {
     match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
         None => Ok(()),

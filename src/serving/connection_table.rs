@@ -1,24 +1,24 @@
-//! Which connections are open, and the rule for one more. Pure.
+//! Open connections, and the rule for one more. Pure.
 //!
-//! In: where the next connection comes from. Out: it is taken, it is refused, or it takes the place of another.
+//! In: the origin of the next connection. Out: it is accepted, it is refused, or it replaces another.
 //!
-//! The rule. Connections from this host itself (source address = destination address) have places of their own; all others
-//! share [`MAX_CONNECTIONS`]. One network (an IPv4 address, an IPv6 /64) gets [`MAX_PER_NETWORK`]. A caller is *known* once
-//! a request of the connection was allowed a page that is not for everybody; to be somebody is not enough, since every pod
-//! has a token. Of the known connections of a network the [`PROTECTED_PER_NETWORK`] that asked last are *kept*. All others
-//! give way to newcomers: those that are not known first, the oldest of them first; then the known ones, the longest idle
-//! first.
+//! The rule. Connections from this host itself (source address = destination address) have slots of their own; all others
+//! share [`MAX_CONNECTIONS`]. One network (an IPv4 address, an IPv6 /64) gets [`MAX_PER_NETWORK`]. A caller is *authorized*
+//! after a request of the connection was allowed a page that is not public; authentication is not enough, because every pod
+//! has a token. Of the authorized connections of a network the [`PROTECTED_PER_NETWORK`] with the latest requests are
+//! *protected*. All others are evictable: the unauthorized ones first, in the order of their age; then the authorized ones,
+//! the longest idle first.
 //!
-//! 1. A network that has its share replaces the first of its own connections that give way and have been idle for [`EVICTION_GRACE`];
-//!    without one it is refused.
-//! 2. When all places are taken, the network with the most connections that give way gives up the first of them: at once if it
-//!    has at least two more than the network of the newcomer, else the first that has been idle for [`EVICTION_GRACE`]. Without one the
-//!    newcomer is refused.
-//! 3. When all places are kept, the longest idle connection of all gives way, after [`EVICTION_GRACE`].
+//! 1. A network that has its share replaces the first of its own evictable connections that have been idle for
+//!    [`EVICTION_GRACE`]; without one it is refused.
+//! 2. When all slots are taken, the network with the most evictable connections loses the first of them: at once if it has
+//!    at least two more than the network of the new connection, else the first that has been idle for [`EVICTION_GRACE`].
+//!    Without one the new connection is refused.
+//! 3. When all slots are protected, the longest idle connection of all is evicted, after [`EVICTION_GRACE`].
 //!
-//! So a crowd that holds connections open is displaced by a probe, a crowd that comes fast leaves a probe [`EVICTION_GRACE`] to be
-//! answered, nobody can take all places for good, and nothing outside this host can take the places of a kubelet that probes the
-//! network of the host.
+//! So a probe displaces many idle connections, many fast connections leave a probe [`EVICTION_GRACE`] for its response, no
+//! network can take all slots for good, and no other host can take the slots of a kubelet that probes the network of the
+//! host.
 
 use std::{
     cmp::Reverse,
@@ -36,22 +36,22 @@ pub(super) const MAX_CONNECTIONS: usize = 96;
 pub(super) const MAX_PER_NETWORK: usize = 24;
 /// Known connections of one network that keep their places: a scraper has one or two.
 pub(super) const PROTECTED_PER_NETWORK: usize = 4;
-/// kubelet's default time for a probe: a connection has as long to ask before one of the same standing takes its place.
+/// kubelet's default timeout of a probe: a connection has as long for a request before one of the same rank replaces it.
 pub(super) const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 /// Names a connection in the table.
 pub(super) type ConnectionId = u64;
 
-/// What becomes of one more connection.
+/// Decision about one more connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionAdmission {
     /// There is a place.
     Admit,
     /// There is one if that connection is closed.
     Replace(ConnectionId),
-    /// Its network has its share.
+    /// The network has its share.
     NetworkFull,
-    /// All places are taken by those with no less right to them.
+    /// Slots are taken by connections of at least the same rank.
     Full,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum ConnectionAdmission {
 struct OpenConnection {
     peer: PeerNetwork,
     authorized: bool,
-    /// Since when it is idle: when it was opened, or when a known caller asked last.
+    /// Start of its idleness: when it was opened, or the last request of an authorized caller.
     idle_since: Instant,
 }
 
@@ -82,8 +82,8 @@ impl ConnectionTable {
             let first = own.iter().find(|connection| past_grace(connection, now));
             return first.map_or(ConnectionAdmission::NetworkFull, replacing);
         }
-        let places = if peer.is_same_host() { MAX_PER_NETWORK } else { MAX_CONNECTIONS };
-        if rivals().count() < places {
+        let limit = if peer.is_same_host() { MAX_PER_NETWORK } else { MAX_CONNECTIONS };
+        if rivals().count() < limit {
             return ConnectionAdmission::Admit;
         }
         let networks: BTreeSet<_> = rivals().collect();
@@ -95,17 +95,17 @@ impl ConnectionTable {
         first.map_or(ConnectionAdmission::Full, replacing)
     }
 
-    /// The connections of a network that are not kept, in the order in which they give way.
+    /// Returns the evictable connections of a network, in the order of eviction.
     fn evictable(&self, peer: PeerNetwork) -> Vec<EvictionRank> {
         let own = self.open.iter().filter(|(_, connection)| connection.peer == peer);
         let mut own: Vec<_> = own.map(eviction_rank).collect();
         own.sort_unstable();
-        let known = own.iter().filter(|(known, ..)| *known).count();
-        own.truncate(own.len() - known.min(PROTECTED_PER_NETWORK));
+        let is_authenticated = own.iter().filter(|(is_authenticated, ..)| *is_authenticated).count();
+        own.truncate(own.len() - is_authenticated.min(PROTECTED_PER_NETWORK));
         own
     }
 
-    /// At most one.
+    /// Returns the longest idle connection, if any.
     fn longest_idle(&self, same_host: bool) -> Vec<EvictionRank> {
         let rivals = self.open.iter().filter(|(_, other)| other.peer.is_same_host() == same_host);
         rivals.map(eviction_rank).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
@@ -118,19 +118,18 @@ impl ConnectionTable {
         id
     }
 
-    /// A request of the connection was allowed a page that is not for everybody.
+    /// Records that a request of the connection was allowed a page that is not public.
     pub(super) fn set_authorized(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.open.get_mut(&id) {
             (connection.authorized, connection.idle_since) = (true, now);
         }
     }
 
-    /// The connection is closed, or will be soon.
+    /// Removes a connection that is closed, or will be soon.
     pub(super) fn remove(&mut self, id: ConnectionId) {
         self.open.remove(&id);
     }
 
-    /// How many are open.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// All connections of the secure port.
+/// Connections of the secure port.
 #[derive(Clone)]
 pub(super) struct ConnectionTracker {
     state: Arc<Mutex<ConnectionTrackerState>>,
@@ -34,7 +34,7 @@ impl ConnectionTracker {
         Self { state: Arc::default(), metrics: Arc::clone(metrics) }
     }
 
-    /// A place for a connection from `peer`, if the rule has one.
+    /// Returns a slot for a connection from `peer`, if the rule permits one.
     pub(super) fn admit(&self, peer: PeerNetwork) -> Option<ConnectionSlot> {
         let now = Instant::now();
         self.with(|inner| {
@@ -66,12 +66,12 @@ impl ConnectionTracker {
     fn with<R>(&self, act: impl FnOnce(&mut ConnectionTrackerState) -> R) -> R {
         let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.table.len();
-        let answer = act(&mut inner);
+        let result = act(&mut inner);
         // Both ports count here.
         #[allow(clippy::cast_precision_loss, reason = "few")]
         let change = inner.table.len() as f64 - before as f64;
         self.metrics.serving_connections.with_label_values(&[] as &[&str]).add(change);
-        answer
+        result
     }
 }
 
@@ -97,7 +97,7 @@ impl ConnectionSlot {
         self.peer
     }
 
-    /// A request of the connection was allowed a page that is not for everybody.
+    /// Records that a request of the connection was allowed a page that is not public.
     pub(super) fn set_authorized(&self) {
         let now = Instant::now();
         self.connections.with(|inner| inner.table.set_authorized(self.id, now));

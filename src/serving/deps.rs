@@ -1,4 +1,4 @@
-//! What the application hands over: what the pages show, and whom they ask.
+//! Dependencies from the application: the content of the pages, and the clients of reviews.
 
 use std::sync::Arc;
 
@@ -8,45 +8,41 @@ use serde_json::Value;
 use super::health::HealthChecks;
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
-/// Tells what would be done now, or why that cannot be said.
-pub type DryRunPlanner = Arc<dyn Fn(DryRunScope) -> BoxFuture<'static, Result<String, DryRunError>> + Send + Sync>;
+/// Returns the plan as text, or why there is none.
+pub type Planner = Arc<dyn Fn(PlanRequest) -> BoxFuture<'static, Result<String, PlanError>> + Send + Sync>;
 
-/// What `/planz` is asked about.
+/// Subject of a request to `/planz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DryRunScope {
+pub enum PlanRequest {
     /// The load balancer of the Service called `namespace/name`.
     Service(String),
-    /// The cluster.
     Cluster {
         /// Only this; `None`: all.
-        kind: Option<DryRunKind>,
+        kind: Option<PlanKind>,
         /// Only Services whose `namespace/name` comes after this.
         after: Option<String>,
     },
-    /// What a shadow manager found: `/reportz`.
+    /// The report of a manager with `--dry-run`: `/reportz`.
     Report {
-        /// For machines.
+        /// Whether to return JSON.
         json: bool,
     },
 }
 
 /// A part of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DryRunKind {
-    /// Nodes.
+pub enum PlanKind {
     Nodes,
-    /// Routes.
     Routes,
-    /// Services.
     Services,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DryRunError {
+pub struct PlanError {
     /// Status of the answer.
     pub code: u16,
-    /// For whoever asked.
+    /// Message for the caller.
     pub reason: String,
 }
 
@@ -56,7 +52,7 @@ pub struct DryRunError {
 pub struct ReviewClients {
     /// For TokenReviews, and the ConfigMap with the authorities of callers.
     pub authentication: kube::Client,
-    /// For SubjectAccessReviews.
+    /// Client for SubjectAccessReviews only.
     pub authorization: kube::Client,
 }
 
@@ -66,7 +62,7 @@ impl From<kube::Client> for ReviewClients {
     }
 }
 
-/// What the pages show, handed over by the application.
+/// Content of the pages, supplied by the application.
 #[derive(Clone)]
 pub struct ServingDeps {
     /// For `/metrics`, and where this server counts.
@@ -79,10 +75,10 @@ pub struct ServingDeps {
     pub configz: Value,
     /// Every flag with its value in effect, for `/flagz`.
     pub flagz: Vec<(String, String)>,
-    /// What this process is doing now, for `/statusz`.
+    /// Current state of this process, for `/statusz`.
     pub status: Arc<dyn Fn() -> Value + Send + Sync>,
     /// For `/planz`; `None`: there is no such page.
-    pub planner: Option<DryRunPlanner>,
+    pub planner: Option<Planner>,
     /// Brings gauges up to date before they are rendered.
     pub before_metrics: Arc<dyn Fn() + Send + Sync>,
     /// Sets the log verbosity (`PUT /debug/flags/v`).

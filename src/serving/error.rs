@@ -1,8 +1,8 @@
-//! Why the secure port cannot be served.
+//! Errors that prevent the secure port from being served.
 
 use std::net::SocketAddr;
 
-/// Why the secure port cannot be served. All are for the operator to fix.
+/// Reason why the secure port cannot be served. All are for the operator to fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
     /// A flag has a value that cannot be used.
@@ -10,18 +10,18 @@ pub enum ServingError {
     Setting {
         /// Name of the flag, without dashes.
         flag: &'static str,
-        /// What is wrong, and what is accepted.
+        /// Description of the error, and of the accepted values.
         reason: String,
     },
     /// The address cannot be listened on.
     #[error("--bind-address, --secure-port: cannot listen on {address}: {source}")]
     Bind {
-        /// Address and port asked for.
+        /// Requested address and port.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The same of the webhook port, whose flags have a word more.
+    /// Error of the webhook port, whose flags have a prefix.
     #[error("{}", webhook_text(.0))]
     Webhooks(Box<ServingError>),
 }

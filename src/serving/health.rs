@@ -1,12 +1,12 @@
-//! Health checks: the registry and what `/healthz`, `/livez` and `/readyz` answer.
+//! Health checks: the registry and the responses of `/healthz`, `/livez` and `/readyz`.
 //!
-//! In: named checks (closures over whatever they check), each counting for some of the endpoints. Out: status and body in the
-//! format of `k8s.io/apiserver/pkg/server/healthz/healthz.go`. Unlike there, an authenticated caller is told the reason of a
-//! failure; an anonymous one is not.
+//! In: named checks (closures), each counting for some of the endpoints. Out: status and body in the format of
+//! `k8s.io/apiserver/pkg/server/healthz/healthz.go`. In contrast to upstream, the reason of a failure is shown to
+//! authenticated callers, but not to anonymous ones.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One of the three health endpoints.
+/// Health endpoint of the secure port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthEndpoint {
     /// `/healthz`, the oldest: everything.
@@ -21,7 +21,7 @@ impl HealthEndpoint {
     /// All three.
     pub const ALL: [HealthEndpoint; 3] = [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz];
 
-    /// Its name, which is also its path without the slash.
+    /// Returns the name, which is also the path without the slash.
     pub fn name(self) -> &'static str {
         match self {
             HealthEndpoint::Healthz => "healthz",
@@ -34,11 +34,8 @@ impl HealthEndpoint {
 /// For which endpoints a check counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthEndpointSet {
-    /// Counts for `/healthz`.
     pub healthz: bool,
-    /// Counts for `/livez`.
     pub livez: bool,
-    /// Counts for `/readyz`.
     pub readyz: bool,
 }
 
@@ -48,7 +45,7 @@ impl HealthEndpointSet {
     /// Counts for `/readyz` only: the process waits for something a restart does not bring.
     pub const READYZ: HealthEndpointSet = HealthEndpointSet { healthz: false, livez: false, readyz: true };
 
-    /// Whether `endpoint` is among them.
+    /// Returns `true` if `endpoint` is among them.
     pub fn contains(self, endpoint: HealthEndpoint) -> bool {
         match endpoint {
             HealthEndpoint::Healthz => self.healthz,
@@ -75,7 +72,7 @@ pub struct HealthChecks {
 }
 
 impl HealthChecks {
-    /// A registry without checks: all endpoints answer ok.
+    /// Creates a registry without checks: all endpoints respond ok.
     pub fn new() -> Self {
         Self::default()
     }
@@ -87,8 +84,8 @@ impl HealthChecks {
     {
         let entry = RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) };
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        match entries.iter_mut().find(|known| known.name == entry.name) {
-            Some(known) => *known = entry,
+        match entries.iter_mut().find(|existing| existing.name == entry.name) {
+            Some(existing) => *existing = entry,
             None => entries.push(entry),
         }
     }
@@ -98,8 +95,8 @@ impl HealthChecks {
         self.entries.write().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.name != name);
     }
 
-    /// Runs the checks of `endpoint` that `wanted` names. Without any check of its own an endpoint has `ping`, as upstream.
-    pub(super) fn run(&self, endpoint: HealthEndpoint, wanted: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
+    /// Runs the checks of `endpoint` that `is_included` names. Without any check of its own an endpoint has `ping`, as upstream.
+    pub(super) fn run(&self, endpoint: HealthEndpoint, is_included: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut checks: Vec<_> = entries.into_iter().filter(|entry| entry.endpoints.contains(endpoint)).collect();
         if checks.is_empty() {
@@ -110,21 +107,21 @@ impl HealthChecks {
             });
         }
         let run = |entry: RegisteredCheck| {
-            let result = wanted(&entry.name).then(|| (entry.check)());
+            let result = is_included(&entry.name).then(|| (entry.check)());
             ProbeResult { name: entry.name, result }
         };
         checks.into_iter().map(run).collect()
     }
 }
 
-/// What one check said; `None` if it was not asked.
+/// Result of one check; `None` if it was not run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ProbeResult {
     pub(super) name: String,
     pub(super) result: Option<Result<(), String>>,
 }
 
-/// How the caller wants it, and what the caller may know.
+/// Format that the caller selected, and details that the caller may see.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HealthReportOptions {
     pub(super) verbose: bool,
@@ -142,7 +139,7 @@ fn reason<'a>(error: &'a str, view: &HealthReportOptions) -> &'a str {
     if view.show_reasons { error } else { "reason withheld" }
 }
 
-/// Status and body for a whole endpoint.
+/// Returns status and body for a whole endpoint.
 pub(super) fn render(endpoint: HealthEndpoint, outcomes: &[ProbeResult], view: &HealthReportOptions) -> (u16, String) {
     let name = endpoint.name();
     let lines: String = outcomes.iter().map(|outcome| line(outcome, view)).collect();
@@ -162,15 +159,15 @@ fn line(outcome: &ProbeResult, view: &HealthReportOptions) -> String {
 }
 
 fn warning(outcomes: &[ProbeResult], view: &HealthReportOptions) -> String {
-    let unknown = |name: &&String| !outcomes.iter().any(|outcome| outcome.name == **name);
-    let names: Vec<_> = view.exclude.iter().filter(unknown).map(|name| format!("{name:?}")).collect();
+    let unmatched = |name: &&String| !outcomes.iter().any(|outcome| outcome.name == **name);
+    let names: Vec<_> = view.exclude.iter().filter(unmatched).map(|name| format!("{name:?}")).collect();
     if names.is_empty() {
         return String::new();
     }
     format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(", "))
 }
 
-/// Status and body for one check; `None` if there is none of that name.
+/// Returns status and body for one check; `None` if there is none of that name.
 pub(super) fn render_one(name: &str, outcomes: &[ProbeResult], view: &HealthReportOptions) -> Option<(u16, String)> {
     let outcome = outcomes.iter().find(|outcome| outcome.name == name)?;
     Some(match &outcome.result {

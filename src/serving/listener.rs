@@ -42,16 +42,16 @@ use crate::runtime::{
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_HEADER: Duration = Duration::from_secs(32);
 /// From the end of a request's head to the beginning of the answer. The longest waits are five reviews of 10 s, and a plan.
-const ANSWER: Duration = Duration::from_secs(120);
-/// How long requests in flight may take once a connection is to close.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time that requests in flight may take after a connection is to close.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 /// Bytes of a request's head. The largest part of an honest one is a token of 16 KiB at most.
 const HEAD_LIMIT: u32 = 64 * 1024;
-/// Who asks here asks for one page at a time.
+/// Clients of this port request one page at a time.
 const DEFAULT_STREAMS: u32 = 16;
-/// Bytes of bodies that a client may send before they are asked for: the only body that is read has 64 bytes.
+/// Bytes of bodies that a client may send before they are read: the only body that is read has 64 bytes.
 pub(super) const STREAM_WINDOW: u32 = 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024;
 /// Bytes of an answer that one stream buffers.
@@ -59,7 +59,7 @@ const SEND_BUFFER: usize = 16 * 1024;
 /// Streams that the client reset before they were looked at, and streams that were reset because of its errors, until the
 /// connection ends (CVE-2023-44487, CVE-2024-27316).
 const RESETS: usize = 20;
-/// How often a silent client is asked whether it is there, and how long it may take.
+/// Interval of pings to a silent client, and their timeout.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
 /// Bytes that the kernel holds of one connection in each direction. They count as memory of the container, and without a bound the
@@ -67,16 +67,16 @@ const PONG: Duration = Duration::from_secs(10);
 const SOCKET_BUFFER: usize = 64 * 1024;
 const BACKLOG: i32 = 1024;
 
-/// What a client may have open on one HTTP/2 connection.
+/// Limits of one HTTP/2 connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Http2Limits {
     /// Streams at once; 0: the default.
     pub(super) streams: u32,
-    /// Bytes of a body before it is asked for.
+    /// Bytes of a body before it is read.
     pub(super) stream_window: u32,
 }
 
-/// Who is on the other end of a connection.
+/// Other end of a connection.
 #[derive(Clone)]
 pub(super) struct ConnectionPeer {
     /// The certificate chain shown in the handshake, leaf first; empty if none. Its key is proven, its issuer is not.
@@ -85,12 +85,12 @@ pub(super) struct ConnectionPeer {
 }
 
 impl ConnectionPeer {
-    /// Where the connection comes from.
+    /// Returns the network that the connection comes from.
     pub(super) fn network(&self) -> PeerNetwork {
         self.slot.peer()
     }
 
-    /// A request was allowed a page that is not for everybody: the connection may keep its place.
+    /// Records that a request was allowed a page that is not public: the connection may keep its slot.
     pub(super) fn set_authorized(&self) {
         self.slot.set_authorized();
     }
@@ -128,15 +128,16 @@ pub(super) async fn run(
     let server = ConnectionServer { acceptor: TlsAcceptor::from(tls), router, http2 };
     loop {
         let accepted = tokio::select! {
+            biased;
             () = shutdown.begun() => return,
             accepted = bound.listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, remote)) => {
-                let Some(place) = admit(&connections, &stream, remote.ip()) else { continue };
+                let Some(slot) = admit(&connections, &stream, remote.ip()) else { continue };
                 let (server, until) = (server.clone(), shutdown.clone());
                 shutdown.spawn(async move {
-                    if let Err(error) = server.connection(stream, Arc::new(place), until).await {
+                    if let Err(error) = server.connection(stream, Arc::new(slot), until).await {
                         tracing::debug!(%remote, %error, "Connection ended");
                     }
                 });
@@ -149,18 +150,18 @@ pub(super) async fn run(
     }
 }
 
-/// A place for the connection. Without one it is to be closed, with a reset: the kernel keeps nothing of it.
+/// Returns a slot for the connection. Without one it must be closed, with a reset: the kernel keeps nothing of it.
 fn admit(connections: &ConnectionTracker, stream: &TcpStream, remote: IpAddr) -> Option<ConnectionSlot> {
-    let place = stream.local_addr().ok().and_then(|local| connections.admit(PeerNetwork::of(remote, local.ip())));
-    if place.is_none() {
+    let slot = stream.local_addr().ok().and_then(|local| connections.admit(PeerNetwork::of(remote, local.ip())));
+    if slot.is_none() {
         listen_socket::reset_when_dropped(stream);
     }
-    place
+    slot
 }
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Clone)]
 struct ConnectionServer {
     acceptor: TlsAcceptor,
@@ -172,17 +173,18 @@ impl ConnectionServer {
     async fn connection(
         self,
         stream: TcpStream,
-        place: Arc<ConnectionSlot>,
+        slot: Arc<ConnectionSlot>,
         shutdown: Shutdown,
     ) -> Result<(), ConnectionError> {
         let stream = tokio::select! {
+            biased;
             () = shutdown.begun() => return Ok(()),
-            () = place.evicted() => return Err("another connection got its place".into()),
+            () = slot.evicted() => return Err("another connection got its place".into()),
             stream = timeout(HANDSHAKE, self.acceptor.accept(stream)) => stream??,
         };
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
         let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), self.http2);
-        http(stream, &builder, ConnectionPeer { certificates, slot: place }, self.router, shutdown).await
+        http(stream, &builder, ConnectionPeer { certificates, slot }, self.router, shutdown).await
     }
 }
 
@@ -213,16 +215,17 @@ async fn http(
     router: Router,
     shutdown: Shutdown,
 ) -> Result<(), ConnectionError> {
-    let (activity, place) = (ConnectionActivity::default(), Arc::clone(&peer.slot));
+    let (activity, slot) = (ConnectionActivity::default(), Arc::clone(&peer.slot));
     let begun = activity.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        answer(router.clone(), request, begun.request())
+        respond(router.clone(), request, begun.request())
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(BackpressureStream::new(stream)), service));
     tokio::select! {
+        biased;
         ended = connection.as_mut() => return ended,
-        () = place.evicted() => return Err("another connection got its place".into()),
+        () = slot.evicted() => return Err("another connection got its place".into()),
         () = activity.response_stalled() => return Err("the answer was not taken in time".into()),
         () = activity.idle() => {}
         () = shutdown.begun() => {}
@@ -231,17 +234,17 @@ async fn http(
     timeout(CLOSE, connection).await?
 }
 
-/// What is held while an answer is handed over.
+/// Guards that are held while a response is sent.
 type ResponseGuards = (RequestInFlight, Option<Arc<NetworkPermit>>);
 
-async fn answer(
+async fn respond(
     router: Router,
     request: Request<Incoming>,
     mut in_flight: RequestInFlight,
 ) -> Result<Response<ChunkedBody<ResponseGuards>>, std::convert::Infallible> {
     // Every connection gets its turn after each request, however many follow at once.
     tokio::task::yield_now().await;
-    let mut response = match timeout(ANSWER, router.oneshot(request)).await {
+    let mut response = match timeout(RESPONSE_TIMEOUT, router.oneshot(request)).await {
         Ok(response) => response?,
         Err(_) => {
             let mut response = Response::new(Body::from("no answer in time\n"));

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct LogRateLimit(Mutex<(Option<Instant>, u64)>);
 
 impl LogRateLimit {
-    /// How many lines were left out since the last one, if there may be one now.
+    /// Returns how many lines were omitted since the last one, if a line may be written now.
     pub(super) fn permit(&self) -> Option<u64> {
         let (last, hidden) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

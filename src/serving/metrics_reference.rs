@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::metrics::{CoreMetrics, Metric, MetricKind, MetricTable};
 
-/// The text of `docs/reference/metrics.md` for a binary whose providers have registered these metrics.
+/// Returns the text of `docs/reference/metrics.md` for a binary whose providers have registered these metrics.
 pub fn metrics_reference(registered: &[Metric]) -> String {
     let rows = || CoreMetrics::TABLE.iter().chain(registered);
     let mut page = String::from(

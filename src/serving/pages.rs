@@ -26,8 +26,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, get, put},
 };
+use futures::stream;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
+use tower_http::{CompressionLevel, compression::CompressionLayer};
 
 use self::responses::{plain, refuse, status_response, too_many_requests};
 use super::{
@@ -35,7 +37,7 @@ use super::{
     authorization::{AuthorizationDecision, RequestAuthorizer},
     authorized_networks::AuthorizedNetworks,
     config::SecureServingConfig,
-    deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ServingDeps},
+    deps::{PlanError, PlanKind, PlanRequest, Planner, ServingDeps},
     health::{self, HealthEndpoint},
     listener::ConnectionPeer,
     log_rate_limit::LogRateLimit,
@@ -46,7 +48,7 @@ use super::{
     text::truncate,
 };
 
-/// Whoever may read this page may read `/`, which shows the same.
+/// Callers that may read this page may read `/`, which shows the same.
 const STATUS_PATH: &str = "/statusz";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const CONFIGZ_KEY: &str = "cloudcontrollermanager.config.k8s.io";
@@ -55,10 +57,10 @@ const WHICH_KIND: &str = "say which kind: /planz?kind=nodes, routes or services\
 const NO_PROFILES: &str = "profiles of the Go runtime do not exist here; see /metrics for process_* and /statusz\n";
 /// A verbosity has few digits.
 const VERBOSITY_LIMIT: usize = 64;
-/// How long a client may take to send them.
+/// Time within which a client must send them.
 const VERBOSITY_BODY: Duration = Duration::from_secs(10);
 /// Answers other than health and refusals that may be made and handed over at once: each may be a megabyte.
-const ANSWERS: NetworkLimits = NetworkLimits { total: 16, per_network: 4, new_networks: 0 };
+const RESPONSE_LIMITS: NetworkLimits = NetworkLimits { total: 16, per_network: 4, new_networks: 0 };
 /// Bytes of an error that are logged.
 const LOGGED_ERROR: usize = 512;
 
@@ -68,11 +70,11 @@ struct PagesState {
     authenticator: Arc<RequestAuthenticator>,
     authorizer: Arc<RequestAuthorizer>,
     authorized_networks: Arc<AuthorizedNetworks>,
-    answers: NetworkSemaphore,
+    response_slots: NetworkSemaphore,
     log: Arc<LogRateLimit>,
 }
 
-/// Everything the secure port answers.
+/// Returns the router of the secure port.
 pub(super) fn router(
     config: &SecureServingConfig,
     parts: ServingDeps,
@@ -80,10 +82,10 @@ pub(super) fn router(
     authorizer: Arc<RequestAuthorizer>,
     familiar: Arc<AuthorizedNetworks>,
 ) -> Router {
-    let (answers, log) = (NetworkSemaphore::new(ANSWERS), Arc::default());
+    let (response_slots, log) = (NetworkSemaphore::new(RESPONSE_LIMITS), Arc::default());
     let process = zpages::ProcessDescription::new(config.pair_name, parts.clock);
     let deps = Arc::new(parts);
-    let app = PagesState { deps, authenticator, authorizer, authorized_networks: familiar, answers, log };
+    let app = PagesState { deps, authenticator, authorizer, authorized_networks: familiar, response_slots, log };
     let mut router = Router::new();
     for endpoint in HealthEndpoint::ALL {
         let path = format!("/{}", endpoint.name());
@@ -113,18 +115,22 @@ pub(super) fn router(
             .route("/debug/pprof/", any(profiles))
             .route("/debug/pprof/{*profile}", any(profiles));
     }
-    let pages = pages
-        .route("/metrics", get(metrics))
-        .route("/metrics/v2", get(metrics))
-        .route("/metrics/slis", get(metrics_slis))
-        .route("/configz", get(configz))
-        .route_layer(from_fn_with_state(app.clone(), mark_authorized));
+    let pages =
+        pages.merge(scrapes()).route("/configz", get(configz)).route_layer(from_fn_with_state(app.clone(), mark_authorized));
     router
         .merge(pages)
         .fallback(not_found)
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(from_fn(common_headers))
         .with_state(app)
+}
+
+/// Returns the pages for Prometheus, compressed for clients that accept it: text of metrics repeats names, and shrinks to a
+/// tenth.
+fn scrapes() -> Router<PagesState> {
+    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest);
+    let pages = Router::new().route("/metrics", get(metrics)).route("/metrics/v2", get(metrics));
+    pages.route("/metrics/slis", get(metrics_slis)).layer(compression)
 }
 
 async fn common_headers(request: Request, next: Next) -> Response {
@@ -150,7 +156,7 @@ async fn guard(
     if app.authorizer.is_open(authorized_path(request.uri().path())) {
         return next.run(request).await;
     }
-    let Some(share) = app.answers.try_acquire(peer.network()) else {
+    let Some(share) = app.response_slots.try_acquire(peer.network()) else {
         app.count("answers");
         return too_many_requests("too many answers are being sent");
     };
@@ -159,8 +165,10 @@ async fn guard(
     response
 }
 
-/// Whoever may read a page of the program is known from now on. Health and paths without a page do not count: the cluster's default
-/// roles allow them, `/api/*` too, to every ServiceAccount.
+/// Records the network of a caller that may read a page of the program.
+///
+/// Health and paths without a page do not count: the cluster's default roles allow them, `/api/*` too, to every
+/// ServiceAccount.
 async fn mark_authorized(
     State(app): State<PagesState>,
     Extension(peer): Extension<ConnectionPeer>,
@@ -176,7 +184,7 @@ async fn mark_authorized(
 }
 
 impl PagesState {
-    /// Who asks, if they may; or the answer to those who may not.
+    /// Returns the caller if it is permitted, or else the response.
     async fn admit(&self, peer: &ConnectionPeer, head: &Head) -> Result<RequestUser, Response> {
         if let Err(malformed) = request_validation::check(&head.method, &head.uri) {
             self.count("malformed");
@@ -191,8 +199,8 @@ impl PagesState {
     }
 
     async fn user(&self, peer: &ConnectionPeer, headers: &HeaderMap) -> Result<RequestUser, Response> {
-        let answer = self.authenticator.authenticate(headers, &peer.certificates, peer.network()).await;
-        answer.map_err(|error| match error {
+        let identity = self.authenticator.authenticate(headers, &peer.certificates, peer.network()).await;
+        identity.map_err(|error| match error {
             AuthenticationError::TooMany => {
                 self.count("reviews");
                 too_many_requests(&error.to_string())
@@ -233,12 +241,12 @@ impl PagesState {
     }
 }
 
-/// The path whose permission counts.
+/// Returns the path whose permission counts.
 fn authorized_path(path: &str) -> &str {
     if path == "/" { STATUS_PATH } else { path }
 }
 
-/// Upstream's words (`responsewriters.Forbidden`).
+/// Returns upstream's message (`responsewriters.Forbidden`).
 fn forbidden(user: &RequestUser, verb: &str, path: &str, reason: &str) -> String {
     let message = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
     if reason.is_empty() { message } else { format!("{message}: {reason}") }
@@ -274,20 +282,17 @@ async fn health_check(
     }
 }
 
-fn exposition(text: Result<String, prometheus::Error>) -> Response {
-    match text {
-        Ok(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
-        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot render metrics: {error}\n")),
-    }
-}
-
 async fn metrics(State(app): State<PagesState>) -> Response {
     (app.deps.before_metrics)();
-    exposition(app.deps.metrics.render())
+    let parts = Body::from_stream(stream::iter(app.deps.metrics.render_in_parts()));
+    ([(CONTENT_TYPE, METRICS_TYPE)], parts).into_response()
 }
 
 async fn metrics_slis(State(app): State<PagesState>) -> Response {
-    exposition(slis::render(&app.deps.metrics))
+    match slis::render(&app.deps.metrics) {
+        Ok(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot render metrics: {error}\n")),
+    }
 }
 
 async fn configz(State(app): State<PagesState>) -> Response {
@@ -310,55 +315,55 @@ async fn overview_page(State(app): State<PagesState>, Extension(user): Extension
     (headers, page).into_response()
 }
 
-/// What would be done for the Service that the query names, else for the cluster. Writes nothing.
-async fn planz(planner: DryRunPlanner, Query(query): QueryPairs) -> Response {
-    let scope = match dry_run_scope(&query) {
-        Ok(scope) => scope,
-        Err(wrong) => return plain(StatusCode::BAD_REQUEST, wrong),
+/// Plans the writes for the Service that the query names, else for the cluster. Writes nothing.
+async fn planz(planner: Planner, Query(query): QueryPairs) -> Response {
+    let request = match plan_request(&query) {
+        Ok(request) => request,
+        Err(message) => return plain(StatusCode::BAD_REQUEST, message),
     };
-    match planner(scope).await {
+    match planner(request).await {
         Ok(plan) => plain(StatusCode::OK, format!("{}\n", plan.trim_end())),
-        Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
+        Err(PlanError { code, reason }) => status_response((code, format!("{reason}\n"))),
     }
 }
 
-/// What a shadow manager would write, and whether it could take over.
-async fn reportz(planner: DryRunPlanner, Query(query): QueryPairs, headers: HeaderMap) -> Response {
+/// Returns the writes of a manager with `--dry-run`, and whether it could take over.
+async fn reportz(planner: Planner, Query(query): QueryPairs, headers: HeaderMap) -> Response {
     let json = wants_json(&query, &headers);
-    match planner(DryRunScope::Report { json }).await {
+    match planner(PlanRequest::Report { json }).await {
         Ok(report) if json => ([(CONTENT_TYPE, "application/json")], report).into_response(),
         Ok(report) => plain(StatusCode::OK, report),
-        Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
+        Err(PlanError { code, reason }) => status_response((code, format!("{reason}\n"))),
     }
 }
 
-/// What a query asks for, or what is wrong with it.
-fn dry_run_scope(query: &[(String, String)]) -> Result<DryRunScope, &'static str> {
+/// Parses the query of a plan.
+fn plan_request(query: &[(String, String)]) -> Result<PlanRequest, &'static str> {
     let value = |key: &str| query.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
     let service = |key: &str| service_key(key).map(str::to_owned).ok_or(WHICH_SERVICE);
     if let Some(key) = value("service") {
-        return service(key).map(DryRunScope::Service);
+        return service(key).map(PlanRequest::Service);
     }
     let kind = match value("kind") {
         None => None,
-        Some("nodes") => Some(DryRunKind::Nodes),
-        Some("routes") => Some(DryRunKind::Routes),
-        Some("services") => Some(DryRunKind::Services),
+        Some("nodes") => Some(PlanKind::Nodes),
+        Some("routes") => Some(PlanKind::Routes),
+        Some("services") => Some(PlanKind::Services),
         Some(_) => return Err(WHICH_KIND),
     };
-    Ok(DryRunScope::Cluster { kind, after: value("after").map(service).transpose()? })
+    Ok(PlanRequest::Cluster { kind, after: value("after").map(service).transpose()? })
 }
 
-/// The text, if it may be the key of a Service.
+/// Returns the text, if it may be the key of a Service.
 fn service_key(key: &str) -> Option<&str> {
     let (namespace, name) = key.split_once('/')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some(key)
 }
 
 fn wants_json(query: &[(String, String)], headers: &HeaderMap) -> bool {
-    let asked = query.iter().any(|(key, value)| key == "format" && value == "json");
+    let has_format = query.iter().any(|(key, value)| key == "format" && value == "json");
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    asked || accepts.is_some_and(|accept| accept.starts_with("application/json"))
+    has_format || accepts.is_some_and(|accept| accept.starts_with("application/json"))
 }
 
 async fn set_verbosity(State(app): State<PagesState>, body: Body) -> Response {

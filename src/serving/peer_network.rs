@@ -1,7 +1,7 @@
-//! Where a connection comes from, as far as shares are concerned, and the count of what each of these networks holds.
+//! Networks of clients, for their shares, and the number of permits that each of them holds.
 //!
-//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`NetworkSemaphore`], of which each network gets few and all together
-//! get a bounded number.
+//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`NetworkSemaphore`], of which each network gets few
+//! permits and all together get a bounded number.
 
 use std::{
     collections::BTreeMap,
@@ -9,20 +9,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Whoever has an IPv6 address usually has these many leading bits of it to itself.
+/// The holder of an IPv6 address usually controls all addresses with these leading bits.
 const IPV6_PREFIX: u32 = 64;
 
 /// Everyone behind one IPv4 address or one IPv6 /64 counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PeerNetwork {
     address: IpAddr,
-    /// The source address is the destination address: nobody on another host can show it. kubelet comes so, when the program is
-    /// in the network of the host.
+    /// Whether the source address is the destination address, which no other host can show. So are probes of kubelet, when
+    /// the program is in the network of the host.
     same_host: bool,
 }
 
 impl PeerNetwork {
-    /// The network of a connection from `remote` to `local`.
+    /// Returns the network of a connection from `remote` to `local`.
     pub(super) fn of(remote: IpAddr, local: IpAddr) -> Self {
         let (remote, local) = (remote.to_canonical(), local.to_canonical());
         Self { address: network(remote), same_host: remote == local }
@@ -43,62 +43,62 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How many may hold something at once.
+/// Limits of concurrent permits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NetworkLimits {
-    /// All networks together.
+    /// Limit of all networks together.
     pub(super) total: usize,
-    /// One network.
+    /// Limit of one network.
     pub(super) per_network: usize,
-    /// Beyond `all`, networks that hold nothing yet: the first share of each. Few networks that hold much keep nobody else out.
+    /// Permits beyond `all` for networks that hold none yet. Few networks with many permits cannot lock others out.
     pub(super) new_networks: usize,
 }
 
 impl NetworkLimits {
-    /// The most that are ever held.
+    /// Returns the largest number of permits that are ever held.
     pub(super) fn max_held(self) -> usize {
         self.total + self.new_networks
     }
 }
 
-/// What is shared, in equal and bounded parts. Clones share it.
+/// Semaphore with equal and bounded shares. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct NetworkSemaphore {
     limits: NetworkLimits,
-    held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
+    acquired: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
 }
 
 impl NetworkSemaphore {
     pub(super) fn new(limits: NetworkLimits) -> Self {
-        Self { limits, held: Arc::default() }
+        Self { limits, acquired: Arc::default() }
     }
 
-    /// A share, if `peer` and all together have not taken theirs. It is given back when dropped.
+    /// Acquires a permit, within the limits of `peer` and of all together. Dropping it releases it.
     pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = held.get(&peer).copied().unwrap_or(0);
+        let mut acquired = self.acquired.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = acquired.get(&peer).copied().unwrap_or(0);
         let room = if own == 0 { self.limits.max_held() } else { self.limits.total };
-        if own >= self.limits.per_network || held.values().sum::<usize>() >= room {
+        if own >= self.limits.per_network || acquired.values().sum::<usize>() >= room {
             return None;
         }
-        held.insert(peer, own + 1);
-        Some(NetworkPermit { peer, held: Arc::clone(&self.held) })
+        acquired.insert(peer, own + 1);
+        Some(NetworkPermit { peer, acquired: Arc::clone(&self.acquired) })
     }
 }
 
 #[derive(Debug)]
 pub(super) struct NetworkPermit {
     peer: PeerNetwork,
-    held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
+    acquired: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
 }
 
 impl Drop for NetworkPermit {
     fn drop(&mut self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.get_mut(&self.peer) {
+        let mut acquired = self.acquired.lock().unwrap_or_else(PoisonError::into_inner);
+        match acquired.get_mut(&self.peer) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
-                held.remove(&self.peer);
+                acquired.remove(&self.peer);
             }
         }
     }
@@ -132,24 +132,24 @@ mod tests {
     fn one_network_never_gets_all() {
         let shares = NetworkSemaphore::new(NetworkLimits { total: 3, per_network: 2, new_networks: 0 });
         let (a, b, c) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"));
-        let held = [shares.try_acquire(a), shares.try_acquire(a)];
-        assert!(held.iter().all(Option::is_some));
+        let acquired = [shares.try_acquire(a), shares.try_acquire(a)];
+        assert!(acquired.iter().all(Option::is_some));
         assert!(shares.try_acquire(a).is_none(), "its part is taken");
         let other = shares.try_acquire(b);
         assert!(other.is_some());
         assert!(shares.try_acquire(c).is_none(), "all are taken");
-        drop(held);
+        drop(acquired);
         assert!(shares.try_acquire(c).is_some());
         drop(other);
-        assert!(shares.held.lock().unwrap().is_empty(), "nobody is remembered");
+        assert!(shares.acquired.lock().unwrap().is_empty(), "nobody is remembered");
     }
 
     #[test]
     fn newcomers_get_a_share_though_all_are_taken() {
         let shares = NetworkSemaphore::new(NetworkLimits { total: 4, per_network: 2, new_networks: 1 });
         let (a, b, c, d) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"), peer("10.0.0.10"));
-        let held = [shares.try_acquire(a), shares.try_acquire(a), shares.try_acquire(b), shares.try_acquire(b)];
-        assert!(held.iter().all(Option::is_some));
+        let acquired = [shares.try_acquire(a), shares.try_acquire(a), shares.try_acquire(b), shares.try_acquire(b)];
+        assert!(acquired.iter().all(Option::is_some));
         let first = shares.try_acquire(c);
         assert!(first.is_some());
         assert!(shares.try_acquire(c).is_none(), "only the first");

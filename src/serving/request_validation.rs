@@ -1,6 +1,7 @@
-//! What a request looks like before anybody asks who sent it. Pure.
+//! Validates the form of a request before authentication. Pure.
 //!
-//! In: method and target. Out: nothing, or the refusal. What passes is short enough to be compared, reviewed, logged and shown.
+//! In: method and target. Out: nothing, or the refusal. A valid request is short enough to be compared, reviewed, logged and
+//! shown.
 
 use http::{Method, StatusCode, Uri};
 
@@ -12,20 +13,20 @@ const QUERY_LIMIT: usize = 2048;
 /// Methods that have a verb in Kubernetes' rules; the value of `Allow`.
 pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Why a request is refused without looking at who sent it.
+/// Reason why a request is refused before authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedRequest {
     /// Status of the answer.
     pub code: StatusCode,
     /// `reason` of the Status.
     pub reason: &'static str,
-    /// What is accepted.
+    /// Description of the accepted form.
     pub message: &'static str,
 }
 
 /// Checks method and target.
 pub fn check(method: &Method, uri: &Uri) -> Result<(), MalformedRequest> {
-    if !METHODS.split(", ").any(|known| method == known) {
+    if !METHODS.split(", ").any(|supported| method == supported) {
         let message = "unknown method; accepted: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         return Err(MalformedRequest { code: StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", message });
     }
@@ -41,7 +42,7 @@ pub fn check(method: &Method, uri: &Uri) -> Result<(), MalformedRequest> {
     Ok(())
 }
 
-/// `pchar` of RFC 3986 and `/`.
+/// Returns `true` for a pchar of RFC 3986, or a slash.
 fn in_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/".contains(&byte)
 }

@@ -1,9 +1,9 @@
-//! How often the API server may be asked, and by how many at once.
+//! Rate and concurrency limits for access reviews.
 //!
-//! In: who wants to ask. Out: a [`NetworkPermit`] and then the wait for a turn, or that there is none: whoever comes when too many wait
-//! is told so at once. A turn that is abandoned before it came is given back, so that the wait is never longer than those who
-//! really wait make it. Those who show no name have a budget of their own, and so have those who show one, good or not, where nobody
-//! may read anything: tokens cost nothing to make up.
+//! In: the network of a caller. Out: a [`NetworkPermit`] and then the wait for a token, or a refusal: when too many wait, it
+//! comes at once. A token whose caller was cancelled is returned, so that the wait never exceeds that of the real callers.
+//! Anonymous callers have a budget of their own, and so have callers with a name, valid or not, in networks without
+//! permissions: invented tokens cost nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ pub(super) const UNAUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
     burst: 100.0,
     concurrency: NetworkLimits { total: 16, per_network: 4, new_networks: 32 },
 };
-/// For those who show none. Health needs no review, and who else may ask without a name asks for few pages.
+/// Limits for anonymous callers. Health needs no review, and other anonymous callers request few pages.
 pub(super) const ANONYMOUS_LIMITS: ReviewLimits = ReviewLimits {
     per_second: 20.0,
     burst: 40.0,
@@ -57,7 +57,7 @@ impl ReviewBudget {
         }
     }
 
-    /// The right to ask, held until the answer is there; `None`: too many are asking.
+    /// Acquires the right to a review, held until its response; `None` if too many are in flight.
     pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
         self.semaphore.try_acquire(peer)
     }
@@ -88,11 +88,11 @@ pub(super) struct CredentialBudgets {
 
 impl CredentialBudgets {
     pub(super) fn new(networks: &Arc<AuthorizedNetworks>) -> Self {
-        let (familiar, strangers) = (ReviewBudget::new(AUTHORIZED_LIMITS), ReviewBudget::new(UNAUTHORIZED_LIMITS));
-        Self { authorized: familiar, unauthorized: strangers, networks: Arc::clone(networks) }
+        let (familiar, unfamiliar) = (ReviewBudget::new(AUTHORIZED_LIMITS), ReviewBudget::new(UNAUTHORIZED_LIMITS));
+        Self { authorized: familiar, unauthorized: unfamiliar, networks: Arc::clone(networks) }
     }
 
-    /// The one for whoever comes from `peer`.
+    /// Returns the budget for callers from `peer`.
     pub(super) fn for_network(&self, peer: PeerNetwork, now: Instant) -> &ReviewBudget {
         if self.networks.contains(peer, now) { &self.authorized } else { &self.unauthorized }
     }

@@ -1,7 +1,8 @@
-//! Answers remembered for a while, bounded in number and in size.
+//! Cache of reviews, bounded in age, number and size.
 //!
-//! In: what was asked, the answer, and how long it may be used. Out: answers that are not yet stale. Questions are kept as salted
-//! hashes only, so that neither a secret nor anything long stays here. When there is no room the oldest answers go.
+//! In: a request, its result, and the time for which it may be used. Out: results that are not yet stale. Requests are
+//! stored as salted hashes only, so that neither secrets nor long texts remain. When there is no room the oldest results are
+//! evicted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,15 +17,15 @@ use tokio::time::Instant;
 const ENTRIES: usize = 1024;
 /// Bytes of one answer; a larger one is not kept.
 const ENTRY_SIZE: usize = 16 * 1024;
-/// How long a stale answer is still there for those who can get no newer one.
+/// Time for which a stale result is still available to callers that can get no newer one.
 const STALE_GRACE: Duration = Duration::from_secs(60);
 /// Bytes of all answers.
 const TOTAL_SIZE: usize = 1024 * 1024;
 
-/// A salted SHA-256.
+/// Salted SHA-256 of a request.
 pub(super) type ReviewCacheKey = [u8; 32];
 
-/// How many bytes an answer occupies, about.
+/// Approximate number of bytes of a result.
 pub(super) trait ByteSize {
     fn size(&self) -> usize;
 }
@@ -38,7 +39,7 @@ pub(super) struct ReviewCache<V> {
 #[derive(Debug)]
 struct ReviewCacheEntries<V> {
     by_key: HashMap<ReviewCacheKey, CachedReview<V>>,
-    /// The oldest first.
+    /// Keys in the order of their age.
     order: VecDeque<ReviewCacheKey>,
     size: usize,
 }
@@ -56,7 +57,7 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         Self { salt: rand::random(), entries: Mutex::new(remembered) }
     }
 
-    /// Stands for a question. The salt keeps others from preparing one that looks like somebody else's.
+    /// Returns the key of a request. The salt prevents callers from preparing a collision with another caller's request.
     pub(super) fn key(&self, question: &[u8]) -> ReviewCacheKey {
         let mut context = Context::new(&SHA256);
         context.update(&self.salt);
@@ -66,19 +67,19 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         key
     }
 
-    /// The answer, unless it is unknown or stale at `now`.
+    /// Returns the result, unless it is missing or stale at `now`.
     pub(super) fn get(&self, key: &ReviewCacheKey, now: Instant) -> Option<V> {
         self.get_within(key, now, Duration::ZERO)
     }
 
-    /// The answer, also if it has been stale for up to a minute: for when nobody can be asked again.
+    /// Returns the result, even if it has been stale for up to a minute: for when no new review is possible.
     pub(super) fn get_stale(&self, key: &ReviewCacheKey, now: Instant) -> Option<V> {
         self.get_within(key, now, STALE_GRACE)
     }
 
     fn get_within(&self, key: &ReviewCacheKey, now: Instant, late: Duration) -> Option<V> {
         let remembered = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.by_key.get(key).filter(|answered| now < answered.expires_at + late).map(|answered| answered.value.clone())
+        remembered.by_key.get(key).filter(|entry| now < entry.expires_at + late).map(|entry| entry.value.clone())
     }
 
     /// Remembers `value` for `ttl`, unless it is too large.
@@ -107,7 +108,7 @@ impl<V> ReviewCacheEntries<V> {
     /// Drops answers that are stale for long from the old end, and then as many as it takes.
     fn make_room(&mut self, size: usize, now: Instant) {
         while let Some(oldest) = self.order.front() {
-            let is_stale = self.by_key.get(oldest).is_none_or(|answered| answered.expires_at + STALE_GRACE <= now);
+            let is_stale = self.by_key.get(oldest).is_none_or(|entry| entry.expires_at + STALE_GRACE <= now);
             let is_full = self.order.len() >= ENTRIES || self.size + size > TOTAL_SIZE;
             if !is_stale && !is_full {
                 return;

@@ -1,7 +1,8 @@
-//! Questions to the API server: take so long, are repeated so many times.
+//! Reviews by the API server, with a timeout and retries.
 //!
-//! In: a TokenReview or SubjectAccessReview, and the budget that it is asked from. Out: the API server's answer, counted, or why
-//! there is none. Time-out and back-off are those of `DelegatingAuthenticationOptions` in `k8s.io/apiserver/pkg/server/options`.
+//! In: a TokenReview or SubjectAccessReview, and its budget. Out: the API server's response, counted, or the reason why
+//! there is none. Timeout and backoff are those of `DelegatingAuthenticationOptions` in
+//! `k8s.io/apiserver/pkg/server/options`.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -57,7 +58,7 @@ impl From<kube::Error> for ReviewFailure {
     }
 }
 
-/// One kind of question, with its own counters.
+/// Client for one kind of review, with its own counters.
 pub(super) struct ReviewClient {
     requests: CounterVec,
     duration: HistogramVec,
@@ -68,7 +69,7 @@ impl ReviewClient {
         Self { requests, duration }
     }
 
-    /// Asks for a request from `peer`, and asks again while that may help.
+    /// Sends a review on behalf of `peer`, with retries while they may help.
     pub(super) async fn create<K>(
         &self,
         api: &Api<K>,
@@ -79,7 +80,7 @@ impl ReviewClient {
     where
         K: Serialize + DeserializeOwned + Clone + Debug,
     {
-        let _asking = budget.try_acquire(peer).ok_or(ReviewError::TooMany)?;
+        let _permit = budget.try_acquire(peer).ok_or(ReviewError::TooMany)?;
         let mut step = 0;
         loop {
             budget.wait_for_token().await;
@@ -89,7 +90,7 @@ impl ReviewClient {
                     step += 1;
                     sleep(BACKOFF.delay_with(step, rand::random())).await;
                 }
-                answer => return Ok(answer?),
+                result => return Ok(result?),
             }
         }
     }
@@ -99,14 +100,14 @@ impl ReviewClient {
         K: Serialize + DeserializeOwned + Clone + Debug,
     {
         let start = Instant::now();
-        let answer = match timeout(TIMEOUT, api.create(&PostParams::default(), question)).await {
-            Ok(answer) => answer.map_err(ReviewFailure::from),
+        let result = match timeout(TIMEOUT, api.create(&PostParams::default(), question)).await {
+            Ok(result) => result.map_err(ReviewFailure::from),
             Err(_) => Err(ReviewFailure::timed_out()),
         };
-        let code = answer.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "201");
+        let code = result.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "201");
         self.requests.with_label_values(&[code]).inc();
         self.duration.with_label_values(&[code]).observe(start.elapsed().as_secs_f64());
-        answer
+        result
     }
 }
 

@@ -1,8 +1,9 @@
-//! The health SLIs of KEP-3466: how often each check passed or failed, and its state when last asked.
+//! Health SLIs of KEP-3466: how often each check passed or failed, and its last state.
 //!
-//! In: outcomes of checks. Out: `kubernetes_healthcheck` and `kubernetes_healthchecks_total`, which `/metrics/slis` shows alone.
+//! In: outcomes of checks. Out: `kubernetes_healthcheck` and `kubernetes_healthchecks_total`, which `/metrics/slis` shows
+//! alone.
 
-use prometheus::{Encoder, TextEncoder};
+use prometheus::TextEncoder;
 
 use super::health::{HealthEndpoint, ProbeResult};
 use crate::metrics::Metrics;
@@ -19,13 +20,11 @@ pub(super) fn observe(metrics: &Metrics, endpoint: HealthEndpoint, outcomes: &[P
     }
 }
 
-/// Only the SLI families, as Prometheus text.
+/// Renders only the SLI families, as Prometheus text.
 pub(super) fn render(metrics: &Metrics) -> Result<String, prometheus::Error> {
     let mut families = metrics.registry().gather();
     families.retain(|family| FAMILIES.contains(&family.name()));
-    let mut text = Vec::new();
-    TextEncoder::new().encode(&families, &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    TextEncoder::new().encode_to_string(&families)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Texts of others, cut for messages and logs. Pure.
 
-/// The first `limit` bytes of `text`, or fewer where a character would be cut, and a sign that there was more.
+/// Returns the first `limit` bytes of `text`, or fewer to keep characters whole, with a mark if it is truncated.
 pub(crate) fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! TLS of the secure port: which versions, suites and curves are offered, which certificate is shown, and the handshake's rules
-//! for client certificates.
+//! TLS of the secure port: versions, suites and curves, the selection of the certificate, and the handshake's rules for
+//! client certificates.
 //!
-//! In: the settings. Out: a rustls configuration. A client certificate is asked for and never required; the handshake only
+//! In: the settings. Out: a rustls configuration. A client certificate is requested and never required; the handshake only
 //! checks that the client holds its key. Whether the chain leads to a known CA is decided per request by `authentication`,
 //! because there are two sets of CAs and both may change while a connection lives.
 
@@ -27,17 +27,18 @@ use super::{
 static TLS12_AND_LATER: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 static TLS13_ONLY: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// Go's names of the cipher suites that `--tls-cipher-suites` accepts.
+/// Returns Go's names of the cipher suites that `--tls-cipher-suites` accepts.
 pub fn accepted_cipher_suites() -> Vec<String> {
     aws_lc_rs::ALL_CIPHER_SUITES.iter().map(go_name).collect()
 }
 
-/// rustls marks the suites of TLS 1.3 in the name, Go (like IANA) does not.
+/// Returns Go's name of a suite: rustls marks the suites of TLS 1.3 in the name, Go (like IANA) does not.
 fn go_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }
 
-/// The cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be switched off.
+/// Returns the cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be switched
+/// off.
 fn provider(config: &SecureServingConfig) -> Result<CryptoProvider, ServingError> {
     let mut provider = aws_lc_rs::default_provider();
     if !config.tls_cipher_suites.is_empty() {
@@ -52,15 +53,15 @@ fn provider(config: &SecureServingConfig) -> Result<CryptoProvider, ServingError
 
 fn select_suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, ServingError> {
     // The names that Go 1.14 renamed are still accepted there.
-    let wanted: Vec<_> = names.iter().map(|name| with_suffix(name)).collect();
+    let requested: Vec<_> = names.iter().map(|name| with_suffix(name)).collect();
     let accepted = accepted_cipher_suites();
-    if let Some(unknown) = wanted.iter().find(|name| !accepted.contains(name)) {
+    if let Some(unsupported) = requested.iter().find(|name| !accepted.contains(name)) {
         return Err(ServingError::setting(
             "tls-cipher-suites",
-            format!("unknown or unsupported cipher suite {unknown:?}; accepted: {}", accepted.join(", ")),
+            format!("unknown or unsupported cipher suite {unsupported:?}; accepted: {}", accepted.join(", ")),
         ));
     }
-    let selected = |suite: &&SupportedCipherSuite| suite.tls13().is_some() || wanted.contains(&go_name(suite));
+    let selected = |suite: &&SupportedCipherSuite| suite.tls13().is_some() || requested.contains(&go_name(suite));
     Ok(aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(selected).copied().collect())
 }
 
@@ -94,7 +95,7 @@ fn alpn(disable_http2: bool) -> Vec<Vec<u8>> {
     if disable_http2 { vec![b"http/1.1".to_vec()] } else { vec![b"h2".to_vec(), b"http/1.1".to_vec()] }
 }
 
-/// The configuration of every handshake.
+/// Returns the configuration of every handshake.
 pub(super) fn server_config(
     config: &SecureServingConfig,
     certificates: Arc<ServingCertificates>,

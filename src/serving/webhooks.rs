@@ -1,8 +1,8 @@
-//! The webhook port: admission webhooks over TLS, on every replica, whoever leads.
+//! Webhook port: admission webhooks over TLS, on every replica, leading or not.
 //!
-//! In: a [`WebhookServingConfig`] and the webhooks that were chosen. Out: a listening HTTPS server. Whoever asks is not asked who it is, as
-//! upstream: so what a webhook answers is told to everybody, and what a stranger can cost is bounded: connections and heads as on the
-//! secure port, bodies one by one and in all ([`body`]), and time. A webhook that panics fails its request alone.
+//! In: a [`WebhookServingConfig`] and the selected webhooks. Out: a listening HTTPS server. Like upstream's, it does not
+//! authenticate clients: the responses of a webhook are public, and the cost of a client is bounded: connections and heads
+//! as on the secure port, bodies one by one and in all ([`body`]), and time. A panic of a webhook fails its request alone.
 //! Upstream: `k8s.io/cloud-provider/app/webhooks.go`, `webhook_metrics.go`.
 
 mod body;
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     metrics::Metrics,
     runtime::{
-        admission::{AdmissionRequest, AdmissionWebhook, answer_review, parse_review},
+        admission::{AdmissionRequest, AdmissionWebhook, parse_review, respond_to_review},
         clock::Clock,
         shutdown::Shutdown,
     },
@@ -33,7 +33,7 @@ use body::{BodyBudget, WebhookReply};
 
 /// From the head of a request to its answer. The API server waits for 10 s unless a webhook's configuration says another time.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// What a client may send on one HTTP/2 stream before it is read.
+/// Bytes that a client may send on one HTTP/2 stream before they are read.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
 /// A webhook port that listens.
@@ -43,7 +43,7 @@ pub struct ServedWebhooks {
 }
 
 impl ServedWebhooks {
-    /// PEM of who signed the certificate that is shown now, when this program made it; `None` for one that was given.
+    /// Returns the PEM of the signer of the current certificate, if this program created it; `None` for a configured one.
     pub fn own_authority(&self) -> Option<String> {
         self.certificates.own_authority()
     }
@@ -79,7 +79,7 @@ async fn start(
     let host = Arc::new(WebhookHost::new(webhooks, Arc::clone(&metrics)));
     let router = Router::new().fallback(move |request| {
         let host = Arc::clone(&host);
-        async move { host.answer(request).await }
+        async move { host.respond(request).await }
     });
     let limits = Http2Limits { streams: config.secure.http2_max_streams, stream_window: STREAM_WINDOW };
     shutdown.spawn(listener::run(socket, tls, router, ConnectionTracker::new(&metrics), limits, shutdown.clone()));
@@ -99,13 +99,13 @@ impl WebhookHost {
         Self { webhooks, metrics, bodies: BodyBudget::default() }
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let Some(webhook) = self.webhooks.get(request.uri().path()) else {
             return respond((StatusCode::NOT_FOUND, "404 page not found".to_owned()));
         };
         let begun = Instant::now();
-        let answered = timeout(DEADLINE, self.review(webhook.as_ref(), request)).await;
-        let reply = answered.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "no answer in time".to_owned()));
+        let response = timeout(DEADLINE, self.review(webhook.as_ref(), request)).await;
+        let reply = response.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "no answer in time".to_owned()));
         let code = reply.0.as_str().to_owned();
         let labels = [code.as_str(), webhook.name()];
         self.metrics.webhook_requests_total.with_label_values(&labels).inc();
@@ -130,7 +130,7 @@ impl WebhookHost {
     }
 }
 
-/// Asks the webhook. Its panic is its own.
+/// Calls the webhook, and isolates its panic.
 async fn judge(webhook: &dyn AdmissionWebhook, request: &AdmissionRequest) -> WebhookReply {
     let failed = |reason: &str| {
         tracing::warn!(
@@ -142,7 +142,7 @@ async fn judge(webhook: &dyn AdmissionWebhook, request: &AdmissionRequest) -> We
         (StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned())
     };
     match AssertUnwindSafe(webhook.review(request)).catch_unwind().await {
-        Ok(Ok(answer)) => (StatusCode::OK, answer_review(&request.uid, &answer).to_string()),
+        Ok(Ok(verdict)) => (StatusCode::OK, respond_to_review(&request.uid, &verdict).to_string()),
         Ok(Err(reason)) => failed(&reason),
         Err(_) => failed("the webhook panicked"),
     }

@@ -252,3 +252,31 @@ async fn a_limit_that_is_too_low_is_told() {
     let firing = scraped.firing();
     assert!(firing.contains("ApiThrottled"), "{firing:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn memory_near_the_limit_fires() {
+    let server = ApiServer::new(clock());
+    let metrics = Arc::new(Metrics::new().unwrap().with_process().unwrap());
+    let used = metrics.registry().gather().into_iter().find(|family| family.name() == "process_resident_memory_bytes");
+    let used = used.unwrap().get_metric()[0].get_gauge().get_value();
+    let clients = Arc::new(InProcess(server.clone()));
+    let (replica, mut scraped) = (start_with(clients, any_node(), Arc::clone(&metrics), &[]), nothing_scraped());
+    serve(&server, "web").await;
+    metrics.memory_limit.with_label_values::<&str>(&[]).set(used * 4.0);
+    read(&mut scraped, &[&replica], 20).await;
+    assert_eq!(scraped.firing(), set(&[]));
+    metrics.memory_limit.with_label_values::<&str>(&[]).set(used);
+    read(&mut scraped, &[&replica], 20).await;
+    assert_eq!(scraped.firing(), set(&["MemoryNearLimit"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_with_planned_writes_fires() {
+    let server = ApiServer::new(clock());
+    let (shadow, mut scraped) = (flagged(&server, any_node(), &["--dry-run"]), nothing_scraped());
+    read(&mut scraped, &[&shadow], 20).await;
+    assert_eq!(scraped.firing(), set(&[]), "a shadow holds no lease");
+    server.create::<Node>(&uninitialized_node("node-1"));
+    read(&mut scraped, &[&shadow], 40).await;
+    assert_eq!(scraped.firing(), set(&["NodesUninitialized", "ShadowPlansWrites"]));
+}

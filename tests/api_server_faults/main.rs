@@ -3,10 +3,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 mod alerts;
+mod clocks;
+mod fleet;
+mod partitions;
 #[path = "../support/promtool.rs"]
 mod promtool;
+mod restores;
 #[path = "../support/scraped.rs"]
 mod scraped;
+#[path = "../support/seeds.rs"]
+mod seeds;
 mod sweep;
 
 use std::{sync::Arc, time::Duration};

@@ -14,14 +14,14 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Service;
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use crate::{Replica, clock, create_service, holder, is_served, start_on};
+use crate::{Replica, clock, create_service, holder, is_served, seeds, start_on};
 
 /// Faults and changes of one history.
 const STEPS: usize = 24;
 /// A replica that gave up is started again, retries back off for minutes; after this time nothing may be left to do.
-const RECOVERED: Duration = Duration::from_secs(900);
+pub(crate) const RECOVERED: Duration = Duration::from_secs(900);
 
 /// A request of the kinds that the manager sends all the time.
 fn request(random: &mut SmallRng) -> impl Fn(&RequestRecord) -> bool + Send + Sync + use<> {
@@ -52,7 +52,7 @@ fn break_something(server: &ApiServer, random: &mut SmallRng) {
 }
 
 /// Creates a Service or lets one go.
-fn change(server: &ApiServer, alive: &mut BTreeSet<String>, step: usize, random: &mut SmallRng) {
+pub(crate) fn change(server: &ApiServer, alive: &mut BTreeSet<String>, step: usize, random: &mut SmallRng) {
     let names: Vec<_> = alive.iter().cloned().collect();
     match names.choose(random) {
         Some(name) if random.random_bool(0.4) => {
@@ -74,7 +74,7 @@ fn restart(replicas: &mut [Replica], server: &ApiServer, cloud: &FakeCloud) {
     }
 }
 
-fn is_settled(server: &ApiServer, cloud: &FakeCloud, alive: &BTreeSet<String>) -> bool {
+pub(crate) fn is_settled(server: &ApiServer, cloud: &FakeCloud, alive: &BTreeSet<String>) -> bool {
     let services = server.list::<Service>();
     let names: BTreeSet<_> = services.iter().filter_map(|service| service.metadata.name.clone()).collect();
     names == *alive
@@ -108,19 +108,13 @@ async fn history(seed: u64) {
     assert!(outcome.is_ok(), "seed {seed}: {}", left());
 }
 
-fn run(seed: u64) {
+/// Plays a history on a paused clock.
+pub(crate) fn run(history: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(history(seed));
+    runtime.block_on(history);
 }
 
-/// `make soak` says for how many seconds other seeds follow.
 #[test]
 fn random_faults_leave_nothing_undone() {
-    let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().unwrap());
-    let started = Instant::now();
-    let mut seed = 0;
-    while seed < 12 || started.elapsed().as_secs() < seconds {
-        run(seed);
-        seed += 1;
-    }
+    seeds::sweep(0..12, |seed| run(history(seed)));
 }

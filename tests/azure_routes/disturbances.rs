@@ -11,7 +11,10 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
+use crate::{
+    cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go},
+    seeds,
+};
 
 /// Nodes of two kinds and families.
 fn cluster(seed: u64) -> Cluster {
@@ -117,7 +120,7 @@ fn storm(cluster: &Cluster) {
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_faults_leaves_the_same_table() {
     let expected = undisturbed().await;
-    for seed in 0..12 {
+    for seed in seeds::printed(0..12) {
         let cluster = cluster(seed);
         cluster.join();
         storm(&cluster);

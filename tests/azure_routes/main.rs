@@ -7,4 +7,6 @@ mod cluster;
 mod costs;
 mod disturbances;
 mod migration;
+#[path = "../support/seeds.rs"]
+mod seeds;
 mod tables;

@@ -1,22 +1,31 @@
 //! A cluster in a simulated Azure, and the lives of the manager in it.
 
-use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use cloud_controller_manager::{
     app::{
         manager::{self, ManagerDeps},
+        plan::ClusterPlan,
         plan_command::cluster_plan,
-        preview::ClusterPlan,
     },
     cli::{self, config::ManagerConfig},
-    cloud_provider::{CloudProvider, load_balancer_class::LoadBalancerClasses, registry::ProviderConfig},
+    cloud_provider::{CloudProvider, ServiceDemand, load_balancer_class::LoadBalancerClasses, registry::ProviderConfig},
     controllers::service::conditions,
     metrics::Metrics,
     providers::azure::{
         AzureCloud,
         config::{AzureConfig, ConfigTexts, EnvironmentOverrides, offline_report},
     },
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{
+        clock::{Clock, WallJump},
+        shutdown::Shutdown,
+    },
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -26,7 +35,7 @@ use cloud_controller_manager::{
         },
     },
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
@@ -44,8 +53,12 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     pub(crate) objections: Objections,
     clock: Clock,
+    /// The clock of all managers, whose wall time may be another one.
+    managers_clock: Clock,
+    jump: &'static WallJump,
     config: Value,
-    witness: Option<Witness>,
+    /// One for each process: what one has planned says nothing of the writes of another.
+    witnesses: Mutex<Vec<Witness>>,
 }
 
 /// One life of the manager.
@@ -75,22 +88,20 @@ impl Cluster {
         let server = ApiServer::new(clock);
         world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
         let config = world.config();
-        Self { server, world, objections: Objections::default(), clock, config, witness: None }
+        let (managers_clock, jump) = Clock::adjustable(clock.wall());
+        let (objections, witnesses) = (Objections::default(), Mutex::default());
+        Self { server, world, objections, clock, managers_clock, jump, config, witnesses }
     }
 
-    /// The same; each write of all lives to come is compared with the plans before it.
-    pub(crate) fn witnessed(mut self) -> Self {
-        self.witness = Some(Witness::default());
-        self
-    }
-
-    /// Writes that no plan contained; none without [`Cluster::witnessed`].
-    pub(crate) fn unplanned(&self) -> Vec<String> {
-        self.witness.as_ref().map(Witness::unplanned).unwrap_or_default()
+    /// Sets the wall clock of the manager this far ahead.
+    pub(crate) fn jump(&self, ahead: SignedDuration) {
+        self.jump.set(ahead);
     }
 
     fn wire(&self) -> Wire {
-        Wire::new(self.azure(), &self.server, &self.objections).witnessed_by(self.witness.clone())
+        let witness = Witness::default();
+        self.witnesses.lock().unwrap().push(witness.clone());
+        Wire::new(self.azure(), &self.server, &self.objections).witnessed_by(witness)
     }
 
     /// The same with another value in the configuration of all lives to come.
@@ -159,7 +170,7 @@ impl Cluster {
             clients: Arc::new(wire.clone()),
             provider,
             metrics: Arc::new(Metrics::new().unwrap()),
-            clock: self.clock,
+            clock: self.managers_clock,
             set_verbosity: Arc::new(|_| ()),
         }
     }
@@ -287,11 +298,14 @@ fn flags(more: &[&str]) -> ManagerConfig {
     }
 }
 
-/// Nothing that happens to a cluster makes the program send what only ARM writes.
+/// Nothing that happens to a cluster makes the program send what only ARM writes, or what it has not planned.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.azure().read_only_sent(), Vec::<String>::new(), "read-only fields were sent");
+            let witnesses = self.witnesses.lock().unwrap();
+            let unplanned: Vec<String> = witnesses.iter().flat_map(Witness::unplanned).collect();
+            assert_eq!(unplanned, Vec::<String>::new(), "written, but not planned");
         }
     }
 }
@@ -300,6 +314,16 @@ impl Life {
     /// What the status page says of a Service that is not done.
     pub(crate) fn unsettled(&self, service: &str) -> Value {
         self.provider.status()["session"]["loadBalancers"]["unsettled"]["services"][format!("default/{service}")].clone()
+    }
+
+    /// The plan for one Service with these Nodes behind load balancers: writes, then what comes later.
+    pub(crate) async fn plan(&self, service: &Service, nodes: &[Arc<Node>]) -> String {
+        let to_ensure = vec![Arc::new(service.clone())];
+        let demand = ServiceDemand { to_ensure, nodes: nodes.to_vec(), ..ServiceDemand::default() };
+        let plan = self.provider.load_balancer().unwrap().plan_services("kubernetes", &demand).await.unwrap().writes;
+        assert_eq!((&plan.unread, &plan.refused), (&BTreeSet::new(), &BTreeSet::new()));
+        let later = plan.later.iter().map(|line| format!("later: {line}\n"));
+        plan.writes.iter().map(|write| format!("{write}\n")).chain(later).collect()
     }
 
     /// As `kill -9` does it.

@@ -199,9 +199,7 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
             assert_eq!(addresses(&cluster.service("web").unwrap()).len(), 1, "{name}");
             let service = cluster.service("web").unwrap();
             let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
-            let plan = life.provider.load_balancer().unwrap();
-            let plan = plan.plan_load_balancer("kubernetes", &service, &nodes);
-            let plan = plan.await.unwrap();
+            let plan = life.plan(&service, &nodes).await;
             assert!(plan.contains(tampering.kind), "{name}: {plan}");
             cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some("4")));
             cluster.settle().await;

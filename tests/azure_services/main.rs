@@ -22,6 +22,8 @@ mod documents;
 mod promtool;
 #[path = "../support/scraped.rs"]
 mod scraped;
+#[path = "../support/seeds.rs"]
+mod seeds;
 mod services;
 mod wire;
 
@@ -39,6 +41,7 @@ mod growth_over_balancers;
 mod hostile;
 mod isolation;
 mod last_frontends;
+mod lease;
 mod leftovers;
 mod lifecycle;
 mod local_services;
@@ -50,6 +53,8 @@ mod private_link_heirs;
 mod private_links;
 mod quotas;
 mod refusals;
+mod reload;
+mod replays;
 mod rights;
 mod rule_records;
 mod scale;
@@ -61,3 +66,4 @@ mod storm;
 mod together;
 #[cfg(feature = "otlp")]
 mod traces;
+mod upheavals;

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, Life, alone},
+    seeds,
     services::{annotate, external, internal},
 };
 
@@ -373,7 +374,7 @@ fn belonging(cluster: &Cluster) -> Vec<String> {
 /// Twenty sequences, both kinds of pools.
 #[test]
 fn pools_end_as_a_function_of_what_is() {
-    for seed in 0..20_u64 {
+    for seed in seeds::printed(0..20) {
         let kind = if seed.is_multiple_of(2) { BY_ADDRESS } else { BY_INTERFACE };
         alone(async move {
             let mut random = SmallRng::seed_from_u64(seed);

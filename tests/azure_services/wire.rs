@@ -5,7 +5,7 @@
 //! is not.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     future::{Future, pending},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,7 +25,7 @@ use cloud_controller_manager::{
 };
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// A rule of ARM's: a PUT of a document of this type that contains this text is refused.
@@ -116,7 +116,7 @@ impl Lie {
         let (status, kind, body) = match self {
             Lie::Empty => (200, "application/json", json!({"value": []}).to_string()),
             Lie::Partial => {
-                let mut list: serde_json::Value = serde_json::from_slice(truth.body()).unwrap_or_default();
+                let mut list: Value = serde_json::from_slice(truth.body()).unwrap_or_default();
                 if let Some(documents) = list["value"].as_array_mut().filter(|documents| !documents.is_empty()) {
                     documents.remove(0);
                 }
@@ -136,12 +136,42 @@ impl Lie {
     }
 }
 
+/// Bodies that plans have for a write.
+type PlannedBodies = Vec<(&'static str, Option<Value>)>;
+
+/// Kinds of writes whose bodies are made from a read right before: the plan has none.
+const MADE_FROM_READS: [&str; 2] = ["backend_pool", "subnet"];
+
 /// What was planned and not written yet, and what was written although no plan said so. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Witness {
-    /// `PUT /subscriptions/…`, in lower case.
-    planned: Arc<Mutex<BTreeSet<String>>>,
+    /// By target in lower case, then by method.
+    planned: Arc<Mutex<BTreeMap<String, BTreeMap<String, PlannedBodies>>>>,
     unplanned: Arc<Mutex<Vec<String>>>,
+}
+
+/// A write of the resources that Services need.
+struct ObservedWrite {
+    method: String,
+    /// In lower case.
+    target: String,
+    /// `Null`: there is none.
+    body: Value,
+}
+
+/// Returns the path at which two documents differ, with both values.
+fn difference(path: &str, planned: &Value, sent: &Value) -> Option<String> {
+    match (planned, sent) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            names.into_iter().find_map(|name| difference(&format!("{path}/{name}"), &planned[name], &sent[name]))
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let mut pairs = one.iter().zip(other).enumerate();
+            pairs.find_map(|(place, (one, other))| difference(&format!("{path}/{place}"), one, other))
+        }
+        _ => (planned != sent).then(|| format!("{path}: planned {planned}, sent {sent}")),
+    }
 }
 
 impl Witness {
@@ -150,32 +180,53 @@ impl Witness {
         locked(&self.unplanned).clone()
     }
 
-    fn check(&self, write: &str) {
-        if !locked(&self.planned).contains(write) {
-            locked(&self.unplanned).push(write.to_owned());
+    fn check(&self, write: &ObservedWrite) {
+        let ObservedWrite { method, target, body } = write;
+        let planned = locked(&self.planned);
+        let bodies = planned.get(target).and_then(|methods| methods.get(method)).map_or(&[][..], Vec::as_slice);
+        let differs = |(kind, planned): &(&str, Option<Value>)| match planned {
+            Some(planned) => difference("", planned, body),
+            None if body.is_null() || MADE_FROM_READS.contains(kind) => None,
+            None => Some("the plan has no body".to_owned()),
+        };
+        if let Some(found) = bodies.last().filter(|_| bodies.iter().all(|planned| differs(planned).is_some())) {
+            let difference = differs(found).unwrap_or_default();
+            locked(&self.unplanned).push(format!("{method} {target}: not as in {} plans: {difference}", bodies.len()));
+        } else if bodies.is_empty() {
+            locked(&self.unplanned).push(format!("{method} {target}: in no plan"));
         }
     }
 
-    fn written(&self, write: &str) {
-        let target = |write: &str| write.split_once(' ').map(|(_, target)| target.to_owned());
-        locked(&self.planned).retain(|planned| target(planned) != target(write));
+    fn written(&self, write: &ObservedWrite) {
+        locked(&self.planned).remove(&write.target);
+    }
+
+    fn add(&self, write: &PlannedWrite) {
+        let mut planned = locked(&self.planned);
+        let methods = planned.entry(write.target.to_ascii_lowercase()).or_default();
+        let bodies = methods.entry(write.method.to_owned()).or_default();
+        let body = (write.kind, write.after.clone());
+        if !bodies.contains(&body) {
+            bodies.push(body);
+        }
     }
 
     /// A write of the resources that Services need; `None`: something else.
-    fn write_of(request: &Request<Bytes>) -> Option<String> {
+    fn write_of(request: &Request<Bytes>) -> Option<ObservedWrite> {
         let path = request.uri().path().to_ascii_lowercase();
         let target = path.strip_suffix("/migratetoipbased").unwrap_or(&path);
         let is_write = ![http::Method::GET, http::Method::HEAD].contains(request.method());
         let is_ours = ["/microsoft.network/", "/microsoft.compute/"].iter().any(|part| target.contains(part));
         let is_route = target.contains("/routetables/");
-        (is_write && is_ours && !is_route).then(|| format!("{} {target}", request.method()).to_ascii_lowercase())
+        let body = || serde_json::from_slice(request.body()).unwrap_or_default();
+        let write = || ObservedWrite { method: request.method().to_string(), target: target.to_owned(), body: body() };
+        (is_write && is_ours && !is_route).then(write)
     }
 }
 
 impl PlanWitness for Witness {
     fn planned(&self, plan: &WritePlan) {
-        let writes = plan.writes.iter().map(|write| format!("{} {}", write.method, write.target).to_ascii_lowercase());
-        locked(&self.planned).extend(writes);
+        plan.writes.iter().for_each(|write| self.add(write));
     }
 }
 
@@ -205,8 +256,8 @@ impl Wire {
         }
     }
 
-    pub(crate) fn witnessed_by(self, witness: Option<Witness>) -> Self {
-        Self { witness, ..self }
+    pub(crate) fn witnessed_by(self, witness: Witness) -> Self {
+        Self { witness: Some(witness), ..self }
     }
 
     /// Cuts everything at the `nth` request to ARM from now, counted from 1: before it has an effect, or after.
@@ -334,18 +385,31 @@ impl ClientSource for Wire {
 }
 
 #[test]
-fn a_write_counts_as_planned_once() {
-    let (witness, write) = (Witness::default(), "put /subscriptions/s/resourcegroups/g/providers/microsoft.network/x/y");
-    let plan = || {
-        let write = PlannedWrite::patch("load_balancer", write.split_once(' ').unwrap().1.to_uppercase(), "why", json!({}));
-        WritePlan { writes: vec![PlannedWrite { method: "PUT", ..write }], ..WritePlan::default() }
+fn a_write_counts_as_planned_once_and_with_its_body() {
+    let target = "/subscriptions/S/x/Y";
+    let write =
+        |body: &Value| ObservedWrite { method: "PUT".to_owned(), target: target.to_ascii_lowercase(), body: body.clone() };
+    let witness = Witness::default();
+    let (one, other) = (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}));
+    let plan = |kind: &'static str, after: Option<&Value>| {
+        let write = PlannedWrite::patch(kind, target.to_owned(), "why", Value::Null);
+        let write = PlannedWrite { method: "PUT", after: after.cloned(), ..write };
+        witness.planned(&WritePlan { writes: vec![write], ..WritePlan::default() });
     };
-    witness.check(write);
-    assert_eq!(witness.unplanned().len(), 1, "no plan contained it");
-    witness.planned(&plan());
-    witness.check(write);
-    assert_eq!(witness.unplanned().len(), 1);
-    witness.written(write);
-    witness.check(write);
-    assert_eq!(witness.unplanned().len(), 2, "the plan is of before the first write");
+    let is_planned = |body: &Value| {
+        let before = witness.unplanned().len();
+        witness.check(&write(body));
+        witness.unplanned().len() == before
+    };
+    assert!(!is_planned(&one), "no plan contained it");
+    plan("load_balancer", Some(&one));
+    assert!(is_planned(&one));
+    assert!(!is_planned(&other), "another body");
+    assert!(witness.unplanned()[1].ends_with("/a/1/b: planned 2, sent 3"), "{:?}", witness.unplanned());
+    witness.written(&write(&one));
+    assert!(!is_planned(&one), "the plan is of before the first write");
+    plan("load_balancer", None);
+    assert!(!is_planned(&one), "the plan has to have a body");
+    plan("backend_pool", None);
+    assert!(is_planned(&one));
 }

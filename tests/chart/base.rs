@@ -1,5 +1,7 @@
 //! The chart and the kustomize base install the same: rights, pods, budgets, settings. What differs is named here.
 
+use std::{env, fs};
+
 use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 
@@ -147,5 +149,42 @@ fn the_budget_keeps_one_replica_of_several() {
     assert_eq!(budget["spec"]["selector"], find(&chart, "Deployment", NAME)["spec"]["selector"]);
     for case in ["go-defaults", "additions"] {
         assert!(rendered(case).iter().all(|object| object["kind"] != "PodDisruptionBudget"), "{case}");
+    }
+}
+
+/// Files of the chart that are copies, so that the chart can be taken away, with what they are copies of.
+const COPIES: [(&str, &str); 9] = [
+    ("admission-policy.yaml", "cloud-node-manager/admission/policy.yaml"),
+    ("manager-rbac.yaml", "rbac.yaml"),
+    ("node-manager-rbac.yaml", "cloud-node-manager/rbac.yaml"),
+    ("service-accounts.yaml", "azure/service-accounts.yaml"),
+    ("webhooks/configuration.yaml", "webhooks/configuration.yaml"),
+    ("webhooks/pv-labeler/configuration.yaml", "webhooks/pv-labeler/configuration.yaml"),
+    ("webhooks/pv-labeler/rbac.yaml", "webhooks/pv-labeler/rbac.yaml"),
+    ("webhooks/rbac.yaml", "webhooks/rbac.yaml"),
+    ("webhooks/service.yaml", "webhooks/service.yaml"),
+];
+
+#[test]
+fn copies_in_the_chart_are_current() {
+    let (chart, manifests) = (folder("../../manifests/chart/files"), folder("../../manifests"));
+    for (copy, source) in COPIES {
+        let (copy, source) = (chart.join(copy), manifests.join(source));
+        if env::var_os("UPDATE_DOCS").is_some() {
+            fs::copy(&source, &copy).unwrap();
+        }
+        assert!(read(&copy) == read(&source), "{} is out of date, `make docs` writes it again", copy.display());
+    }
+}
+
+#[test]
+fn no_file_of_the_chart_is_a_link() {
+    let mut folders = vec![folder("../../manifests/chart")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let kind = entry.file_type().unwrap();
+            assert!(!kind.is_symlink(), "{}", entry.path().display());
+            folders.extend(kind.is_dir().then(|| entry.path()));
+        }
     }
 }

@@ -114,6 +114,13 @@ fn what_cannot_be_honoured_is_refused_with_the_reason() {
 }
 
 #[test]
+fn reused_values_of_another_chart_are_refused_with_the_remedy() {
+    let error = &of("reused").error;
+    assert!(error.contains("Use --reset-then-reuse-values instead"), "{error}");
+    assert!(!error.contains("nil pointer"), "{error}");
+}
+
+#[test]
 fn monitoring_is_complete_and_points_to_the_published_runbooks() {
     let objects = objects(MONITORING);
     monitoring::check(&objects);
@@ -132,6 +139,11 @@ fn objects(case: &str) -> Vec<Value> {
 fn alerts_about_the_leader_follow_the_election() {
     monitoring::check_lease(&objects("monitoring-lease"), "my-lease");
     monitoring::check_no_election(&objects("monitoring-no-election"));
+}
+
+#[test]
+fn alerts_and_dashboards_follow_selector_and_cluster_label() {
+    monitoring::check_selector(&objects("monitoring-fleet"));
 }
 
 #[test]

@@ -15,3 +15,4 @@ mod programs;
 #[path = "../support/shipped.rs"]
 mod shipped;
 mod webhooks;
+mod windows;

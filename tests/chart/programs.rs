@@ -11,13 +11,20 @@ use crate::objects::{files, find, pod, rendered};
 
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";
+/// The folder of the image on Windows.
+pub(crate) const MOUNT_POINT: &str = "$env:CONTAINER_SANDBOX_MOUNT_POINT/";
 /// Flags of Go that mean nothing here; a release may have them.
 const HARMLESS: [&str; 3] = ["--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
 
+/// The image for Linux has an entry point; that for Windows has the program under each name below a folder that the runtime knows.
 pub(crate) fn start(container: &Container) -> CliCommand {
-    assert!(container.command.is_none(), "the image has an entry point");
+    let program = match container.command.as_deref() {
+        None => NAME,
+        Some([path]) => path.strip_prefix(MOUNT_POINT).unwrap().strip_suffix(".exe").unwrap(),
+        Some(other) => panic!("{other:?}"),
+    };
     let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "node-1")));
-    cli::parse(std::iter::once(OsString::from(NAME)).chain(given), &["azure", "fake"], &[])
+    cli::parse(std::iter::once(OsString::from(program)).chain(given), &["azure", "fake"], &[])
         .unwrap_or_else(|error| panic!("{:?}: {error}", container.args))
 }
 
@@ -29,14 +36,23 @@ pub(crate) fn manager(objects: &[Value]) -> ManagerConfig {
 }
 
 pub(crate) fn node_manager(objects: &[Value]) -> NodeManagerConfig {
-    match start(&pod(find(objects, "DaemonSet", NODES)).containers[0]) {
+    node_manager_of(find(objects, "DaemonSet", NODES))
+}
+
+pub(crate) fn node_manager_of(set: &Value) -> NodeManagerConfig {
+    match start(&pod(set).containers[0]) {
         CliCommand::ManageNode(config) => *config,
         other => panic!("{other:?}"),
     }
 }
 
+/// Container of the case `additions` that is not this program.
+const FOREIGN_CONTAINER: &str = "proxy";
+
 fn pods(objects: &[Value]) -> Vec<PodSpec> {
-    objects.iter().filter(|object| !object["spec"]["template"].is_null()).map(pod).collect()
+    let mut pods: Vec<PodSpec> = objects.iter().filter(|object| !object["spec"]["template"].is_null()).map(pod).collect();
+    pods.iter_mut().for_each(|pod| pod.containers.retain(|container| container.name != FOREIGN_CONTAINER));
+    pods
 }
 
 fn notices(command: &CliCommand) -> &[String] {
@@ -170,4 +186,28 @@ fn defaults_of_gos_chart_allocate_pod_cidrs_out_of_its_range() {
         (false, 0),
         "the chart and the program read `controllers` alike"
     );
+}
+
+#[test]
+fn pods_and_accounts_have_what_values_add() {
+    let objects = rendered("additions");
+    for (kind, name, policy) in [("Deployment", NAME, "None"), ("DaemonSet", NODES, "ClusterFirstWithHostNet")] {
+        let object = find(&objects, kind, name);
+        let pod = pod(object);
+        assert_eq!((object["spec"]["revisionHistoryLimit"].as_i64(), pod.dns_policy.as_deref()), (Some(3), Some(policy)));
+        assert_eq!(pod.host_aliases.unwrap()[0].ip, "192.0.2.1");
+        assert_eq!(pod.init_containers.unwrap()[0].name, "wait");
+        assert_eq!(pod.containers.last().unwrap().name, FOREIGN_CONTAINER);
+        assert!(find(&objects, "ServiceAccount", name)["metadata"]["annotations"].is_object(), "{name}");
+        let labels = &object["metadata"]["labels"];
+        assert_eq!((&labels["example.com/cost-center"], &labels["component"]), (&"42".into(), &name.into()));
+    }
+    let pod = pod(find(&objects, "Deployment", NAME));
+    assert_eq!(pod.termination_grace_period_seconds, Some(60));
+    let selected = pod
+        .topology_spread_constraints
+        .unwrap()
+        .into_iter()
+        .map(|constraint| constraint.label_selector.unwrap().match_labels.unwrap().into_keys().collect::<Vec<_>>());
+    assert_eq!(selected.collect::<Vec<_>>(), [vec!["component", "tier"], vec!["tier"]]);
 }

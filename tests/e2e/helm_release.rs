@@ -11,7 +11,7 @@ use std::{
 
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject},
+    api::DynamicObject,
     core::{GroupVersionKind, discovery::ApiResource},
 };
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::control_plane::ControlPlane;
 
 const CASE: &str = "go-defaults";
-/// What is for Windows alone, which the chart does not have.
-const WINDOWS: [&str; 2] = ["cloud-provider-azure-scripts", "cloud-node-manager-windows"];
+/// A script for Windows, which the chart does not have.
+const SCRIPTS: &str = "cloud-provider-azure-scripts";
 
 fn go_rows() -> Vec<Value> {
     let cases: BTreeMap<String, Vec<Value>> =
@@ -45,18 +45,20 @@ fn stand_in(row: &Value) -> Value {
     object
 }
 
-/// A chart of stand-ins, and ours without its lower bound of Kubernetes, which this API server may not reach.
+/// A chart of stand-ins, and ours without what this API server may be too old for.
 fn charts(folder: &Path) -> [PathBuf; 2] {
     let [go, own] = ["go", "own"].map(|name| folder.join("charts").join(name));
     fs::create_dir_all(go.join("templates")).expect("a folder");
     fs::write(go.join("Chart.yaml"), "apiVersion: v2\nname: cloud-provider-azure\nversion: 1.36.0\n").expect("a chart");
     let objects: Vec<String> = go_rows().iter().map(|row| stand_in(row).to_string()).collect();
     fs::write(go.join("templates/all.yaml"), objects.join("\n---\n")).expect("templates");
-    let copied = Command::new("cp").args(["-rL", "manifests/chart"]).arg(&own).status().expect("cp");
+    let copied = Command::new("cp").args(["-r", "manifests/chart"]).arg(&own).status().expect("cp");
     assert!(copied.success());
-    let chart = fs::read_to_string(own.join("Chart.yaml")).expect("a chart");
-    let lines = chart.lines().filter(|line| !line.starts_with("kubeVersion:"));
-    fs::write(own.join("Chart.yaml"), lines.collect::<Vec<_>>().join("\n")).expect("a chart");
+    for (file, too_new) in [("Chart.yaml", "kubeVersion:"), ("templates/cloud-node-manager-windows.yaml", "hostProcess:")] {
+        let text = fs::read_to_string(own.join(file)).expect("a file of the chart");
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with(too_new)).collect();
+        fs::write(own.join(file), lines.join("\n")).expect("a file of the chart");
+    }
     [go, own]
 }
 
@@ -101,16 +103,6 @@ async fn uids(admin: &Client) -> BTreeMap<String, String> {
     found
 }
 
-async fn windows_node(admin: &Client, there: bool) {
-    let nodes = api(admin, &json!({"apiVersion": "v1", "kind": "Node"}));
-    if there {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "win-1", "labels": {"kubernetes.io/os": "windows"}}});
-        nodes.create(&Default::default(), &serde_json::from_value(node).expect("a Node")).await.expect("a Node");
-    } else {
-        nodes.delete("win-1", &DeleteParams::default()).await.expect("a Node");
-    }
-}
-
 async fn image(admin: &Client, kind: &str, name: &str) -> Value {
     let row = json!({"apiVersion": "apps/v1", "kind": kind, "namespace": "kube-system"});
     let object = api(admin, &row).get(name).await.expect("the workload");
@@ -127,26 +119,25 @@ pub(crate) async fn from_go_and_back(_: &ControlPlane) {
     let before = uids(&admin).await;
     assert_eq!(before.len(), go_rows().len());
 
-    windows_node(&admin, true).await;
-    let refusal = helm(&plane, "upgrade", &own, &values).await;
-    assert!(refusal.contains("Nodes with Windows (win-1)") && refusal.contains("windowsNodesHandledElsewhere"), "{refusal}");
-    assert_eq!(uids(&admin).await, before, "a release that is refused changes nothing");
-    windows_node(&admin, false).await;
-
     assert_eq!(helm(&plane, "upgrade", &own, &values).await, "");
     let mut expected = before.clone();
-    expected.retain(|name, _| !WINDOWS.iter().any(|gone| name.contains(gone)));
+    expected.retain(|name, _| !name.contains(SCRIPTS));
     assert_eq!(uids(&admin).await, expected, "adopted in place, not made again");
-    for (kind, name) in [("Deployment", "cloud-controller-manager"), ("DaemonSet", "cloud-node-manager")] {
+    let program = json!(["$env:CONTAINER_SANDBOX_MOUNT_POINT/cloud-node-manager.exe"]);
+    for (kind, name, command) in [
+        ("Deployment", "cloud-controller-manager", Value::Null),
+        ("DaemonSet", "cloud-node-manager", Value::Null),
+        ("DaemonSet", "cloud-node-manager-windows", program),
+    ] {
         let containers = image(&admin, kind, name).await;
         let [container] = containers.as_array().expect("containers").as_slice() else { panic!("{containers}") };
         assert_eq!(container["image"], "registry.example.com/cloud-controller-manager:v0.1.0");
-        assert_eq!(container["command"], Value::Null, "nothing of Go's is left in {kind}");
+        assert_eq!(container["command"], command, "nothing of Go's is left in {kind}");
     }
 
     assert_eq!(helm(&plane, "rollback", &go, "{}").await, "");
     let after = uids(&admin).await;
     assert!(expected.iter().all(|(name, uid)| after.get(name) == Some(uid)), "the same objects");
-    assert_eq!(after.len(), before.len(), "those for Windows are back");
+    assert_eq!(after.len(), before.len(), "the script for Windows is back");
     assert_eq!(image(&admin, "Deployment", "cloud-controller-manager").await[0]["image"], "go");
 }

@@ -26,6 +26,7 @@ mod live_metrics;
 mod migration;
 mod node_managers;
 mod objects;
+mod own_cluster;
 mod pod_cidrs;
 #[path = "../support/promtool.rs"]
 mod promtool;
@@ -79,6 +80,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
+    ("own_cluster", On::Both, |plane| own_cluster::as_the_target_runs_it(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("migration", On::RealOnly, |plane| migration::as_the_guide_says(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
@@ -104,6 +106,9 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let runtime = Arc::new(tokio::runtime::Runtime::new().expect("a runtime"));
+    if std::env::var_os(own_cluster::KUBECONFIG).is_some() {
+        return on_own_cluster(&arguments, &runtime);
+    }
     let clusters = Arc::new(Mutex::new(Clusters::default()));
     let mut trials = Vec::new();
     for real in [true, false] {
@@ -122,6 +127,24 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
+/// The scenarios for a cluster that exists.
+fn on_own_cluster(arguments: &Arguments, runtime: &Arc<tokio::runtime::Runtime>) -> ExitCode {
+    let trial = |(name, scenario): &(&'static str, own_cluster::OwnScenario)| {
+        let (runtime, scenario) = (Arc::clone(runtime), *scenario);
+        let play = async move {
+            let cluster = own_cluster::OwnCluster::from_environment();
+            AssertUnwindSafe(scenario(&cluster)).catch_unwind().await
+        };
+        Trial::test(*name, move || runtime.block_on(play).map_err(|panic| failed(panic.as_ref())))
+    };
+    libtest_mimic::run(arguments, own_cluster::scenarios().iter().map(trial).collect()).exit_code()
+}
+
+fn failed(panic: &(dyn std::any::Any + Send)) -> Failed {
+    let text = panic.downcast_ref::<String>().cloned();
+    Failed::from(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+}
+
 fn run(runtime: &tokio::runtime::Runtime, clusters: &Mutex<Clusters>, real: bool, scenario: Scenario) -> Result<(), Failed> {
     let mut clusters = clusters.lock().unwrap_or_else(PoisonError::into_inner);
     let slot = if real { &mut clusters.real } else { &mut clusters.sandbox };
@@ -137,8 +160,5 @@ fn run(runtime: &tokio::runtime::Runtime, clusters: &Mutex<Clusters>, real: bool
         })
         .catch_unwind(),
     );
-    outcome.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Failed::from(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
-    })
+    outcome.map_err(|panic| failed(panic.as_ref()))
 }

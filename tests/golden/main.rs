@@ -13,12 +13,12 @@
 
 mod addresses;
 mod case;
+mod cluster_plans;
+mod cluster_plans_random;
 mod compare;
 mod corpus;
 mod deviations;
 mod documents;
-mod forecast;
-mod forecast_random;
 mod manager;
 mod normal;
 mod plans;
@@ -26,6 +26,8 @@ mod provider;
 mod replay;
 mod route_plans;
 mod routes;
+#[path = "../support/seeds.rs"]
+mod seeds;
 mod shadow;
 mod stage;
 mod tolerance;

@@ -6,6 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use cloud_controller_manager::{
+    app::plan::{ClusterPlan, print},
+    cloud_provider::WritePlan,
     controllers::route,
     metrics::Metrics,
     providers::azure::{
@@ -37,7 +39,7 @@ fn nodes_after(case: &Case, number: Option<usize>) -> Vec<Node> {
 }
 
 /// What a replica that has just started would do for `nodes`, asked twice: the second answer has to be the first.
-async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> String {
+async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> WritePlan {
     let texts = ConfigTexts { file: Some(stage.config(&case.config).to_string()), secret: None };
     let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
     let metrics = Arc::new(Metrics::new().unwrap());
@@ -54,7 +56,7 @@ async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> String {
     let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
     let cidrs = POD_CIDRS.map(|cidr| cidr.parse().unwrap());
     let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
-    let plan = || async { route::preview(session.routes.as_ref(), "kubernetes", &nodes, &cidrs).await.unwrap() };
+    let plan = || async { route::plan_of_nodes(session.routes.as_ref(), "kubernetes", &nodes, &cidrs).await.unwrap() };
     let (before, first) = (stage.documents(), plan().await);
     assert_eq!(first, plan().await, "{}: asked again", case.path);
     assert_eq!(before, stage.documents(), "{}: planning writes nothing", case.path);
@@ -70,7 +72,8 @@ async fn printed(case: &Case) -> String {
         let stage = number.checked_sub(1).map_or_else(|| Stage::new(case), |before| Stage::after(case, before));
         stage.act(step, &Action::Azure).await;
         let plan = planned(&stage, case, nodes_after(case, Some(number))).await;
-        text += &format!("# {}\n{plan}", step.name);
+        let plan = ClusterPlan { parts: vec![("Routes", plan)], ..ClusterPlan::default() };
+        text += &format!("# {}\n{}", step.name, print::text(&plan, false));
     }
     text
 }
@@ -97,7 +100,7 @@ async fn from_the_state_after_a_step_no_routes_are_planned() {
     for case in route_cases() {
         for number in 0..case.steps.len() {
             let plan = planned(&Stage::after(case, number), case, nodes_after(case, Some(number))).await;
-            assert_eq!(plan, "", "{} after {}", case.path, case.steps[number].name);
+            assert_eq!(plan, WritePlan::default(), "{} after {}", case.path, case.steps[number].name);
         }
     }
 }

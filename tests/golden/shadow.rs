@@ -10,8 +10,8 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::Service;
 
 use crate::{
+    cluster_plans::{config_after, planned},
     corpus::case,
-    forecast::{config_after, planned},
     manager::{Manager, parts},
     replay::Subject,
     stage::Stage,

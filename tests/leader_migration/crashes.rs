@@ -4,7 +4,7 @@
 use cloud_controller_manager::sandbox::{api_server::RequestRecord, http::Verb};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use super::{mortal::LastRequest, *};
+use super::{mortal::LastRequest, seeds, *};
 
 /// The lease lasts for 15 s and is looked at every 2 s or so.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
@@ -140,7 +140,7 @@ fn end(cluster: &Cluster, name: &str, manager: &Manager, random: &mut SmallRng) 
 
 #[tokio::test(start_paused = true)]
 async fn managers_in_turn_run_it_one_at_a_time() {
-    for seed in 0..8 {
+    for seed in seeds::printed(0..8) {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::new(SERVICES);
         let mut alive = vec![("m0".to_owned(), cluster.start("m0"))];

@@ -34,7 +34,8 @@ fn shown(text: &str) -> Vec<Value> {
 /// Every container that ships, of all manifests and components.
 fn shipped_containers() -> Vec<Container> {
     let set = daemon_set("daemonset.yaml").spec.template.spec.unwrap();
-    containers().into_iter().chain(set.containers).chain([probe_proxy::container()]).collect()
+    let windows = windows::pod().containers;
+    containers().into_iter().chain(set.containers).chain(windows).chain([probe_proxy::container()]).collect()
 }
 
 /// Whether kubelet refuses the name before it asks any registry: capitals are for registries and tags alone.

@@ -3,14 +3,20 @@
 use std::{collections::BTreeSet, fs};
 
 use cloud_controller_manager::runtime::yaml;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{path, promtool::promtool, query::unknown, read};
+use crate::{
+    path,
+    promtool::promtool,
+    query::{names, unknown},
+    read,
+    runbooks::page,
+};
 
-const RULES: &str = "manifests/chart/files/alerts.yaml";
+pub(crate) const RULES: &str = "manifests/chart/files/alerts.yaml";
 const CASES: &str = "tests/monitoring/alerts.test.yaml";
-const RUNBOOKS: &str = "docs/runbooks";
-const PREFIX: &str = "CloudControllerManager";
+pub(crate) const RUNBOOKS: &str = "docs/runbooks";
+pub(crate) const PREFIX: &str = "CloudControllerManager";
 
 /// The scenario in which a fault of a simulated API server, cloud or file makes each alert fire.
 const SCENARIOS: &[(&str, &str, &[&str])] = &[
@@ -22,6 +28,8 @@ const SCENARIOS: &[(&str, &str, &[&str])] = &[
     ("tests/api_server_faults/alerts.rs", "a_watch_that_is_forbidden_is_told", &["WatchErrors"]),
     ("tests/api_server_faults/alerts.rs", "a_certificate_with_few_days_left_is_told", &["CertificateExpires"]),
     ("tests/api_server_faults/alerts.rs", "a_limit_that_is_too_low_is_told", &["ApiThrottled"]),
+    ("tests/api_server_faults/alerts.rs", "memory_near_the_limit_fires", &["MemoryNearLimit"]),
+    ("tests/api_server_faults/alerts.rs", "shadow_with_planned_writes_fires", &["ShadowPlansWrites"]),
     (
         "tests/azure_services/alerts.rs",
         "a_role_that_is_taken_away_is_told",
@@ -46,17 +54,111 @@ fn name(alert: &Value) -> &str {
     alert["alert"].as_str().unwrap().strip_prefix(PREFIX).unwrap()
 }
 
+/// Runs the cases of a file of tests, whose rules are the shipped ones without the texts of the runbooks.
+fn run_cases(cases: &Value) -> (bool, String) {
+    let mut rules: Value = yaml::parse(&read(RULES)).unwrap();
+    for group in rules["groups"].as_array_mut().unwrap() {
+        for rule in group["rules"].as_array_mut().unwrap() {
+            rule["annotations"].as_object_mut().unwrap().remove("runbook");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut cases = cases.clone();
+    cases["rule_files"] = json!(["rules.json"]);
+    for (name, document) in [("rules.json", &rules), ("cases.json", &cases)] {
+        fs::write(folder.path().join(name), document.to_string()).unwrap();
+    }
+    promtool(&["test", "rules", "cases.json"], folder.path(), "")
+}
+
+fn cases() -> Value {
+    yaml::parse(&read(CASES)).unwrap()
+}
+
 #[test]
 fn promtool_accepts_the_rules_and_every_case() {
-    let (is_right, told) = promtool(&["check", "rules", "--lint-fatal", RULES], &path(""), "");
-    assert!(is_right, "{told}");
-    let (is_right, told) = promtool(&["test", "rules", "alerts.test.yaml"], &path("tests/monitoring"), "");
-    assert!(is_right, "{told}");
+    let (is_right, output) = promtool(&["check", "rules", "--lint-fatal", RULES], &path(""), "");
+    assert!(is_right, "{output}");
+    let (is_right, output) = run_cases(&cases());
+    assert!(is_right, "{output}");
+}
+
+/// Programs whose series have names that this program has, too: cert-manager, kube-apiserver, kube-controller-manager, a CSI driver.
+const FOREIGN_JOBS: [&str; 4] = ["cert-manager", "kubernetes", "kube-controller-manager", "csi-azuredisk"];
+/// A replica that leads, so that no alert about the leader fires.
+const LEADER: &str = r#"leader_election_master_status{cluster="west",job="cloud-controller-manager",instance="z:10258",name="cloud-controller-manager"}"#;
+
+/// The series of a case under another job, next to a healthy leader; no alert is expected.
+fn as_foreign(case: &Value, job: &str) -> Value {
+    let mut foreign = case.clone();
+    for series in foreign["input_series"].as_array_mut().unwrap() {
+        let name = series["series"].as_str().unwrap().replace("job=\"cloud-controller-manager\"", &format!("job={job:?}"));
+        series["series"] = name.into();
+    }
+    foreign["input_series"].as_array_mut().unwrap().push(json!({"series": LEADER, "values": "1x200"}));
+    for expected in foreign["alert_rule_test"].as_array_mut().unwrap() {
+        expected["exp_alerts"] = json!([]);
+    }
+    foreign
+}
+
+#[test]
+fn series_of_other_programs_fire_nothing() {
+    let cases = cases();
+    let fires =
+        |case: &&Value| case["alert_rule_test"].as_array().unwrap().iter().any(|test| test["exp_alerts"] != json!([]));
+    let firing: Vec<&Value> = cases["tests"].as_array().unwrap().iter().filter(fires).collect();
+    assert!(firing.len() >= alerts().len());
+    let foreign: Vec<Value> =
+        FOREIGN_JOBS.iter().flat_map(|job| firing.iter().map(move |case| as_foreign(case, job))).collect();
+    let mut file = cases.clone();
+    file["tests"] = foreign.into();
+    let (is_right, output) = run_cases(&file);
+    assert!(is_right, "{output}");
+}
+
+/// The query of the guide that lists the clusters that are ready to switch.
+#[test]
+fn the_gate_in_the_guide_lists_ready_clusters_only() {
+    let guide = read("docs/guides/monitoring.md");
+    let query = guide.split("```promql\n").nth(1).unwrap().split("```").next().unwrap();
+    let planned = |cluster: &str, kind: &str, values: &str| json!({"series": format!("cloud_controller_manager_planned_writes{{cluster={cluster:?},instance=\"s\",kind={kind:?}}}"), "values": values});
+    // Each has two leftovers: one cluster nothing else, one a write for an hour, one something unread, and one is younger than a day.
+    let clusters = [
+        ("ready", "2x400", "0x400"),
+        ("writes", "2x100 3x10 2x290", "0x400"),
+        ("unread", "2x400", "0x300 1x100"),
+        ("young", "_x200 2x200", "_x200 0x200"),
+    ];
+    let series = clusters.iter().flat_map(|(cluster, writes, unread)| {
+        [planned(cluster, "node", writes), planned(cluster, "leftovers", "2x400"), planned(cluster, "unread", unread)]
+    });
+    let expected = json!([{"labels": "{cluster=\"ready\"}", "value": 0}]);
+    let expression = json!({"expr": query, "eval_time": "30h", "exp_samples": expected});
+    let test = json!({"interval": "5m", "input_series": series.collect::<Vec<_>>(), "promql_expr_test": [expression]});
+    let (is_right, output) = run_cases(&json!({"evaluation_interval": "5m", "tests": [test]}));
+    assert!(is_right, "{output}");
+}
+
+#[test]
+fn every_expression_selects_the_job_and_groups_by_cluster() {
+    for alert in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        let names = names(expression);
+        for (metric, labels) in &names.metrics {
+            assert!(labels.contains("job"), "{metric} of {}", name(&alert));
+        }
+        let selectors = expression.matches('{').count();
+        assert_eq!(expression.matches("{job=\"cloud-controller-manager\"").count(), selectors, "{}", name(&alert));
+        let aggregations = expression.matches(" by (").count();
+        assert!(aggregations > 0 && expression.matches(" by (cluster").count() == aggregations, "{}", name(&alert));
+        assert_eq!(expression.matches(" on (").count(), expression.matches(" on (cluster)").count(), "{}", name(&alert));
+    }
 }
 
 #[test]
 fn each_alert_has_a_case_that_fires_and_one_that_does_not() {
-    let cases: Value = yaml::parse(&read(CASES)).unwrap();
+    let cases = cases();
     let (mut fires, mut is_silent) = (BTreeSet::new(), BTreeSet::new());
     for case in cases["tests"].as_array().unwrap() {
         for expected in case["alert_rule_test"].as_array().unwrap() {
@@ -98,14 +200,14 @@ fn alerts_name_what_there_is() {
 fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     let mut expected = BTreeSet::new();
     for alert in alerts() {
-        let file = alert["annotations"]["runbook_url"].as_str().unwrap();
         let title = name(&alert);
-        let text = read(file);
+        let file = page(title);
+        let text = read(&file);
         assert!(text.starts_with(&format!("# {title}\n")), "{file} has another title than {title}");
         for part in ["## Meaning", "## Look", "## Act"] {
             assert!(text.contains(&format!("\n{part}\n")), "{file} has no {part}");
         }
-        expected.insert(file.to_owned());
+        expected.insert(file);
         let severity = alert["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{title}");
     }

@@ -98,29 +98,52 @@ fn the_lease_is_chosen_and_no_query_names_one() {
             }
         }
         if let Some(lease) = lease {
-            assert_eq!(lease["query"]["query"], "label_values(leader_election_master_status, name)");
+            assert_eq!(lease["query"]["query"], "label_values(leader_election_master_status{job=~\"$job\"}, name)");
             assert_eq!(lease["current"]["value"], "cloud-controller-manager");
         }
     }
     assert_eq!(asked, 2);
 }
 
+/// What each query selects by: one program in the chosen clusters.
+const SELECTOR: &str = r#"{cluster=~"$cluster",namespace=~"$namespace",job=~"$job",instance=~"$instance""#;
+
 #[test]
-fn dashboards_can_be_chosen_by_data_source_and_replica() {
+fn every_query_selects_the_program_and_shows_clusters_apart() {
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        for target in panels(&dashboard).flat_map(|panel| panel["targets"].as_array().unwrap()) {
+            let (query, legend) = (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
+            assert_eq!(query.matches(SELECTOR).count(), query.matches('{').count(), "{name}: {query}");
+            let aggregations =
+                ["sum", "max", "min", "count"].map(|word| query.matches(&format!("{word} by (cluster")).count());
+            assert_eq!(aggregations.iter().sum::<usize>(), query.matches(" by (").count(), "{name}: {query}");
+            assert!(query.matches(" by (").count() > 0 || !query.contains("sum("), "{name}: {query}");
+            assert!(legend.contains("{{cluster}}"), "{name}: {query}: {legend}");
+        }
+    }
+}
+
+#[test]
+fn dashboards_can_be_chosen_by_cluster_job_and_replica() {
     let mut uids = BTreeSet::new();
     let mut rows = BTreeSet::new();
     for name in NAMES {
         let dashboard = dashboard(name);
         let variables = dashboard["templating"]["list"].as_array().unwrap();
-        let named = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap().clone();
+        let named = |name: &str| variables.iter().find(|variable| variable["name"] == name).unwrap().clone();
         assert_eq!(named("datasource")["query"], "prometheus");
-        let query = named("instance")["query"]["query"].as_str().unwrap().to_owned();
-        let metric = query.trim_start_matches("label_values(").split(',').next().unwrap();
-        assert_eq!(unknown(metric, ""), Vec::<String>::new());
-        assert!(
-            queries(&dashboard).iter().all(|(query, _)| query.contains("instance=~\".*\"")),
-            "{name}: a query of all replicas"
-        );
+        for (variable, all) in
+            [("job", Value::Null), ("cluster", ".*".into()), ("namespace", ".*".into()), ("instance", ".*".into())]
+        {
+            let query = named(variable)["query"]["query"].as_str().unwrap().to_owned();
+            let metric = query.trim_start_matches("label_values(").split(['{', ',']).next().unwrap();
+            // No other program has it, so that all jobs are those of this one.
+            assert!(metric.starts_with("cloud_controller_manager_"), "{query}");
+            assert_eq!(unknown(metric, ""), Vec::<String>::new());
+            assert!(query.ends_with(&format!(", {variable})")), "{query}");
+            assert_eq!(named(variable)["allValue"], all, "{variable}: only the job is limited to values that there are");
+        }
         assert!(uids.insert(dashboard["uid"].as_str().unwrap().to_owned()) && dashboard["schemaVersion"].is_u64());
         let titles = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row");
         rows.extend(titles.map(|row| row["title"].as_str().unwrap().to_owned()));

@@ -8,7 +8,7 @@ use cloud_controller_manager::{
 };
 
 /// Labels that Prometheus adds.
-pub(crate) const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
+pub(crate) const OF_PROMETHEUS: [&str; 4] = ["cluster", "instance", "job", "namespace"];
 
 /// Names of series with their labels, those of histograms with their endings.
 pub(crate) fn metrics() -> BTreeMap<String, BTreeSet<String>> {

@@ -11,6 +11,7 @@ mod known;
 #[path = "../support/promtool.rs"]
 mod promtool;
 mod query;
+mod runbooks;
 
 use std::{
     fs,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::known;
 
 /// Words of PromQL and functions that the queries here use.
-const WORDS: [&str; 23] = [
+const WORDS: [&str; 25] = [
     "sum",
     "max",
     "min",
@@ -31,6 +31,8 @@ const WORDS: [&str; 23] = [
     "avg",
     "topk",
     "offset",
+    "absent",
+    "last_over_time",
 ];
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
@@ -93,6 +95,13 @@ pub(crate) fn names(query: &str) -> QueryNames {
     found
 }
 
+/// Returns the label that a template shows: `{{ $labels.name | … }}` of an alert, `{{name}}` of a legend.
+fn shown_label(piece: &str) -> Option<&str> {
+    let label = piece.split_once("$labels.").map_or_else(|| piece.trim(), |(_, rest)| rest);
+    let label = label.split_whitespace().next()?;
+    (is_name(label) && label != "end").then_some(label)
+}
+
 /// What of a query, and of the labels that its legend or text shows, does not exist.
 pub(crate) fn unknown(query: &str, shown: &str) -> Vec<String> {
     let known = known::metrics();
@@ -113,10 +122,8 @@ pub(crate) fn unknown(query: &str, shown: &str) -> Vec<String> {
     // What is grouped away cannot be shown.
     let left = if names.grouping.is_empty() { labels } else { names.grouping };
     let pieces = shown.split("{{").skip(1).filter_map(|piece| piece.split("}}").next());
-    for label in pieces.filter_map(|piece| piece.trim().trim_start_matches("$labels.").split_whitespace().next()) {
-        if !label.starts_with('$') && !left.contains(label) {
-            unknown.push(format!("{query} has no label {label} to show"));
-        }
+    for label in pieces.filter_map(shown_label).filter(|label| !left.contains(*label)) {
+        unknown.push(format!("{query} has no label {label} to show"));
     }
     unknown
 }

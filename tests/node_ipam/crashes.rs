@@ -8,6 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 use super::{
     mortal::{LastRequest, Life},
+    seeds,
     world::*,
 };
 
@@ -79,7 +80,7 @@ fn disturb(cluster: &Cluster, random: &mut SmallRng) {
 #[tokio::test(start_paused = true)]
 async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
     const FOUR: &[&str] = &["--cluster-cidr=10.244.0.0/22", "--configure-cloud-routes=false"];
-    for seed in 0..12 {
+    for seed in seeds::printed(0..12) {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::new();
         let (mut leader, mut joined) = (cluster.campaign(FOUR), 0);

@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::{api_server::RequestRecord, faults::Crash
 use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use super::world::*;
+use super::{seeds, world::*};
 
 fn node_patches(request: &RequestRecord) -> bool {
     request.resource == "nodes" && request.verb == Verb::Patch
@@ -16,7 +16,7 @@ const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-rout
 
 #[tokio::test(start_paused = true)]
 async fn leaders_in_turn_give_no_cidr_twice() {
-    for seed in 0..12 {
+    for seed in seeds::printed(0..12) {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::new();
         let (mut leader, mut joined) = (cluster.campaign(FLAGS), 0);

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use cloud_controller_manager::serving::{HealthEndpointSet, SecureServingConfig};
-use http::{Method, StatusCode};
+use http::{
+    Method, StatusCode,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING},
+};
 
 use crate::{
     api_server::reader,
@@ -27,6 +30,26 @@ async fn failing_checks_are_seen_by_probes_and_explained_to_users() {
     let (_, slis) = served.get_as("token-of-ann", "/metrics/slis").await;
     assert!(slis.contains("kubernetes_healthcheck{name=\"service-lb-controller\",type=\"healthz\"} 0"), "{slis}");
     assert!(!slis.contains("workqueue"));
+}
+
+#[tokio::test]
+async fn metrics_are_compressed_for_clients_that_accept_it() {
+    let served = start(config(), Some(&reader("ann"))).await;
+    for service in 0..500 {
+        served.metrics.workqueue_adds_total.with_label_values(&[&format!("namespace-{service}/service")]).inc();
+    }
+    let whole = served.get_as("token-of-ann", "/metrics").await.1;
+    let plain = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).no_gzip().build().unwrap();
+    for (accepted, encoding, most) in [("gzip", Some("gzip"), whole.len() / 8), ("identity", None, whole.len() + 100)] {
+        let request = plain.get(served.url("/metrics")).bearer_auth("token-of-ann").header(ACCEPT_ENCODING, accepted);
+        let response = request.send().await.unwrap();
+        let sent = response.headers().get(CONTENT_ENCODING).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(sent.as_deref(), encoding);
+        assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+        let bytes = response.bytes().await.unwrap().len();
+        assert!(bytes <= most, "{bytes} bytes for {accepted}, {} of text", whole.len());
+    }
+    assert!(whole.contains("workqueue_adds_total{name=\"namespace-499/service\"} 1"));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::{
 use cloud_controller_manager::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
-    serving::{DryRunError, DryRunScope, HealthChecks, SecureServingConfig, ServingDeps, serve},
+    serving::{HealthChecks, PlanError, PlanRequest, SecureServingConfig, ServingDeps, serve},
 };
 use reqwest::Client;
 use serde_json::json;
@@ -60,15 +60,15 @@ pub(crate) fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> 
     }
 }
 
-pub(crate) async fn planned(scope: DryRunScope) -> Result<String, DryRunError> {
+pub(crate) async fn planned(scope: PlanRequest) -> Result<String, PlanError> {
     let service = match scope {
-        DryRunScope::Service(service) => service,
-        DryRunScope::Cluster { kind, after } => return Ok(format!("all {kind:?} {after:?}")),
-        DryRunScope::Report { json } => return Ok(format!("report, json: {json}")),
+        PlanRequest::Service(service) => service,
+        PlanRequest::Cluster { kind, after } => return Ok(format!("all {kind:?} {after:?}")),
+        PlanRequest::Report { json } => return Ok(format!("report, json: {json}")),
     };
     match service.as_str() {
         "default/web" => Ok("put a load balancer\nput a rule\n".to_owned()),
-        _ => Err(DryRunError { code: 404, reason: format!("there is no Service {service}") }),
+        _ => Err(PlanError { code: 404, reason: format!("there is no Service {service}") }),
     }
 }
 

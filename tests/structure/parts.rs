@@ -10,7 +10,7 @@ use crate::source::{ModulePath, Sources};
 const AZURE: &[(&str, &[&str])] = &[
     ("acr", &["auth", "config", "provider", "transport"]),
     ("local", &["auth", "metadata", "provider"]),
-    ("topics", &["load_balancer", "out_of_service", "planner"]),
+    ("topics", &["config", "load_balancer", "metadata", "node", "out_of_service", "planner"]),
     (
         "diagnostics",
         &[
@@ -61,7 +61,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ),
     ("gauges", &["auth", "metrics", "session"]),
     ("admission", &["arm", "arm::documents", "config", "planner", "session", "session_proxy"]),
-    ("topics", &["load_balancer", "out_of_service", "planner"]),
+    ("topics", &["config", "load_balancer", "metadata", "node", "out_of_service", "planner"]),
     ("session_proxy", &["load_balancer", "session"]),
     (
         "session",

@@ -35,7 +35,7 @@ impl ScrapedSeries {
             for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
                 let is_moment = series.split('{').next().is_some_and(|name| name.ends_with("_timestamp_seconds"));
                 let value = value.parse::<f64>().ok().map(|value| if is_moment { value - self.start } else { value });
-                let values = self.values.entry(with_instance(series, instance)).or_default();
+                let values = self.values.entry(with_target(series, instance)).or_default();
                 values.resize(self.minutes, None);
                 values.push(value);
             }
@@ -79,11 +79,12 @@ fn words(values: &[Option<f64>]) -> String {
     values.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// As Prometheus names whom it has scraped.
-fn with_instance(series: &str, instance: &str) -> String {
+/// Returns the series with the labels that Prometheus adds.
+fn with_target(series: &str, instance: &str) -> String {
+    let target = format!("cluster=\"test\",job=\"cloud-controller-manager\",instance=\"{instance}\"");
     match series.split_once('{') {
-        Some((name, labels)) => format!("{name}{{instance=\"{instance}\",{labels}"),
-        None => format!("{series}{{instance=\"{instance}\"}}"),
+        Some((name, labels)) => format!("{name}{{{target},{labels}"),
+        None => format!("{series}{{{target}}}"),
     }
 }
 

@@ -3,8 +3,21 @@
 {{- if eq (toString .) "true" -}}true{{- end -}}
 {{- end -}}
 
+{{/*
+With `helm upgrade --reuse-values`, a release keeps the defaults of its former chart, and templates would read defaults that do not exist.
+Every template begins with this check. Its key is the newest one that has a default.
+*/}}
+{{- define "ccm.checkDefaults" -}}
+{{- if not (hasKey (.Values.cloudNodeManager | default dict) "windows") -}}
+{{- fail "\n\nThis release is refused:\n- the defaults of this chart are missing: --reuse-values keeps those of the chart before. Use --reset-then-reuse-values instead, which keeps what you have set and adds the new defaults\n" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Labels of every object, without what selects pods. */}}
 {{- define "ccm.labels" -}}
+{{- with omit .Values.commonLabels "app.kubernetes.io/managed-by" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/name" "helm.sh/chart" "component" "k8s-app" "kubernetes.io/cluster-service" -}}
+{{ toYaml . }}
+{{ end -}}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -125,4 +138,47 @@ stands for `image`, as does one that is not set.
 {{- range . -}}
 {{- if hasPrefix "/etc/kubernetes" (toString .) -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Name resolution of a pod. In: the values of its program. */}}
+{{- define "ccm.names" -}}
+dnsPolicy: {{ .dnsPolicy }}
+{{- with .dnsConfig }}
+dnsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .hostAliases }}
+hostAliases: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The file of alerts for this release: its cluster label, its job, its Lease, its links to runbooks. Alerts about the leader are left out
+without leader election.
+*/}}
+{{- define "ccm.alerts" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- $base := trimSuffix "/" $monitoring.rules.runbookBaseUrl -}}
+{{- $lease := printf "name=%q" (include "ccm.leaseName" .) -}}
+{{- $elects := include "ccm.isTrue" .Values.cloudControllerManager.leaderElect -}}
+{{- $file := fromYaml (.Files.Get "files/alerts.yaml") -}}
+{{- range $group := $file.groups -}}
+{{- $rules := list -}}
+{{- range $rule := $group.rules -}}
+{{- if or $elects (not (contains "leader_election_master_status" $rule.expr)) -}}
+{{- $expr := regexReplaceAll "\\bcluster\\b" $rule.expr $monitoring.clusterLabel -}}
+{{- $expr = $expr | replace "name=\"cloud-controller-manager\"" $lease | replace "job=\"cloud-controller-manager\"" $monitoring.selector -}}
+{{- $_ := set $rule "expr" $expr -}}
+{{- $annotations := $rule.annotations -}}
+{{- $_ := set $annotations "summary" ($annotations.summary | replace "$labels.cluster " (printf "$labels.%s " $monitoring.clusterLabel)) -}}
+{{- if $base -}}
+{{- $page := $rule.alert | trimPrefix "CloudControllerManager" | kebabcase -}}
+{{- $_ := set $annotations "runbook_url" (printf "%s/%s.md" $base $page) -}}
+{{- $_ := unset $annotations "runbook" -}}
+{{- end -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $group "rules" $rules -}}
+{{- end -}}
+{{- toYaml $file -}}
 {{- end -}}

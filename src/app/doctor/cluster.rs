@@ -1,6 +1,6 @@
-//! What the API server says of the cluster.
+//! Facts about the cluster from the API server.
 //!
-//! In: a client. Out: [`ClusterFacts`], each with a reason when it could not be read. Decides nothing.
+//! In: a client. Out: [`ClusterFacts`], each with a reason if it could not be read. Decides nothing.
 
 use http::{Request, header::DATE};
 use jiff::{Timestamp, fmt::rfc2822};
@@ -17,11 +17,11 @@ use crate::{
 };
 
 /// Longest answer about the version.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
-/// Everything that is read, or why not.
+/// Facts, each with the reason of a failed read.
 pub(crate) struct ClusterFacts {
-    /// Version of the API server, and its clock where it tells.
+    /// Version of the API server, and its clock if it sends one.
     pub(super) server: Result<(String, Option<Timestamp>), String>,
     /// The lease of the election; `None`: there is none.
     pub(super) lease: Result<Option<Lease>, String>,
@@ -62,10 +62,10 @@ impl ClusterFacts {
 
 async fn server(client: &Client) -> Result<(String, Option<Timestamp>), String> {
     let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
-    let answer = client.send(request).await.map_err(|error| with_causes(&error))?;
-    let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(|date| rfc2822::parse(date).ok());
-    let status = answer.status();
-    let body = axum::body::to_bytes(axum::body::Body::new(answer.into_body()), LONGEST_ANSWER).await;
+    let response = client.send(request).await.map_err(|error| with_causes(&error))?;
+    let date = response.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(|date| rfc2822::parse(date).ok());
+    let status = response.status();
+    let body = axum::body::to_bytes(axum::body::Body::new(response.into_body()), MAX_RESPONSE).await;
     let body = body.map_err(|error| error.to_string())?;
     if !status.is_success() {
         return Err(format!("GET /version: HTTP {}", status.as_u16()));

@@ -9,7 +9,7 @@ use crate::cloud_provider::diagnostics::{DiagnosticFinding, FindingState};
 /// Longest name of a state.
 const STATE_WIDTH: usize = 7;
 
-/// 2 when there is a problem, 1 when there is none but not everything could be looked at, else 0.
+/// Returns 2 if there is a problem, 1 if there is none but not everything could be checked, else 0.
 pub(crate) fn code(findings: &[DiagnosticFinding]) -> u8 {
     match (count(findings, FindingState::Problem), count(findings, FindingState::Unknown)) {
         (0, 0) => 0,
@@ -37,10 +37,10 @@ pub(crate) fn text(findings: &[DiagnosticFinding]) -> String {
             text += &format!("{:<STATE_WIDTH$}  {:<width$}  → {remedy}\n", "", "");
         }
     }
-    let [ok, warnings, problems, unknown] =
+    let [ok, warnings, problems, unverified] =
         [FindingState::Ok, FindingState::Warning, FindingState::Problem, FindingState::Unknown]
             .map(|state| count(findings, state));
-    text + &format!("{problems} problems, {warnings} warnings, {unknown} could not be looked at, {ok} ok\n")
+    text + &format!("{problems} problems, {warnings} warnings, {unverified} could not be looked at, {ok} ok\n")
 }
 
 pub(crate) fn json(findings: &[DiagnosticFinding]) -> String {

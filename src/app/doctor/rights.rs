@@ -1,6 +1,6 @@
-//! Whether the rights that the manager needs in the cluster are granted.
+//! Checks whether the rights that the manager needs in the cluster are granted.
 //!
-//! In: the tables of rights, and whose they are. Out: one finding when all are granted, else one for each that is not.
+//! In: the tables of rights, and the account. Out: one finding if all are granted, else one for each that is not.
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{
@@ -17,10 +17,10 @@ use crate::{
     runtime::client::with_causes,
 };
 
-/// Questions at once.
+/// Number of concurrent reviews.
 const CONCURRENCY: usize = 8;
 
-/// A right as a review asks for it.
+/// Right in the form of a review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NeededRight {
     namespace: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct NeededRight {
     verb: &'static str,
 }
 
-/// What a manager with this election needs.
+/// Returns the rights that a manager with this election needs.
 pub(super) fn needed(provider: Option<&dyn ProviderDiagnostics>, election: &LeaderElectionOptions) -> Vec<NeededRight> {
     let own = MANAGER_RIGHTS.iter().map(|row| (row, true));
     let more = provider.map(ProviderDiagnostics::rights).unwrap_or_default().iter().map(|row| (row, false));
@@ -43,25 +43,25 @@ pub(super) fn needed(provider: Option<&dyn ProviderDiagnostics>, election: &Lead
     verbs.collect()
 }
 
-/// Asks for every right. `account`: whose they are, `None`: the caller's.
+/// Reviews every right of `account`; `None` is the caller.
 pub(super) async fn examine(
     client: &Client,
     needed: Vec<NeededRight>,
     account: Option<&(String, String)>,
 ) -> Vec<DiagnosticFinding> {
     let count = needed.len();
-    let asked = stream::iter(needed).map(async |right| {
-        let answer = is_granted(client, &right, account).await;
-        (right, answer)
+    let reviews = stream::iter(needed).map(async |needed_right| {
+        let result = is_granted(client, &needed_right, account).await;
+        (needed_right, result)
     });
-    let answers: Vec<_> = asked.buffered(CONCURRENCY).collect().await;
-    let who = account.map_or_else(|| "you".to_owned(), |(namespace, name)| format!("ServiceAccount {namespace}/{name}"));
+    let results: Vec<_> = reviews.buffered(CONCURRENCY).collect().await;
+    let subject = account.map_or_else(|| "you".to_owned(), |(namespace, name)| format!("ServiceAccount {namespace}/{name}"));
     let mut findings = Vec::new();
-    for (right, answer) in answers {
-        match answer {
+    for (needed_right, result) in results {
+        match result {
             Ok(true) => {}
-            Ok(false) => findings.push(missing(&right, &who, account.is_some())),
-            // Whoever may not ask for one may not ask for any.
+            Ok(false) => findings.push(missing(&needed_right, &subject, account.is_some())),
+            // If one access review is forbidden, all are.
             Err(reason) => {
                 let remedy = "reviews for another account take the right to create subjectaccessreviews";
                 return vec![DiagnosticFinding::unknown(RIGHTS, format!("the access review failed: {reason}"), remedy)];
@@ -69,20 +69,20 @@ pub(super) async fn examine(
         }
     }
     if findings.is_empty() {
-        findings.push(DiagnosticFinding::ok(RIGHTS, format!("all {count} rights are granted ({who})")));
+        findings.push(DiagnosticFinding::ok(RIGHTS, format!("all {count} rights are granted ({subject})")));
     }
     findings
 }
 
-fn missing(right: &NeededRight, who: &str, is_account: bool) -> DiagnosticFinding {
-    let NeededRight { namespace, group, resource, name, verb } = right;
+fn missing(needed_right: &NeededRight, subject: &str, is_account: bool) -> DiagnosticFinding {
+    let NeededRight { namespace, group, resource, name, verb } = needed_right;
     let object = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
     let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-    let place = namespace.as_ref().map_or_else(|| "in the cluster".to_owned(), |namespace| format!("in {namespace}"));
-    let text = format!("{who} may not {verb} {resource}{group}{object} {place}");
+    let scope = namespace.as_ref().map_or_else(|| "in the cluster".to_owned(), |namespace| format!("in {namespace}"));
+    let text = format!("{subject} may not {verb} {resource}{group}{object} {scope}");
     match is_account {
         true => DiagnosticFinding::problem(RIGHTS, text, "apply manifests/rbac.yaml, or the chart's roles"),
-        // Whoever looks need not have the manager's rights.
+        // The user of this command does not need the manager's rights.
         false => DiagnosticFinding::warning(
             RIGHTS,
             text,
@@ -91,18 +91,22 @@ fn missing(right: &NeededRight, who: &str, is_account: bool) -> DiagnosticFindin
     }
 }
 
-async fn is_granted(client: &Client, right: &NeededRight, account: Option<&(String, String)>) -> Result<bool, String> {
-    let (resource, subresource) = match right.resource.split_once('/') {
+async fn is_granted(
+    client: &Client,
+    needed_right: &NeededRight,
+    account: Option<&(String, String)>,
+) -> Result<bool, String> {
+    let (resource, subresource) = match needed_right.resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-        None => (right.resource, None),
+        None => (needed_right.resource, None),
     };
     let attributes = ResourceAttributes {
-        namespace: right.namespace.clone(),
-        group: Some(right.group.to_owned()),
+        namespace: needed_right.namespace.clone(),
+        group: Some(needed_right.group.to_owned()),
         resource: Some(resource.to_owned()),
         subresource,
-        name: right.name.clone(),
-        verb: Some(right.verb.to_owned()),
+        name: needed_right.name.clone(),
+        verb: Some(needed_right.verb.to_owned()),
         ..Default::default()
     };
     let status = review(client, attributes, account).await.map_err(|error| with_causes(&error))?;
@@ -117,8 +121,8 @@ async fn review(
     let (post, attributes) = (PostParams::default(), Some(attributes));
     let Some((namespace, name)) = account else {
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: attributes, ..Default::default() };
-        let asked = SelfSubjectAccessReview { spec, ..Default::default() };
-        return Ok(Api::all(client.clone()).create(&post, &asked).await?.status);
+        let created = SelfSubjectAccessReview { spec, ..Default::default() };
+        return Ok(Api::all(client.clone()).create(&post, &created).await?.status);
     };
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
     let spec = SubjectAccessReviewSpec {
@@ -127,6 +131,6 @@ async fn review(
         resource_attributes: attributes,
         ..Default::default()
     };
-    let asked = SubjectAccessReview { spec, ..Default::default() };
-    Ok(Api::all(client.clone()).create(&post, &asked).await?.status)
+    let created = SubjectAccessReview { spec, ..Default::default() };
+    Ok(Api::all(client.clone()).create(&post, &created).await?.status)
 }

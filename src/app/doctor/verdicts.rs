@@ -1,4 +1,4 @@
-//! What the facts about the cluster mean. Pure.
+//! Verdicts on the facts about the cluster. Pure.
 //!
 //! In: facts, the manager's configuration, the time. Out: findings with remedies.
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// Seconds by which clocks may differ.
 const CLOCK_TOLERANCE: i64 = 60;
-/// Seconds that the initialisation of a Node may take.
+/// Seconds that the initialization of a Node may take.
 const INITIALIZATION: i64 = 300;
 /// Most objects that are named.
 const NAMED: usize = 5;
@@ -33,12 +33,12 @@ const KUBELET_SKEW: u32 = 3;
 
 /// Part of the name of a manager's container, in the manifests and charts of this program and of the Go CCM.
 const CONTAINER: &str = "cloud-controller-manager";
-/// How the image of the Go CCM ends, without its version.
+/// End of the name of the Go CCM's image, without its version.
 const GO_IMAGE: &str = "azure-cloud-controller-manager";
 
 const GRANT_READ: &str = "grant the rights of manifests/viewer, or use another kubeconfig";
 
-/// Who leads.
+/// Holder of the lease.
 enum Leader {
     Nobody,
     Somebody,
@@ -102,18 +102,18 @@ fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (Vec<
     let election = &manager.leader_election;
     let name = format!("{}/{}", election.resource_namespace, election.resource_name);
     let start = "look at the managers' pods and logs; start one if there is none";
-    let nobody = |text: String| (vec![DiagnosticFinding::problem(LEASE, text, start)], Leader::Nobody);
+    let no_leader = |text: String| (vec![DiagnosticFinding::problem(LEASE, text, start)], Leader::Nobody);
     let spec: LeaseSpec = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
-        Ok(None) => return nobody(format!("nobody leads: there is no lease {name}")),
+        Ok(None) => return no_leader(format!("nobody leads: there is no lease {name}")),
         Err(reason) => return (vec![DiagnosticFinding::unknown(LEASE, reason, GRANT_READ)], Leader::NotKnown),
     };
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return nobody(format!("nobody leads: lease {name} has no holder"));
+        return no_leader(format!("nobody leads: lease {name} has no holder"));
     };
     let age = spec.renew_time.map_or(i64::MAX, |time| now.as_second() - time.0.as_second());
     if age > i64::from(spec.lease_duration_seconds.unwrap_or_default()) {
-        return nobody(format!("nobody leads: {holder} holds lease {name} and last renewed it {age} s ago"));
+        return no_leader(format!("nobody leads: {holder} holds lease {name} and last renewed it {age} s ago"));
     }
     let found = match &facts.pods {
         Err(reason) => DiagnosticFinding::unknown(LEASE, format!("{holder} leads; who that is: {reason}"), GRANT_READ),
@@ -122,7 +122,7 @@ fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (Vec<
     (vec![found], Leader::Somebody)
 }
 
-/// Whether a manager of this program leads.
+/// Checks whether a manager of this program leads.
 fn holder_is(holder: &str, pods: &[Pod]) -> DiagnosticFinding {
     let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
     let is_it = |pod: &&Pod| {
@@ -198,7 +198,7 @@ fn kubelets(nodes: &[Node], server: u32) -> Option<DiagnosticFinding> {
     (!odd.is_empty()).then(|| DiagnosticFinding::warning(VERSIONS, text(), remedy))
 }
 
-/// The minor version in `v1.33.2-gke.1`. Builds without a release have none.
+/// Returns the minor version in `v1.33.2-gke.1`. Builds without a release have none.
 fn minor(version: &str) -> Option<u32> {
     version.trim_start_matches('v').strip_prefix("1.")?.split('.').next()?.parse().ok()
 }
@@ -206,8 +206,8 @@ fn minor(version: &str) -> Option<u32> {
 fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
     let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
     let scheme = format!("{provider}://");
-    let names = |wanted: &dyn Fn(&str) -> bool| -> Vec<String> {
-        nodes.iter().filter(|node| wanted(&id(node))).map(|node| node.name_any()).collect()
+    let names = |predicate: &dyn Fn(&str) -> bool| -> Vec<String> {
+        nodes.iter().filter(|node| predicate(&id(node))).map(|node| node.name_any()).collect()
     };
     let (lacking, foreign) = (names(&str::is_empty), names(&|id| !id.is_empty() && !id.starts_with(&scheme)));
     if !foreign.is_empty() {
@@ -222,7 +222,7 @@ fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
     DiagnosticFinding::ok(PROVIDER_IDS, format!("all {} Nodes have a provider id of {provider}", nodes.len()))
 }
 
-/// A Node with the taint waits for its initialization; one without it is never initialized.
+/// Returns the remedy: a Node with the taint waits for its initialization; one without it is never initialized.
 fn id_remedy(nodes: &[&Node]) -> String {
     let never: Vec<_> = nodes.iter().filter(|node| is_never_initialized(node)).map(|node| node.name_any()).collect();
     if never.is_empty() {

@@ -1,4 +1,4 @@
-//! Who holds the lease, and which pod that is.
+//! Finds the holder of the lease, and its pod.
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
@@ -43,7 +43,7 @@ pub(super) async fn pod(client: &Client, namespace: &str, holder: &str, port: u1
     found.ok_or_else(|| format!("no pod in {namespace} is {holder:?}, which holds the lease; --url names a manager"))
 }
 
-/// The pods as they came: few of their fields are read, and the type that has all of them is the largest of Kubernetes.
+/// Lists the pods as untyped values: few of their fields are read, and their type is the largest of Kubernetes.
 async fn pods(client: &Client, namespace: &str) -> Result<Vec<Value>, kube::Error> {
     let request = Request::new(Pod::url_path(&(), Some(namespace))).list(&ListParams::default().limit(MOST_PODS));
     let request = request.map_err(|error: request::Error| kube::Error::BuildRequest(error))?;
@@ -54,7 +54,8 @@ async fn pods(client: &Client, namespace: &str) -> Result<Vec<Value>, kube::Erro
     }
 }
 
-/// The holder's identity is its host name and something random. Pods on the host's network have the host name of their Node.
+/// Returns the leader's pod. The holder's identity is its host name and a random suffix; pods on the host's network have the
+/// host name of their Node.
 fn choose(pods: &[Value], holder: &str, usual_port: u16) -> Option<LeaderPod> {
     let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
     let on_node = |pod: &&Value| {
@@ -71,7 +72,7 @@ fn name(pod: &Value) -> &str {
     pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// The port of the manager's container; `None`: the pod has no such container.
+/// Returns the port of the manager's container; `None` if the pod has no such container.
 fn port(pod: &Value, usual: u16) -> Option<u16> {
     let is_manager = |container: &&Value| container["name"].as_str().is_some_and(|name| name.contains(CONTAINER));
     let container = items(&pod["spec"]["containers"]).find(is_manager)?;

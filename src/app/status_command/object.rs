@@ -1,6 +1,6 @@
-//! One Service or Node as the API server has it, with its events.
+//! Service or Node in the API server, with its events.
 //!
-//! In: which. Out: facts and events in the view, or a line about what could not be read.
+//! In: its name. Out: facts and events in the view, or a line about a failed read.
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::{Api, Client, api::ListParams};
@@ -8,14 +8,14 @@ use kube::{Api, Client, api::ListParams};
 use super::view::{EventView, ObjectView, StatusView};
 use crate::{cli::StatusSubject, controllers::service::conditions::CONDITION_TYPE, runtime::client::with_causes};
 
-/// Most events that are asked for, and that are shown.
+/// Largest number of events that are read and shown.
 const MOST_EVENTS: u32 = 500;
 const SHOWN_EVENTS: usize = 20;
 
-/// Taint of a Node that waits for its initialisation.
+/// Taint of an uninitialized Node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-pub(super) async fn look(client: &Client, subject: &StatusSubject, view: &mut StatusView) {
+pub(super) async fn collect(client: &Client, subject: &StatusSubject, view: &mut StatusView) {
     let (kind, namespace, name, read) = match subject {
         StatusSubject::Manager => return,
         StatusSubject::Service { namespace, name } => {
@@ -42,7 +42,7 @@ pub(super) async fn look(client: &Client, subject: &StatusSubject, view: &mut St
 fn service(service: &Service) -> ObjectView {
     let status = service.status.clone().unwrap_or_default();
     let ingress = status.load_balancer.and_then(|balancer| balancer.ingress).unwrap_or_default();
-    let addresses: Vec<String> = ingress.into_iter().filter_map(|one| one.ip.or(one.hostname)).collect();
+    let addresses: Vec<String> = ingress.into_iter().filter_map(|address| address.ip.or(address.hostname)).collect();
     let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION_TYPE);
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
     let wants = kind == "LoadBalancer";
@@ -62,8 +62,8 @@ fn node(node: &Node) -> ObjectView {
     let provider_id = spec.provider_id.unwrap_or_default();
     let taints: Vec<String> = spec.taints.into_iter().flatten().map(|taint| taint.key).collect();
     let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let state = |wanted: &str| {
-        let found = conditions.iter().find(|condition| condition.type_ == wanted);
+    let state = |type_: &str| {
+        let found = conditions.iter().find(|condition| condition.type_ == type_);
         found.map_or_else(|| "not set".to_owned(), |condition| condition.status.clone())
     };
     let is_ready = !provider_id.is_empty()
@@ -83,13 +83,13 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// The latest events, oldest first.
+/// Returns the latest events, oldest first.
 async fn events(client: &Client, kind: &str, namespace: &str, name: &str) -> Result<Vec<EventView>, String> {
     let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-    let wanted = ListParams::default().fields(&selector).limit(MOST_EVENTS);
-    let listed = Api::<Event>::namespaced(client.clone(), namespace).list(&wanted).await;
+    let params = ListParams::default().fields(&selector).limit(MOST_EVENTS);
+    let listed = Api::<Event>::namespaced(client.clone(), namespace).list(&params).await;
     let mut events: Vec<EventView> = listed.map_err(|error| with_causes(&error))?.items.into_iter().map(event).collect();
-    events.sort_by(|one, other| one.at.cmp(&other.at));
+    events.sort_by(|left, right| left.at.cmp(&right.at));
     Ok(events.split_off(events.len().saturating_sub(SHOWN_EVENTS)))
 }
 

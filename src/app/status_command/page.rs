@@ -1,6 +1,6 @@
-//! The status page of a manager: of the leader's pod through the API server, or of an address.
+//! Status page of a manager: of the leader's pod through the API server, or of an address.
 //!
-//! In: where to ask. Out: where the page came from, and its JSON; or why it could not be read and what to do.
+//! In: the source. Out: the origin of the page, and its JSON; or the reason why it could not be read, with a remedy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const PATH: &str = "/statusz?format=json";
 
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 type SourcedPage = Result<(String, Value), String>;
 
@@ -31,11 +31,11 @@ pub(super) async fn of_leader(client: &Client, options: &StatusOptions, lease: O
     };
     let pod = leader::pod(client, namespace, holder, options.port).await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{PATH}", pod.name, pod.port);
-    let told = ask(client, &path).await.map_err(|error| explained(&error, namespace, &pod));
-    Ok((format!("pod {namespace}/{}", pod.name), told?))
+    let status_page = fetch_json(client, &path).await.map_err(|error| explained(&error, namespace, &pod));
+    Ok((format!("pod {namespace}/{}", pod.name), status_page?))
 }
 
-/// The text of any page of the leader, or of the manager behind `--url`.
+/// Returns the text of any page of the leader, or of the manager behind `--url`.
 pub(super) async fn text(
     client: Option<&Client>,
     options: &StatusOptions,
@@ -43,30 +43,30 @@ pub(super) async fn text(
     page: &str,
 ) -> Result<String, String> {
     if let Some(url) = &options.url {
-        let asking = self::client(config(url)?, &options.kube_api.user_agent_base)
+        let request_client = self::client(config(url)?, &options.kube_api.user_agent_base)
             .map_err(|error| format!("{}: {error}", url.url))?;
-        return ask_text(&asking, page).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)));
+        return fetch_text(&request_client, page).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)));
     }
     let client = client.ok_or("there is no way to the API server; --url names a manager")?;
     let holder = lease.and_then(|lease| lease.holder.as_deref()).ok_or("nobody is known to lead; --url names a manager")?;
     let namespace = &options.lease.0;
     let pod = leader::pod(client, namespace, holder, options.port).await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{page}", pod.name, pod.port);
-    ask_text(client, &path).await.map_err(|error| explained(&error, namespace, &pod))
+    fetch_text(client, &path).await.map_err(|error| explained(&error, namespace, &pod))
 }
 
-async fn ask_text(client: &Client, path: &str) -> Result<String, kube::Error> {
+async fn fetch_text(client: &Client, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
-        Ok(told) => told,
-        Err(_) => Err(kube::Error::Service(format!("no answer within {PATIENCE:?}").into())),
+    match tokio::time::timeout(TIMEOUT, client.request_text(request)).await {
+        Ok(body) => body,
+        Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
     }
 }
 
 pub(super) async fn from_url(url: &StatusUrl, user_agent: &str) -> SourcedPage {
     let client = client(config(url)?, user_agent).map_err(|error| format!("{}: {error}", url.url))?;
-    let told = ask(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;
-    Ok((url.url.to_string(), told))
+    let status_page = fetch_json(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;
+    Ok((url.url.to_string(), status_page))
 }
 
 fn client(config: Config, user_agent: &str) -> Result<Client, String> {
@@ -81,7 +81,7 @@ fn config(url: &StatusUrl) -> Result<Config, String> {
     if let Some(file) = &url.authority {
         let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let found = read.map_err(|error| format!("--certificate-authority {}: {error}", file.display()))?;
-        config.root_cert = Some(found.into_iter().map(|one| one.as_ref().to_vec()).collect());
+        config.root_cert = Some(found.into_iter().map(|certificate| certificate.as_ref().to_vec()).collect());
     }
     if let Some(file) = &url.token_file {
         let text = std::fs::read_to_string(file).map_err(|error| format!("--token-file {}: {error}", file.display()))?;
@@ -91,17 +91,18 @@ fn config(url: &StatusUrl) -> Result<Config, String> {
     Ok(config)
 }
 
-async fn ask(client: &Client, path: &str) -> Result<Value, kube::Error> {
+async fn fetch_json(client: &Client, path: &str) -> Result<Value, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match tokio::time::timeout(PATIENCE, client.request::<Value>(request)).await {
-        Ok(told) => told,
-        Err(_) => Err(kube::Error::Service(format!("no answer within {PATIENCE:?}").into())),
+    match tokio::time::timeout(TIMEOUT, client.request::<Value>(request)).await {
+        Ok(body) => body,
+        Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
     }
 }
 
-/// The proxy passes no credentials on, so that the pod sees an anonymous caller.
+/// Returns an error message with a remedy. The API server's proxy passes no credentials on, so the pod sees an anonymous
+/// caller.
 fn explained(error: &kube::Error, namespace: &str, pod: &leader::LeaderPod) -> String {
-    let told = with_causes(error);
+    let message = with_causes(error);
     let is_refused = matches!(error, kube::Error::Api(status) if [401, 403].contains(&status.code));
     let port = pod.port;
     let instead = format!(
@@ -109,10 +110,10 @@ fn explained(error: &kube::Error, namespace: &str, pod: &leader::LeaderPod) -> S
          --insecure-skip-tls-verify",
         pod.name
     );
-    match (is_refused, told.contains("pods/proxy")) {
-        (true, true) => format!("{told}; the right to get pods/proxy is missing, or {instead}"),
-        (true, false) => format!("{told}; the API server's proxy brings no credentials to the pod: {instead}"),
-        (false, _) => format!("pod {namespace}/{} on port {port}: {told}", pod.name),
+    match (is_refused, message.contains("pods/proxy")) {
+        (true, true) => format!("{message}; the right to get pods/proxy is missing, or {instead}"),
+        (true, false) => format!("{message}; the API server's proxy brings no credentials to the pod: {instead}"),
+        (false, _) => format!("pod {namespace}/{} on port {port}: {message}", pod.name),
     }
 }
 

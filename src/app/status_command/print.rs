@@ -33,7 +33,10 @@ pub(super) fn text(view: &StatusView) -> String {
         }
         None if view.source.is_none() => text += "Controllers: not seen\n",
         None => {
-            let rows = view.controllers.iter().map(|one| [one.name.clone(), one.waiting.to_string(), one.state.clone()]);
+            let rows = view
+                .controllers
+                .iter()
+                .map(|controller| [controller.name.clone(), controller.waiting.to_string(), controller.state.clone()]);
             text += &table("Controllers", ["NAME", "WAITING", "STATE"], rows);
         }
     }
@@ -52,7 +55,7 @@ pub(super) fn text(view: &StatusView) -> String {
     text
 }
 
-/// Said only where it is not this command's.
+/// Returns the manager's version, if it differs from this command's.
 fn version(manager: Option<&str>) -> String {
     match manager {
         Some(VERSION) => String::new(),
@@ -68,7 +71,7 @@ fn leader(lease: &LeaseView) -> String {
     format!("{holder} ({age}{expired})")
 }
 
-/// A heading, and columns as wide as their widest cell.
+/// Formats a heading, and columns as wide as their widest cell.
 fn table<const N: usize>(heading: &str, names: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = rows.collect();
     if rows.is_empty() {

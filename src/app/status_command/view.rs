@@ -1,6 +1,7 @@
-//! What `status` has found. Pure.
+//! Findings of `status`. Pure.
 //!
-//! In: the JSON of a status page, and objects. Out: rows of bounded length without control characters, JSON, and the exit code.
+//! In: the JSON of a status page, and objects. Out: rows of bounded length without control characters, JSON, and the exit
+//! code.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::cli::StatusSubject;
 /// Longest text of a cell.
 const LONGEST: usize = 1000;
 
-/// The lease.
+/// Lease of the election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LeaseView {
@@ -40,7 +41,7 @@ pub(super) struct WaitingView {
     pub(super) reason: String,
 }
 
-/// An event.
+/// Event of the shown object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EventView {
     pub(super) at: Option<String>,
@@ -51,7 +52,7 @@ pub(super) struct EventView {
     pub(super) message: String,
 }
 
-/// Something that somebody else changed.
+/// External change to a cloud resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct DriftView {
     pub(super) about: String,
@@ -71,18 +72,18 @@ pub(super) struct ObjectView {
     pub(super) events: Vec<EventView>,
 }
 
-/// Everything that was found.
+/// Findings of the command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct StatusView {
     pub(super) lease: Option<LeaseView>,
-    /// Where the page came from.
+    /// Origin of the page.
     pub(super) source: Option<String>,
     pub(super) leading: Option<bool>,
-    /// The manager's.
+    /// Version of the manager.
     pub(super) version: Option<String>,
     pub(super) controllers: Vec<ControllerView>,
     pub(super) waiting: Vec<WaitingView>,
-    /// The latest first.
+    /// External changes, the latest first.
     pub(super) drift: Vec<DriftView>,
     pub(super) problems: Vec<String>,
     pub(super) object: Option<ObjectView>,
@@ -105,11 +106,11 @@ impl ObjectView {
 
 impl StatusView {
     /// Notes that something could not be read.
-    pub(super) fn unseen(&mut self, what: &str, reason: &str) {
-        self.unseen.push(clean(&format!("{what}: {reason}")));
+    pub(super) fn unseen(&mut self, subject: &str, reason: &str) {
+        self.unseen.push(clean(&format!("{subject}: {reason}")));
     }
 
-    /// The object does not exist.
+    /// Records that the object does not exist.
     pub(super) fn missing(&mut self, kind: &str, name: &str) {
         self.unseen.push(clean(&format!("there is no {kind} {name}")));
     }
@@ -133,13 +134,13 @@ impl StatusView {
                 self.unseen(&source, &format!("the page has no {part}: a manager of another version?"));
             }
         }
-        for one in page["controllers"].as_array().into_iter().flatten() {
-            self.take_controller(one);
+        for controller in page["controllers"].as_array().into_iter().flatten() {
+            self.take_controller(controller);
         }
-        for (name, why) in page["notRunning"].as_object().into_iter().flatten() {
+        for (name, cause) in page["notRunning"].as_object().into_iter().flatten() {
             self.controllers.push(ControllerView {
                 name: clean(name),
-                state: format!("not run: {}", text(why)),
+                state: format!("not run: {}", text(cause)),
                 waiting: 0,
             });
         }
@@ -158,26 +159,26 @@ impl StatusView {
         }
     }
 
-    /// What somebody else changed lately; what of it is left waits.
+    /// Records recent external changes; those that are not repaired are added to the waiting rows.
     fn take_drift(&mut self, page: &Value) {
         let balancers = &page["cloudProvider"]["details"]["session"]["loadBalancers"]["drift"];
         let controllers = page["controllers"].as_array().into_iter().flatten();
-        let routes = controllers.flat_map(|one| one["drift"].as_array().into_iter().flatten());
+        let routes = controllers.flat_map(|controller| controller["drift"].as_array().into_iter().flatten());
         self.drift.extend(balancers["latest"].as_array().into_iter().flatten().chain(routes).map(drift));
-        self.drift.sort_by(|one, other| other.found.cmp(&one.found));
-        let left = balancers["services"].as_object().into_iter().flatten();
-        self.waiting.extend(left.map(|(key, left)| left_drift(key, left)));
+        self.drift.sort_by(|left, right| right.found.cmp(&left.found));
+        let leftovers = balancers["services"].as_object().into_iter().flatten();
+        self.waiting.extend(leftovers.map(|(key, leftover)| left_drift(key, leftover)));
     }
 
-    fn take_controller(&mut self, one: &Value) {
-        let name = text(&one["name"]);
-        if !one["unsettled"].is_array() {
+    fn take_controller(&mut self, controller: &Value) {
+        let name = text(&controller["name"]);
+        if !controller["unsettled"].is_array() {
             self.unseen(&name, "the page does not say what waits: a manager of another version?");
         }
-        let rows = one["unsettled"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let rows = controller["unsettled"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.waiting.extend(rows.iter().map(|row| waiting(&name, row)));
-        let state = if one["problem"].is_null() { "running".to_owned() } else { text(&one["problem"]) };
-        if !one["problem"].is_null() {
+        let state = if controller["problem"].is_null() { "running".to_owned() } else { text(&controller["problem"]) };
+        if !controller["problem"].is_null() {
             self.problems.push(format!("{name}: {state}"));
         }
         self.controllers.push(ControllerView { name, state, waiting: rows.len() });
@@ -194,7 +195,7 @@ impl StatusView {
         self.drift.retain(|row| row.about == key);
     }
 
-    /// 1 when not everything was seen, 2 when something waits or is wrong, else 0.
+    /// Returns 1 if not everything could be read, 2 if something waits or fails, else 0.
     pub(super) fn code(&self) -> u8 {
         let is_led = self.lease.as_ref().is_none_or(|lease| lease.is_held);
         let is_ready = self.object.as_ref().is_none_or(|object| object.is_ready);
@@ -206,7 +207,7 @@ impl StatusView {
         }
     }
 
-    /// For machines.
+    /// Returns the findings as JSON.
     pub(super) fn json(&self) -> Value {
         let mut value = json!(self);
         value["complete"] = json!(self.unseen.is_empty());
@@ -226,18 +227,18 @@ fn waiting(controller: &str, row: &Value) -> WaitingView {
 }
 
 fn drift(note: &Value) -> DriftView {
-    let [about, found, outcome, what] = ["about", "found", "outcome", "what"].map(|field| match &note[field] {
+    let [about, found, outcome, detail] = ["about", "found", "outcome", "what"].map(|field| match &note[field] {
         Value::Null => String::new(),
         value => text(value),
     });
-    DriftView { about, found, outcome, what }
+    DriftView { about, found, outcome, what: detail }
 }
 
-/// A Service with documents that somebody else changed and that are left so.
-fn left_drift(key: &str, left: &Value) -> WaitingView {
-    let due = left["repairAfter"].as_str().map(|due| format!("put right after {due}"));
+/// Returns the row of a Service whose external changes are not repaired.
+fn left_drift(key: &str, leftover: &Value) -> WaitingView {
+    let due = leftover["repairAfter"].as_str().map(|due| format!("put right after {due}"));
     let state = clean(&due.unwrap_or_else(|| "left (driftPolicy: report)".to_owned()));
-    let documents = left["documents"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+    let documents = leftover["documents"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
     let reason = clean(&format!("somebody else changed {documents}"));
     WaitingView { controller: "cloud provider".to_owned(), key: clean(key), state, failures: 0, reason }
 }
@@ -249,9 +250,10 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Without what a terminal would obey, and not too long.
+/// Returns `text` without control characters, truncated.
 fn clean(text: &str) -> String {
-    let mut clean: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).take(LONGEST).collect();
+    let mut clean: String =
+        text.chars().map(|character| if character.is_control() { ' ' } else { character }).take(LONGEST).collect();
     if text.chars().nth(LONGEST).is_some() {
         clean.push('…');
     }

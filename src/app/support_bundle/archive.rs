@@ -7,10 +7,10 @@ use std::io::Write;
 use flate2::{Compression, write::GzEncoder};
 
 const BLOCK: usize = 512;
-/// Where the sum of the header's bytes stands in it.
+/// Position of the checksum in the header.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// `time`: seconds since 1970 that every file gets.
+/// Returns the compressed archive. `time`: seconds since 1970 for every file.
 pub(super) fn compressed(files: &[(String, String)], time: u64) -> std::io::Result<Vec<u8>> {
     let mut archive = GzEncoder::new(Vec::new(), Compression::default());
     for (name, text) in files {

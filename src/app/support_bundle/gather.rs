@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::secrets;
 use crate::{
-    app::{doctor, dry_run::NO_REPORT, orphans, status_command},
+    app::{doctor, orphans, plan::page::NO_REPORT, status_command},
     cli::{DiagnoseOptions, NAME, SupportBundleOptions, VERSION, platform},
     cloud_provider::{Registry, diagnostics::DiagnosticFinding},
     runtime::client::with_causes,
@@ -66,7 +66,7 @@ pub(super) async fn everything(registry: &Registry, options: &SupportBundleOptio
     gather(registry, options, client, &environment, findings).await
 }
 
-/// The same with another client and environment. `findings`: those of doctor.
+/// Gathers the facts with another client and environment. `findings`: those of doctor.
 pub(super) async fn gather(
     registry: &Registry,
     options: &SupportBundleOptions,
@@ -79,12 +79,13 @@ pub(super) async fn gather(
         ("flags.txt", Ok(lines(&options.diagnose.manager.flagz()))),
         ("environment.txt", Ok(lines(environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()))))),
     ];
-    let mut known = secrets::known(options, environment);
-    files.push(("configuration.txt", configuration(registry, &options.diagnose, &client, &mut known).await));
+    let mut secret_values = secrets::secret_values(options, environment);
+    files.push(("configuration.txt", configuration(registry, &options.diagnose, &client, &mut secret_values).await));
     let findings = findings.await;
     files.push(("doctor.txt", Ok(doctor::print::text(&findings))));
     files.push(("doctor.json", Ok(doctor::print::json(&findings))));
-    files.push(("orphans.json", Ok(orphans::shown(&orphans::look(registry, &options.diagnose.manager).await, true))));
+    files
+        .push(("orphans.json", Ok(orphans::shown(&orphans::find_orphans(registry, &options.diagnose.manager).await, true))));
     let pages = status_command::pages(client.as_ref().ok(), &options.status, &PAGES.map(|(_, page)| page)).await;
     files.extend(PAGES.iter().map(|(name, _)| *name).zip(pages.into_iter().map(or_no_report)));
     let namespace = &options.status.lease.0;
@@ -97,10 +98,10 @@ pub(super) async fn gather(
         }
         Err(reason) => files.extend(["leases.json", "pods.json", "events.json"].map(|name| (name, Err(reason.clone())))),
     }
-    GatheredFacts { files, secrets: known }
+    GatheredFacts { files, secrets: secret_values }
 }
 
-/// Only a shadow manager reports: nothing is missing of another one.
+/// Accepts a page of a manager without `--dry-run`, which has no report.
 fn or_no_report(page: Result<String, String>) -> Result<String, String> {
     page.or_else(|reason| if reason.contains(NO_REPORT) { Ok(format!("{NO_REPORT}\n")) } else { Err(reason) })
 }
@@ -109,18 +110,18 @@ fn lines<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {
     pairs.into_iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
-/// The provider's configuration; its secrets become known.
+/// Returns the provider's configuration, and records its secrets for redaction.
 async fn configuration(
     registry: &Registry,
     options: &DiagnoseOptions,
     client: &Result<Client, String>,
-    known: &mut Vec<String>,
+    secret_values: &mut Vec<String>,
 ) -> Result<String, String> {
     let manager = &options.manager;
     let provider = registry.diagnostics(&manager.cloud.provider).ok_or("the cloud provider shows no configuration")?;
     let facts = doctor::ClusterFacts::unseen("not asked for");
     let request = doctor::request(manager, client.clone().ok(), facts);
-    known.extend(provider.secrets(&request).await);
+    secret_values.extend(provider.secrets(&request).await);
     provider.configuration(&request).await
 }
 
@@ -130,7 +131,7 @@ struct ListedObjects {
     left_out: Option<String>,
 }
 
-/// A file, and why it is not all there is.
+/// Returns a file, and the reason if it is incomplete.
 fn in_file(name: &'static str, listed: Result<ListedObjects, String>) -> Vec<GatheredFile> {
     match listed {
         Ok(ListedObjects { shown, left_out }) => {
@@ -141,7 +142,7 @@ fn in_file(name: &'static str, listed: Result<ListedObjects, String>) -> Vec<Gat
     }
 }
 
-/// Page by page, so that only what is shown is kept. What was read stays when a later page cannot be had.
+/// Lists objects page by page, so that only the shown fields are kept. Pages from before a failure are kept.
 async fn listed<K>(api: &Api<K>, show: impl Fn(&K) -> Option<Value>) -> Result<ListedObjects, String>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
@@ -166,7 +167,7 @@ where
     Ok(ListedObjects { shown, left_out: Some(format!("only the first {count} were looked at; all others are left out")) })
 }
 
-/// Without fields that only the API server needs, and copies of whole objects.
+/// Returns the object without fields that only the API server needs, and copies of whole objects.
 fn bare<K: Serialize>(object: &K) -> Option<Value> {
     let mut shown = json!(object);
     if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -178,7 +179,7 @@ fn bare<K: Serialize>(object: &K) -> Option<Value> {
     Some(shown)
 }
 
-/// A manager's pod: what runs, and how often it started anew.
+/// Returns the versions and restarts of a manager's pod.
 fn manager(pod: &Pod) -> Option<Value> {
     let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
     let is_manager = |container: &Container| {

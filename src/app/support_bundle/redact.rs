@@ -41,23 +41,23 @@ const KEY_ENDINGS: [&str; 2] = ["key", "sig"];
 /// Endings of names that only say where a secret is, or how many there are.
 const HARMLESS_ENDINGS: [&str; 11] =
     ["file", "path", "name", "namespace", "endpoint", "audience", "type", "seconds", "count", "source", "plugin"];
-/// Values that tell nothing.
+/// Values that reveal nothing about a secret.
 const HARMLESS_VALUES: [&str; 7] = ["(set)", "true", "false", "null", "none", "\"\"", REDACTED];
 
 const PEM_BEGIN: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
-/// Without secrets.
-pub(super) fn redacted(text: &str, known: &[String]) -> String {
-    let text = without_known(text, known);
+/// Returns the text without secrets.
+pub(super) fn redacted(text: &str, secrets: &[String]) -> String {
+    let text = without_secret_values(text, secrets);
     let text = without_flag_values(&without_private_keys(&text));
     text.split_inclusive('\n').map(|line| without_tokens(&without_named(&without_user_info(line)))).collect()
 }
 
-/// Values as they are, and as JSON and URLs write them. Longer ones first: one may be a part of another.
-fn without_known(text: &str, known: &[String]) -> String {
+/// Replaces secret values, also as JSON and URLs encode them. Longer ones first: one may be a part of another.
+fn without_secret_values(text: &str, secrets: &[String]) -> String {
     let mut forms: Vec<String> = Vec::new();
-    for secret in known.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST_SECRET) {
+    for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST_SECRET) {
         let json = serde_json::to_string(secret).unwrap_or_default();
         forms.extend([secret.to_owned(), json.trim_matches('"').to_owned(), percent_encoded(secret)]);
     }
@@ -74,7 +74,7 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// From a private key's first line to the end of its last one; to the end of the text when it is cut.
+/// Removes private keys from their first to their last line; to the end of the text if they are cut.
 fn without_private_keys(text: &str) -> String {
     let (mut clean, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(PEM_BEGIN) {
@@ -82,8 +82,8 @@ fn without_private_keys(text: &str) -> String {
         clean.push_str(before);
         let title = block[PEM_BEGIN.len()..].split("-----").next().unwrap_or_default();
         if !title.contains("PRIVATE KEY") {
-            let (kept, after) = block.split_at(PEM_BEGIN.len());
-            clean.push_str(kept);
+            let (marker, after) = block.split_at(PEM_BEGIN.len());
+            clean.push_str(marker);
             rest = after;
             continue;
         }
@@ -95,12 +95,13 @@ fn without_private_keys(text: &str) -> String {
     clean + rest
 }
 
-/// `scheme://user:password@host` without user and password.
+/// Removes user and password from `scheme://user:password@host`.
 fn without_user_info(line: &str) -> String {
     let mut parts = line.split("://");
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end = part.find(|one: char| one.is_whitespace() || "/?#\"'<>,".contains(one)).unwrap_or(part.len());
+        let end =
+            part.find(|character: char| character.is_whitespace() || "/?#\"'<>,".contains(character)).unwrap_or(part.len());
         let (authority, rest) = part.split_at(end);
         clean.push_str("://");
         match authority.rsplit_once('@') {
@@ -112,7 +113,7 @@ fn without_user_info(line: &str) -> String {
     clean
 }
 
-/// Values after names that are secret: `"aadClientSecret": "x"`, `--password=x`, `?sig=x`, `Authorization: Bearer x`.
+/// Removes values after secret names: `"aadClientSecret": "x"`, `--password=x`, `?sig=x`, `Authorization: Bearer x`.
 fn without_named(line: &str) -> String {
     let (mut clean, mut rest) = (String::new(), line);
     while let Some(at) = rest.find([':', '=']) {
@@ -126,11 +127,11 @@ fn without_named(line: &str) -> String {
             continue;
         }
         let is_quoted = quotes.contains(['"', '\'']);
-        let is_end = |one: char| "\n\"'&;,})".contains(one) || (one == ' ' && !is_scheme(value));
+        let is_end = |character: char| "\n\"'&;,})".contains(character) || (character == ' ' && !is_scheme(value));
         let end = if is_quoted { quoted_length(quotes, value) } else { value.find(is_end).unwrap_or(value.len()) };
         let (secret, after) = value.split_at(end);
         let plain = secret.trim();
-        let is_word = plain.trim_end_matches(':').chars().all(|one| one.is_ascii_lowercase());
+        let is_word = plain.trim_end_matches(':').chars().all(|character| character.is_ascii_lowercase());
         let is_prose = is_prose_mark && !is_quoted && before.trim_start().contains(' ') && is_word;
         if is_prose || HARMLESS_VALUES.contains(&plain) || plain.parse::<f64>().is_ok() {
             continue;
@@ -142,18 +143,18 @@ fn without_named(line: &str) -> String {
     clean + rest
 }
 
-/// Words after flags that are secret, on a line or in an array: `--password x`, `"--password",` and `"x"` on the next line.
+/// Removes words after secret flags, on a line or in an array: `--password x`, `"--password",` and `"x"` on the next line.
 fn without_flag_values(text: &str) -> String {
     let (mut clean, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("--") {
-        let length = rest[at..].find(|one| !is_of_name(one)).unwrap_or(rest.len() - at);
+        let length = rest[at..].find(|character| !is_of_name(character)).unwrap_or(rest.len() - at);
         let (before, after) = rest.split_at(at + length);
         clean.push_str(before);
         let (gap, value) = after.split_at(after.len() - after.trim_start_matches(is_between_words).len());
         let is_quoted = gap.matches(['"', '\'']).count() > 1;
-        let is_end = |one: char| one.is_whitespace() || "\"'\\],".contains(one);
+        let is_end = |character: char| character.is_whitespace() || "\"'\\],".contains(character);
         let end = if is_quoted { quoted_length(gap, value) } else { value.find(is_end).unwrap_or(value.len()) };
-        let is_next = is_quoted || (!gap.is_empty() && gap.chars().all(|one| one == ' '));
+        let is_next = is_quoted || (!gap.is_empty() && gap.chars().all(|character| character == ' '));
         let is_kept = is_flag(value) || HARMLESS_VALUES.contains(&&value[..end]);
         rest = match is_next && end > 0 && !is_kept && is_secret(&before[at..], value) {
             true => {
@@ -167,44 +168,46 @@ fn without_flag_values(text: &str) -> String {
     clean + rest
 }
 
-/// Up to the quotation mark that closes what the last one of `quotes` has opened. After `\"` the text is JSON within JSON, where `\"` closes it.
+/// Returns the length up to the quotation mark that closes what the last one of `quotes` has opened. After `\"` the text is
+/// JSON within JSON, where `\"` closes it.
 fn quoted_length(quotes: &str, value: &str) -> usize {
-    let mark = quotes.chars().rfind(|one| "\"'".contains(*one)).unwrap_or('"');
+    let mark = quotes.chars().rfind(|character| "\"'".contains(*character)).unwrap_or('"');
     let (is_nested, mut is_escaped) = (quotes.contains('\\'), false);
-    for (at, one) in value.char_indices() {
-        match one {
+    for (at, character) in value.char_indices() {
+        match character {
             '\\' if is_nested && value[at + 1..].starts_with(mark) => return at,
             '\n' => return at,
-            _ if one == mark && !is_escaped => return at,
-            _ => is_escaped = one == '\\' && !is_escaped,
+            _ if character == mark && !is_escaped => return at,
+            _ => is_escaped = character == '\\' && !is_escaped,
         }
     }
     value.len()
 }
 
-fn is_between_words(one: char) -> bool {
-    one.is_whitespace() || "\"',\\".contains(one)
+fn is_between_words(character: char) -> bool {
+    character.is_whitespace() || "\"',\\".contains(character)
 }
 
 fn is_flag(word: &str) -> bool {
     word.strip_prefix("--").is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
 }
 
-/// Whether a value begins with the name of a scheme of HTTP, after which the secret comes.
+/// Returns `true` if a value begins with the name of a scheme of HTTP, which precedes the secret.
 fn is_scheme(value: &str) -> bool {
     let begins = |scheme: &&str| value.get(..scheme.len()).is_some_and(|start| start.to_ascii_lowercase() == **scheme);
     ["bearer ", "basic ", "sharedkey "].iter().any(begins)
 }
 
-fn is_of_name(one: char) -> bool {
-    one.is_ascii_alphanumeric() || "-_.".contains(one)
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-_.".contains(character)
 }
 
-/// Whether the last word before a colon or an equals sign says that this value is secret.
+/// Returns `true` if the last word before a colon or an equals sign marks this value as secret.
 fn is_secret(before: &str, value: &str) -> bool {
     let name = before.trim_end_matches(['"', '\'', ' ', '\\']);
-    let start =
-        name.rfind(|one: char| !is_of_name(one)).map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    let start = name
+        .rfind(|character: char| !is_of_name(character))
+        .map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
     let name = name[start..].to_ascii_lowercase();
     let is_secret =
         SECRET_WORDS.iter().any(|word| name.contains(word)) && !HARMLESS_ENDINGS.iter().any(|end| name.ends_with(end));
@@ -212,23 +215,26 @@ fn is_secret(before: &str, value: &str) -> bool {
     is_secret || is_key || SECRET_NAMES.contains(&name.as_str())
 }
 
-/// Whether it begins like a key in base64, also in a URL. Names of Kubernetes have parts and no capital letters.
+/// Returns `true` if it begins like a key in base64, also in a URL. Names of Kubernetes have parts and no capital letters.
 fn begins_with_key(value: &str) -> bool {
-    let end = value.find(|one: char| !(one.is_ascii_alphanumeric() || "+/=-_%".contains(one))).unwrap_or(value.len());
+    let end = value
+        .find(|character: char| !(character.is_ascii_alphanumeric() || "+/=-_%".contains(character)))
+        .unwrap_or(value.len());
     let word = &value[..end];
-    word.len() >= SHORTEST_KEY && (word.contains(|one: char| one.is_ascii_uppercase()) || !word.contains(['-', '/']))
+    word.len() >= SHORTEST_KEY
+        && (word.contains(|character: char| character.is_ascii_uppercase()) || !word.contains(['-', '/']))
 }
 
-/// What looks like a token wherever it stands: JSON web tokens, what follows `Bearer`, long words of base64.
+/// Removes words that look like tokens anywhere: JSON web tokens, words after `Bearer`, long words of base64.
 fn without_tokens(line: &str) -> String {
-    let is_of_word = |one: char| one.is_ascii_alphanumeric() || "-_.+/=~".contains(one);
+    let is_of_word = |character: char| character.is_ascii_alphanumeric() || "-_.+/=~".contains(character);
     let (mut clean, mut rest, mut last) = (String::new(), line, "");
     while !rest.is_empty() {
-        let length = rest.find(|one| !is_of_word(one)).unwrap_or(rest.len());
+        let length = rest.find(|character| !is_of_word(character)).unwrap_or(rest.len());
         if length == 0 {
-            let one = rest.chars().next().map_or(1, char::len_utf8);
-            clean.push_str(&rest[..one]);
-            rest = &rest[one..];
+            let width = rest.chars().next().map_or(1, char::len_utf8);
+            clean.push_str(&rest[..width]);
+            rest = &rest[width..];
             continue;
         }
         let (word, after) = rest.split_at(length);
@@ -245,13 +251,13 @@ fn is_token(word: &str) -> bool {
     is_web_token || is_base64 || is_padded_key(word)
 }
 
-/// Whether it ends with a key of 32 or 64 bytes in base64, whose last characters fill it up.
+/// Returns `true` if it ends with a key of 32 or 64 bytes in base64, including its padding.
 fn is_padded_key(word: &str) -> bool {
     let bare = word.trim_end_matches('=');
     let key = bare.rsplit('=').next().unwrap_or_default();
-    let has = |is_it: fn(&char) -> bool| key.chars().any(|one| is_it(&one));
+    let has = |is_it: fn(&char) -> bool| key.chars().any(|character| is_it(&character));
     let is_mixed = has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase) && has(char::is_ascii_digit);
-    let is_of_key = |one: char| one.is_ascii_alphanumeric() || "+/".contains(one);
+    let is_of_key = |character: char| character.is_ascii_alphanumeric() || "+/".contains(character);
     bare.len() < word.len() && key.len() > SHORTEST_KEY && key.chars().all(is_of_key) && is_mixed
 }
 

@@ -13,15 +13,15 @@ const LONGEST_FILE: u64 = 1 << 20;
 
 /// Fields of a kubeconfig with secrets.
 const KUBECONFIG_FIELDS: [&str; 5] = ["token", "password", "client-key-data", "id-token", "refresh-token"];
-/// Those with paths of files that are secrets.
+/// Fields with paths of files that are secrets.
 const KUBECONFIG_FILES: [&str; 2] = ["tokenFile", "client-key"];
 /// Words in names of variables whose values are secrets.
 const VARIABLES: [&str; 4] = ["SECRET", "PASSWORD", "TOKEN", "_KEY"];
-/// Where a pod has its token.
+/// Path of a pod's token.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Everything that is found.
-pub(super) fn known(options: &SupportBundleOptions, environment: &[(String, String)]) -> Vec<String> {
+/// Returns all secret values.
+pub(super) fn secret_values(options: &SupportBundleOptions, environment: &[(String, String)]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (name, value) in environment {
         let is_secret = VARIABLES.iter().any(|word| name.to_ascii_uppercase().contains(word));
@@ -62,7 +62,7 @@ fn collect(tree: &Value, folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The password in `scheme://user:password@host`.
+/// Returns the password in `scheme://user:password@host`.
 fn passwords(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("://")?;
     let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;

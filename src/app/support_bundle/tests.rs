@@ -116,7 +116,7 @@ async fn bundle_of(client: kube::Client, with_url: bool) -> (BTreeMap<String, St
     let mut options = options(folder.path());
     // The secret of the token file is known either way; the pages come from the leader's pod.
     let url = options.status.url.take();
-    let mut known = secrets::known(
+    let mut known = secrets::secret_values(
         &SupportBundleOptions {
             status: cli::StatusOptions { url: url.clone(), ..options.status.clone() },
             ..options.clone()

@@ -1,8 +1,8 @@
-//! The authorities in webhook configurations: which stand there, and writing one's own beside them.
+//! Authorities in webhook configurations: reads those that are present, and adds this process's own.
 //!
-//! In: names of configurations, an authority. Out: patches, each of which holds only for the version that was read. What a bundle should
-//! be is decided by [`with_authority`]. Authorities that have ended go, and of those that count the newest few stay: restarts
-//! leave one each.
+//! In: names of configurations, an authority. Out: patches, each of which holds only for the version that was read.
+//! [`with_authority`] decides about a bundle. Expired authorities are removed, and of the valid ones the newest few are
+//! kept: restarts leave one each.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -77,7 +77,7 @@ async fn write<K>(
 where
     K: HasClientConfigs + kube::Resource,
 {
-    // One that does not exist asks nobody.
+    // A missing configuration needs no authority.
     let Some(found) = api.get_opt(name).await? else { return Ok(()) };
     let changes = changes(&found.client_configs(), service, authority, now);
     if changes.is_empty() {
@@ -92,7 +92,7 @@ where
     Ok(())
 }
 
-/// A JSON patch for the entries that lead to the Service and do not trust the authority.
+/// Returns a JSON patch for the entries that lead to the Service and do not trust the authority.
 fn changes(entries: &[&WebhookClientConfig], service: &WebhookServiceName, authority: &str, now: Timestamp) -> Vec<Value> {
     let leads_here = |entry: &&WebhookClientConfig| {
         entry.service.as_ref().is_some_and(|found| found.name == service.name && found.namespace == service.namespace)
@@ -107,20 +107,20 @@ fn changes(entries: &[&WebhookClientConfig], service: &WebhookServiceName, autho
     entries.filter_map(change).collect()
 }
 
-/// The bundle with the authority; `None`: it is there, and nothing has to go.
+/// Returns the bundle with the authority; `None` if it needs no change.
 fn with_authority(bundle: &str, authority: &str, now: Timestamp) -> Option<String> {
     let blocks = bundle.split(BEGIN).skip(1).map(|rest| format!("{BEGIN}{rest}").trim().to_owned());
     let found: Vec<String> = blocks.collect();
     let authority = authority.trim();
-    let mut kept: Vec<String> = found.iter().filter(|block| !has_ended(block, now)).cloned().collect();
-    if !kept.iter().any(|block| block == authority) {
-        kept.push(authority.to_owned());
+    let mut retained: Vec<String> = found.iter().filter(|block| !has_ended(block, now)).cloned().collect();
+    if !retained.iter().any(|block| block == authority) {
+        retained.push(authority.to_owned());
     }
-    let kept = kept.split_off(kept.len().saturating_sub(MOST));
-    (kept != found).then(|| kept.join("\n") + "\n")
+    let retained = retained.split_off(retained.len().saturating_sub(MOST));
+    (retained != found).then(|| retained.join("\n") + "\n")
 }
 
-/// What is no certificate of this program is somebody else's, and stays.
+/// Returns `true` if a certificate of this program has expired. Other certificates are kept.
 fn has_ended(block: &str, now: Timestamp) -> bool {
     let read = || {
         let (_, pem) = x509_parser::pem::parse_x509_pem(block.as_bytes()).ok()?;

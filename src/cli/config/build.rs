@@ -118,6 +118,7 @@ pub(crate) fn build_for_node_manager(
         cloud_config: cloud.config.cloud_config,
         node_name: Some(builder.read(&local::NODE_NAME).to_lowercase()).filter(|name| !name.is_empty()),
         use_instance_metadata: builder.read(&local::USE_INSTANCE_METADATA),
+        windows_service: builder.read(&local::WINDOWS_SERVICE),
         settings: NodeManagerSettings {
             wait_routes: builder.read(&local::WAIT_ROUTES),
             status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),

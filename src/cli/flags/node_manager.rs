@@ -12,8 +12,8 @@ declare_flags! {
     WAIT_ROUTES: bool = "wait-routes" "false"
         "Whether the Node keeps its uninitialized taint until there is a route to its pods: until its condition \
          NetworkUnavailable is False.";
-    WINDOWS_SERVICE: bool = "windows-service" "false" "Whether this process is a service of Windows."
-        [ignored("this program runs on Linux alone")];
+    WINDOWS_SERVICE: bool = "windows-service" "false"
+        "Reports to the service control manager of Windows. Other systems have none, and the flag has no effect there.";
 }
 
 /// Flags of the manager that mean the same here.

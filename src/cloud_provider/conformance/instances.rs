@@ -1,4 +1,5 @@
-//! Checks of [`InstancesV2`]. In: a fixture. Out: what the provider says of machines that come, stop, go, and cannot be asked about.
+//! Checks of [`InstancesV2`]. In: a fixture. Out: the provider's results for machines that are created, stopped, deleted,
+//! and unreachable.
 
 use std::{future::Future, time::Duration};
 
@@ -19,24 +20,25 @@ async fn metadata(instances: &dyn InstancesV2, node: &Node) -> CheckResult<Insta
     Ok(found.unwrap_or_default())
 }
 
-/// How old an answer may be: the node-lifecycle controller asks again each few seconds, and waits longer than this before it acts.
+/// Largest age of a result: the node-lifecycle controller repeats its requests every few seconds, and waits longer than this
+/// before it acts.
 const FRESHNESS: Duration = Duration::from_secs(600);
-/// Between two questions.
+/// Interval between two requests.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The first answer that `fits`, or the last one when time is up.
-async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, fits: impl Fn(&T) -> bool) -> T {
+/// Returns the first result that `fits`, or the last one after [`FRESHNESS`].
+async fn eventually<T, F: Future<Output = T>>(request: impl Fn() -> F, fits: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + FRESHNESS;
     loop {
-        let answer = ask().await;
-        if fits(&answer) || Instant::now() >= end {
-            return answer;
+        let result = request().await;
+        if fits(&result) || Instant::now() >= end {
+            return result;
         }
         sleep(PERIOD).await;
     }
 }
 
-/// A Node that was initialised from `instance_metadata`.
+/// Returns a Node that was initialized from `instance_metadata`.
 async fn initialised(instances: &dyn InstancesV2, node: &Node) -> CheckResult<Node> {
     Ok(with_provider_id(node, &metadata(instances, node).await?.provider_id))
 }
@@ -62,9 +64,9 @@ pub(super) async fn a_batch_answers_as_single_calls_do(fixture: &dyn CloudFixtur
     let instances = process.instances()?;
     let batch = instances.instance_metadata_batch(&shared(&nodes)).await;
     require(batch.len() == nodes.len(), || format!("{} answers for {} Nodes", batch.len(), nodes.len()))?;
-    for (node, answer) in nodes.iter().zip(batch) {
+    for (node, result) in nodes.iter().zip(batch) {
         let single = instances.instance_metadata(node).await;
-        require(answer == single, || format!("{}: alone {single:?}, in a batch {answer:?}", name_of(node)))?;
+        require(result == single, || format!("{}: alone {single:?}, in a batch {result:?}", name_of(node)))?;
     }
     Ok(())
 }

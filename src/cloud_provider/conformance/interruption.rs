@@ -12,12 +12,12 @@ use tokio::time::sleep;
 
 use super::{CLUSTER, CloudFixture, load_balancers::LoadBalancerSetting, objects::deleted, report::CheckResult};
 
-/// How often a call is polled before its process dies.
+/// Numbers of polls of a call before its process dies.
 const POLLS: [usize; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 
 /// Tries of a call that completes what was begun: the cloud may still be busy with it.
 const TRIES: usize = 20;
-/// Between two tries, as the service controller's first back-off.
+/// Delay between two attempts, as the service controller's first backoff.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Repeats a call that fails, as its controller would.
@@ -35,25 +35,25 @@ async fn completed<T, F: Future<Output = CheckResult<T>>>(call: impl Fn() -> F) 
 
 /// Polls `work` so often, then drops it.
 async fn abandoned_after(polls: usize, work: impl Future) {
-    let (mut work, mut left) = (pin!(work), polls);
+    let (mut work, mut remaining) = (pin!(work), polls);
     poll_fn(|context| {
-        left = left.saturating_sub(1);
+        remaining = remaining.saturating_sub(1);
         let ended = work.as_mut().poll(context).is_ready();
-        if ended || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+        if ended || remaining == 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
 
 pub(super) async fn an_interrupted_ensure_is_completed(fixture: &dyn CloudFixture) -> CheckResult {
     let service = fixture.service("interrupted", 6);
-    let known = std::slice::from_ref(&service);
-    let mut setting = LoadBalancerSetting::new(fixture, known).await?;
+    let services = std::slice::from_ref(&service);
+    let mut setting = LoadBalancerSetting::new(fixture, services).await?;
     for polls in POLLS {
         abandoned_after(polls, setting.balancer.ensure_load_balancer(CLUSTER, &service, &setting.hosts)).await;
-        setting = setting.restarted(fixture, known).await?;
+        setting = setting.restarted(fixture, services).await?;
         completed(|| setting.ensure(&service)).await?;
         setting = removed(setting, fixture, &service).await?;
-        // And when the Service goes before anybody completes it.
+        // Also if the Service is deleted before the call is completed.
         abandoned_after(polls, setting.balancer.ensure_load_balancer(CLUSTER, &service, &setting.hosts)).await;
         setting = setting.restarted(fixture, &[deleted(&service)]).await?;
         setting = removed(setting, fixture, &service).await?;
@@ -63,13 +63,13 @@ pub(super) async fn an_interrupted_ensure_is_completed(fixture: &dyn CloudFixtur
 
 pub(super) async fn an_interrupted_delete_is_completed(fixture: &dyn CloudFixture) -> CheckResult {
     let service = fixture.service("half-gone", 7);
-    let known = std::slice::from_ref(&service);
-    let mut setting = LoadBalancerSetting::new(fixture, known).await?;
+    let services = std::slice::from_ref(&service);
+    let mut setting = LoadBalancerSetting::new(fixture, services).await?;
     for polls in POLLS {
         setting.ensure(&service).await?;
-        let gone = deleted(&service);
-        abandoned_after(polls, setting.balancer.ensure_load_balancer_deleted(CLUSTER, &gone)).await;
-        setting = setting.restarted(fixture, &[gone]).await?;
+        let deleted_service = deleted(&service);
+        abandoned_after(polls, setting.balancer.ensure_load_balancer_deleted(CLUSTER, &deleted_service)).await;
+        setting = setting.restarted(fixture, &[deleted_service]).await?;
         setting = removed(setting, fixture, &service).await?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Checks of [`LoadBalancer`]. In: a fixture. Out: whether load balancers come, stay and go as their Services ask.
+//! Checks of [`LoadBalancer`]. In: a fixture. Out: whether load balancers are created, kept and deleted as their Services
+//! require.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::{
     process::Process,
     report::{AtStep, CheckResult, require},
 };
-use crate::cloud_provider::{CloudError, LoadBalancer};
+use crate::cloud_provider::{LoadBalancer, ServiceDemand};
 
 /// Two machines, a process that knows them and `services`, and what the cloud was before there was any load balancer.
 pub(super) struct LoadBalancerSetting {
@@ -49,7 +50,7 @@ impl LoadBalancerSetting {
         self.balancer.get_load_balancer(CLUSTER, service).await.at("get_load_balancer")
     }
 
-    /// That nothing is left of `service`, for the API and in the cloud.
+    /// Checks that no trace of `service` remains, for the API and in the cloud.
     pub(super) async fn require_no_trace(&self, fixture: &dyn CloudFixture, service: &Service) -> CheckResult {
         let found = self.found(service).await?;
         require(found.is_none(), || format!("get_load_balancer says {found:?} after the deletion"))?;
@@ -57,7 +58,7 @@ impl LoadBalancerSetting {
         require(after == self.before, || format!("left behind: {}", first_difference(&self.before, &after)))
     }
 
-    /// The same with a new process.
+    /// Returns the setting with a new process.
     pub(super) async fn restarted(self, fixture: &dyn CloudFixture, services: &[Service]) -> CheckResult<Self> {
         let Self { nodes, hosts, process, before, .. } = self;
         drop(process);
@@ -83,7 +84,7 @@ async fn initialised(fixture: &dyn CloudFixture, node: Node) -> CheckResult<Node
 }
 
 fn first_difference(before: &str, after: &str) -> String {
-    let line = after.lines().find(|line| !before.lines().any(|known| known == *line));
+    let line = after.lines().find(|line| !before.lines().any(|earlier| earlier == *line));
     line.map_or_else(|| "lines are missing".to_owned(), |line| line.chars().take(300).collect())
 }
 
@@ -105,23 +106,23 @@ pub(super) async fn another_ensure_changes_nothing(fixture: &dyn CloudFixture) -
     let service = fixture.service("twice", 2);
     let setting = LoadBalancerSetting::new(fixture, std::slice::from_ref(&service)).await?;
     let (first, contents) = (setting.ensure(&service).await?, fixture.contents().await);
-    let (second, again) = (setting.ensure(&service).await?, fixture.contents().await);
+    let (second, after) = (setting.ensure(&service).await?, fixture.contents().await);
     require(first == second, || format!("first {first:?}, then {second:?}"))?;
-    require(contents == again, || format!("changed: {}", first_difference(&contents, &again)))?;
+    require(contents == after, || format!("changed: {}", first_difference(&contents, &after)))?;
     setting.delete(&service).await?;
     setting.require_no_trace(fixture, &service).await
 }
 
 pub(super) async fn another_process_continues(fixture: &dyn CloudFixture) -> CheckResult {
     let service = fixture.service("inherited", 3);
-    let known = std::slice::from_ref(&service);
-    let setting = LoadBalancerSetting::new(fixture, known).await?;
+    let services = std::slice::from_ref(&service);
+    let setting = LoadBalancerSetting::new(fixture, services).await?;
     let (status, contents) = (setting.ensure(&service).await?, fixture.contents().await);
-    let setting = setting.restarted(fixture, known).await?;
+    let setting = setting.restarted(fixture, services).await?;
     let found = setting.found(&service).await?;
     require(found.as_ref() == Some(&status), || format!("ensured {status:?}, the next process got {found:?}"))?;
-    let again = setting.ensure(&service).await?;
-    require(status == again, || format!("ensured {status:?}, then {again:?}"))?;
+    let second = setting.ensure(&service).await?;
+    require(status == second, || format!("ensured {status:?}, then {second:?}"))?;
     let after = fixture.contents().await;
     require(contents == after, || format!("the next process changed: {}", first_difference(&contents, &after)))?;
     let setting = setting.restarted(fixture, &[deleted(&service)]).await?;
@@ -167,16 +168,18 @@ pub(super) async fn hosts_follow(fixture: &dyn CloudFixture) -> CheckResult {
 pub(super) async fn a_plan_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
     let service = fixture.service("planned", 5);
     let setting = LoadBalancerSetting::new(fixture, std::slice::from_ref(&service)).await?;
-    let planned = setting.balancer.plan_load_balancer(CLUSTER, &service, &setting.hosts).await;
-    if planned == Err(CloudError::NotImplemented) {
-        return planned.map(drop).at("plan_load_balancer");
-    }
-    let planned = planned.at("plan_load_balancer")?;
-    require(!planned.trim().is_empty(), || "the plan of a new load balancer is empty".to_owned())?;
+    let demand = ServiceDemand {
+        to_ensure: vec![Arc::new(service.clone())],
+        nodes: setting.hosts.clone(),
+        ..ServiceDemand::default()
+    };
+    let plan = async || setting.balancer.plan_services(CLUSTER, &demand).await;
+    let planned = plan().await.at("plan_services")?.writes;
+    require(!planned.writes.is_empty(), || format!("the plan of a new load balancer is empty: {planned:?}"))?;
     setting.require_no_trace(fixture, &service).await?;
     setting.ensure(&service).await?;
-    let planned = setting.balancer.plan_load_balancer(CLUSTER, &service, &setting.hosts).await.at("plan_load_balancer")?;
-    require(planned.trim().is_empty(), || format!("planned after it was carried out: {planned}"))?;
+    let planned = plan().await.at("plan_services")?.writes;
+    require(!planned.has_changes(), || format!("planned after it was carried out: {planned:?}"))?;
     setting.delete(&service).await?;
     setting.require_no_trace(fixture, &service).await
 }

@@ -11,7 +11,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// A Service of type `LoadBalancer` with one TCP port. `number`: different for each Service, at most 99.
+/// Returns a Service of type `LoadBalancer` with one TCP port. `number`: different for each Service, at most 99.
 pub fn plain_service(name: &str, number: u16) -> Service {
     let port = ServicePort {
         name: Some("http".to_owned()),
@@ -43,14 +43,14 @@ pub fn plain_service(name: &str, number: u16) -> Service {
     Service { metadata, spec: Some(spec), status: None }
 }
 
-/// The same Service as the controller sees it when a user has deleted it.
+/// Returns `service` as the controller sees it when a user has deleted it.
 pub(super) fn deleted(service: &Service) -> Service {
     let mut service = service.clone();
     service.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     service
 }
 
-/// The Node as it is once the node controller has initialised it.
+/// Returns the Node as the node controller leaves it after initialization.
 pub(super) fn with_provider_id(node: &Node, provider_id: &str) -> Node {
     let mut node = node.clone();
     node.spec.get_or_insert_default().provider_id = Some(provider_id.to_owned());

@@ -1,4 +1,4 @@
-//! A process of the provider: initialised, leading, and mortal. In: a fixture and what the process knows of the cluster. Out: the
+//! Process of the provider: initialized, leading, and mortal. In: a fixture and the cluster as the process sees it. Out: the
 //! provider's parts, until the process is killed.
 
 use std::{convert::Infallible, sync::Arc};
@@ -6,7 +6,6 @@ use std::{convert::Infallible, sync::Arc};
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::client::Body;
-use tokio::sync::watch;
 
 use super::{
     CloudFixture,
@@ -22,10 +21,11 @@ use crate::{
         leader_election::{Leadership, LeadershipState},
         shutdown::Shutdown,
         store::InformerStore,
+        watch,
     },
 };
 
-/// One process. Dropping it kills it: it may not write any more, and its tasks end.
+/// Process of a provider. Dropping it kills it: it may no longer write, and its tasks end.
 pub(super) struct Process {
     provider: Arc<dyn CloudProvider>,
     leadership: watch::Sender<LeadershipState>,
@@ -40,7 +40,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// A process that leads.
+    /// Starts a process that leads.
     pub(super) async fn start(fixture: &dyn CloudFixture, nodes: &[Node], services: &[Service]) -> CheckResult<Self> {
         Self::start_as(fixture, LeadershipState::Unopposed, nodes, services).await
     }
@@ -78,7 +78,7 @@ impl Process {
     }
 }
 
-/// What a provider is given: no API server, and a cluster that stays as it is.
+/// Returns the context of a provider: no API server, and a cluster that does not change.
 pub(crate) fn context(
     leadership: Leadership,
     shutdown: Shutdown,
@@ -107,7 +107,7 @@ async fn not_found(_: Request<Body>) -> Result<Response<Body>, Infallible> {
     Ok(response)
 }
 
-/// The name is the scheme of provider ids, and what `--cloud-provider` takes.
+/// Checks that the name is the scheme of provider IDs and the value of `--cloud-provider`.
 pub(super) async fn the_name_fits_provider_ids(fixture: &dyn CloudFixture) -> CheckResult {
     let process = Process::start(fixture, &[], &[]).await?;
     let name = process.name();
@@ -115,7 +115,7 @@ pub(super) async fn the_name_fits_provider_ids(fixture: &dyn CloudFixture) -> Ch
     require(!name.is_empty() && name.chars().all(fits), || format!("{name:?} is not of a-z, 0-9 and -"))
 }
 
-/// Every replica initialises the provider; a standby must not write.
+/// Checks that a standby, which also initializes the provider, does not write.
 pub(super) async fn a_start_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
     let before = fixture.contents().await;
     let _standby = Process::start_as(fixture, LeadershipState::Standby, &[], &[]).await?;

@@ -1,17 +1,17 @@
-//! What the checks found. In: how each ended. Out: a table, and whether the provider conforms.
+//! Report of the checks. In: the outcome of each. Out: a table, and whether the provider conforms.
 
 use std::fmt;
 
 use crate::cloud_provider::{CloudError, CloudResult};
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
     /// The provider does what the controllers rely on.
     Passed,
     /// The provider or the fixture lacks what the check needs; which part.
     Skipped(String),
-    /// What the provider did instead.
+    /// Violation of the contract.
     Failed(String),
 }
 
@@ -27,12 +27,12 @@ impl ConformanceReport {
         self.checks.push((name, outcome));
     }
 
-    /// Whether no check failed.
+    /// Returns `true` if no check failed.
     pub fn conforms(&self) -> bool {
         !self.checks.iter().any(|(_, outcome)| matches!(outcome, CheckOutcome::Failed(_)))
     }
 
-    /// Names of the checks that were skipped, so that a test can say which ones it expects to be.
+    /// Returns the names of the checks that were skipped, so that a test can declare which ones it expects.
     pub fn skipped(&self) -> Vec<&'static str> {
         let skipped = self.checks.iter().filter(|(_, outcome)| matches!(outcome, CheckOutcome::Skipped(_)));
         skipped.map(|(name, _)| *name).collect()
@@ -44,15 +44,15 @@ impl fmt::Display for ConformanceReport {
         for (name, outcome) in &self.checks {
             match outcome {
                 CheckOutcome::Passed => writeln!(f, "passed   {name}")?,
-                CheckOutcome::Skipped(why) => writeln!(f, "skipped  {name}: {why}")?,
-                CheckOutcome::Failed(why) => writeln!(f, "FAILED   {name}: {why}")?,
+                CheckOutcome::Skipped(reason) => writeln!(f, "skipped  {name}: {reason}")?,
+                CheckOutcome::Failed(reason) => writeln!(f, "FAILED   {name}: {reason}")?,
             }
         }
         Ok(())
     }
 }
 
-/// Why a check ended before its end.
+/// Reason why a check stopped early.
 #[derive(Debug)]
 pub(super) enum CheckStop {
     Skip(String),
@@ -64,24 +64,24 @@ pub(super) type CheckResult<T = ()> = Result<T, CheckStop>;
 pub(super) fn outcome(result: CheckResult) -> CheckOutcome {
     match result {
         Ok(()) => CheckOutcome::Passed,
-        Err(CheckStop::Skip(why)) => CheckOutcome::Skipped(why),
-        Err(CheckStop::Fail(why)) => CheckOutcome::Failed(why),
+        Err(CheckStop::Skip(reason)) => CheckOutcome::Skipped(reason),
+        Err(CheckStop::Fail(reason)) => CheckOutcome::Failed(reason),
     }
 }
 
-/// Fails the check with `why` unless `holds`.
-pub(super) fn require(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
-    if holds { Ok(()) } else { Err(CheckStop::Fail(why())) }
+/// Fails the check with `reason` unless `holds`.
+pub(super) fn require(holds: bool, reason: impl FnOnce() -> String) -> CheckResult {
+    if holds { Ok(()) } else { Err(CheckStop::Fail(reason())) }
 }
 
-/// What the check needs, or it is skipped.
+/// Returns `part`, or skips the check without it.
 pub(super) fn needed<T>(part: Option<T>, name: &str) -> CheckResult<T> {
     part.ok_or_else(|| CheckStop::Skip(format!("the provider has no {name}")))
 }
 
 /// Names the step at which a call failed.
 pub(super) trait AtStep<T> {
-    /// A call that is not implemented skips the check, any other error fails it.
+    /// Skips the check if the call is not implemented, and fails it on any other error.
     fn at(self, step: &str) -> CheckResult<T>;
 }
 

@@ -32,7 +32,7 @@ impl RouteSetting {
         Ok(Self { nodes, routes, before, _process: process })
     }
 
-    fn wanted(&self) -> Vec<Route> {
+    fn desired_routes(&self) -> Vec<Route> {
         let cidrs = ["10.244.201.0/24", "10.244.202.0/24"];
         let pairs = self.nodes.iter().zip(cidrs);
         let route = |(node, cidr): (&Node, &str)| Route {
@@ -43,10 +43,10 @@ impl RouteSetting {
         pairs.map(route).collect()
     }
 
-    /// The route in the cloud to the destination of `wanted`.
-    async fn found(&self, wanted: &Route) -> CheckResult<Option<Route>> {
+    /// Returns the route in the cloud to the destination of `desired`.
+    async fn found(&self, desired: &Route) -> CheckResult<Option<Route>> {
         let listed = self.routes.list_routes(CLUSTER).await.at("list_routes")?;
-        Ok(listed.into_iter().find(|route| route.destination_cidr == wanted.destination_cidr))
+        Ok(listed.into_iter().find(|route| route.destination_cidr == desired.destination_cidr))
     }
 
     async fn require_as_before(&self) -> CheckResult {
@@ -57,14 +57,14 @@ impl RouteSetting {
 
 pub(super) async fn a_route_comes_and_goes_without_a_trace(fixture: &dyn CloudFixture) -> CheckResult {
     let setting = RouteSetting::new(fixture).await?;
-    let wanted = setting.wanted().remove(0);
+    let desired = setting.desired_routes().remove(0);
     // Twice: a process may die after the first.
     for _ in 0..2 {
-        setting.routes.create_route(CLUSTER, "hint", &wanted).await.at("create_route")?;
+        setting.routes.create_route(CLUSTER, "hint", &desired).await.at("create_route")?;
     }
-    let found = setting.found(&wanted).await?;
-    let fits = found.as_ref().is_some_and(|found| found.target_node == wanted.target_node && !found.blackhole);
-    require(fits, || format!("wanted {wanted:?}, listed {found:?}"))?;
+    let found = setting.found(&desired).await?;
+    let fits = found.as_ref().is_some_and(|found| found.target_node == desired.target_node && !found.blackhole);
+    require(fits, || format!("wanted {desired:?}, listed {found:?}"))?;
     let found = found.unwrap_or_default();
     for _ in 0..2 {
         setting.routes.delete_route(CLUSTER, &found).await.at("delete_route")?;
@@ -74,15 +74,15 @@ pub(super) async fn a_route_comes_and_goes_without_a_trace(fixture: &dyn CloudFi
 
 pub(super) async fn a_batch_of_routes_is_answered_in_order(fixture: &dyn CloudFixture) -> CheckResult {
     let setting = RouteSetting::new(fixture).await?;
-    let wanted = setting.wanted();
-    let create = wanted.iter().map(|route| (route.target_node.clone(), route.clone())).collect();
+    let desired = setting.desired_routes();
+    let create = desired.iter().map(|route| (route.target_node.clone(), route.clone())).collect();
     let outcomes = setting.routes.apply_routes(CLUSTER, &RouteChanges { delete: Vec::new(), create }).await;
-    require(outcomes.created.len() == wanted.len(), || format!("{} answers", outcomes.created.len()))?;
+    require(outcomes.created.len() == desired.len(), || format!("{} answers", outcomes.created.len()))?;
     for outcome in outcomes.created {
         outcome.at("apply_routes")?;
     }
     let mut delete = Vec::new();
-    for route in &wanted {
+    for route in &desired {
         let found = setting.found(route).await?;
         require(found.is_some(), || format!("{route:?} is not listed"))?;
         delete.extend(found);
@@ -94,11 +94,11 @@ pub(super) async fn a_batch_of_routes_is_answered_in_order(fixture: &dyn CloudFi
     setting.require_as_before().await
 }
 
-pub(super) async fn a_preview_of_routes_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
+pub(super) async fn a_plan_of_routes_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
     let setting = RouteSetting::new(fixture).await?;
     let contents = fixture.contents().await;
-    let peeked = setting.routes.peek_routes(CLUSTER).await.at("peek_routes")?;
-    require(peeked == setting.before, || format!("peeked {peeked:?}, listed {:?}", setting.before))?;
+    let planned_on = setting.routes.routes_for_plan(CLUSTER).await.at("routes_for_plan")?;
+    require(planned_on == setting.before, || format!("planned on {planned_on:?}, listed {:?}", setting.before))?;
     let after = fixture.contents().await;
-    require(contents == after, || "peek_routes changed the cloud".to_owned())
+    require(contents == after, || "routes_for_plan changed the cloud".to_owned())
 }

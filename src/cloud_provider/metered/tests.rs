@@ -219,20 +219,20 @@ impl LoadBalancer for Probe {
     async fn ensure_load_balancer_deleted(&self, _: &str, _: &Service) -> CloudResult<()> {
         self.answer("ensure_load_balancer_deleted", ()).await
     }
-    async fn plan_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
-        self.answer("plan_load_balancer", "the plan".into()).await
-    }
     fn labels_read(&self) -> LabelsRead {
         self.note("labels_read", LabelsRead { service: ["tier".to_owned()].into(), ..LabelsRead::default() })
     }
     async fn hosts_changed(&self) {
         self.note("hosts_changed", ())
     }
+    async fn configuration_changed(&self) {
+        self.note("configuration_changed", ())
+    }
     fn max_in_flight(&self) -> Option<usize> {
         self.note("max_in_flight", Some(7))
     }
-    async fn forecast(&self, _: &str, _: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
-        self.answer("forecast", LoadBalancerForecast::default()).await
+    async fn plan_services(&self, _: &str, _: &ServiceDemand) -> CloudResult<ServicesPlan> {
+        self.answer("plan_services", ServicesPlan { existing: ["a/b".to_owned()].into(), ..ServicesPlan::default() }).await
     }
     fn problem(&self) -> Option<String> {
         self.note("problem", Some("no".to_owned()))
@@ -263,14 +263,11 @@ impl Routes for Probe {
         let created = vec![outcome.clone(); changes.create.len()];
         RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
     }
-    async fn peek_routes(&self, _: &str) -> CloudResult<Vec<Route>> {
-        self.answer("peek_routes", Vec::new()).await
+    async fn routes_for_plan(&self, _: &str) -> CloudResult<Vec<Route>> {
+        self.answer("routes_for_plan", Vec::new()).await
     }
-    async fn plan_routes(&self, _: &str, _: &RouteChanges) -> CloudResult<String> {
-        self.answer("plan_routes", "the plan".into()).await
-    }
-    async fn forecast_routes(&self, _: &str, _: &RouteChanges) -> CloudResult<WritePlan> {
-        self.answer("forecast_routes", WritePlan::default()).await
+    async fn plan_changes(&self, _: &str, _: &RouteChanges) -> CloudResult<WritePlan> {
+        self.answer("plan_changes", WritePlan::default()).await
     }
 }
 
@@ -296,9 +293,10 @@ const WRITES: [&str; 9] = [
     "update_load_balancer",
 ];
 
-/// Accessors that answer at once, and a wait that ends with a change; all other methods are calls.
-const ACCESSORS: [&str; 26] = [
+/// Accessors that answer at once, and waits that end with a change; all other methods are calls.
+const ACCESSORS: [&str; 27] = [
     "clusters",
+    "configuration_changed",
     "delay",
     "disregards_limit",
     "get_load_balancer_name",
@@ -393,15 +391,13 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("update_load_balancer", balancer.update_load_balancer("", &service, &nodes).await));
     calls.push(("sync_hosts", balancer.sync_hosts("", &nodes).await));
     calls.push(("ensure_load_balancer_deleted", balancer.ensure_load_balancer_deleted("", &service).await));
-    calls.push(("plan_load_balancer", balancer.plan_load_balancer("", &service, &nodes).await.map(drop)));
-    calls.push(("forecast", balancer.forecast("", &ServiceDemand::default()).await.map(drop)));
+    calls.push(("plan_services", balancer.plan_services("", &ServiceDemand::default()).await.map(drop)));
     let routes = cloud.routes().unwrap();
-    calls.push(("forecast_routes", routes.forecast_routes("", &changes()).await.map(drop)));
+    calls.push(("plan_changes", routes.plan_changes("", &changes()).await.map(drop)));
     calls.push(("list_routes", routes.list_routes("").await.map(drop)));
     calls.push(("create_route", routes.create_route("", "", &Route::default()).await));
     calls.push(("delete_route", routes.delete_route("", &Route::default()).await));
-    calls.push(("peek_routes", routes.peek_routes("").await.map(drop)));
-    calls.push(("plan_routes", routes.plan_routes("", &changes()).await.map(drop)));
+    calls.push(("routes_for_plan", routes.routes_for_plan("").await.map(drop)));
     let outcomes = routes.apply_routes("", &changes()).await;
     assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
     calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));
@@ -446,10 +442,12 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.labels_read().service.len(), 1);
     balancer.hosts_changed().await;
+    balancer.configuration_changed().await;
     assert_eq!(balancer.max_in_flight(), Some(7));
     assert_eq!((balancer.problem().as_deref(), balancer.delay().as_deref()), (Some("no"), Some("a quota")));
     assert_eq!(balancer.disregards_limit(1), Some("one is none"));
-    assert_eq!(balancer.plan_load_balancer("", &Service::default(), &[]).await.unwrap(), "the plan");
+    let planned = balancer.plan_services("", &ServiceDemand::default()).await.unwrap();
+    assert!(planned.existing.contains("a/b"));
 
     let contract = methods_of_the_contract();
     assert_eq!(probe.reached(), contract);

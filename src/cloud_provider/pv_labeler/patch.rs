@@ -1,6 +1,6 @@
-//! What becomes of a volume. Pure.
+//! Patch of a volume. Pure.
 //!
-//! In: a request, later the labels. Out: the volume that is to be labelled, if it is one; the labels that a provisioner gave it; the
+//! In: a request, later the labels. Out: the volume to label, if there is one; the labels that a provisioner set; the
 //! operations of a JSON patch.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,15 +14,15 @@ use crate::cloud_provider::AdmissionRequest;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// What both were called before Kubernetes 1.17.
+/// Names of both labels before Kubernetes 1.17.
 const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Who has this was made by a provisioner, which has labelled it where it knows how.
+/// Annotation of volumes that a provisioner created, which has labeled them if it can.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Stands between the zones of a volume that is in several.
+/// Separator of the zones of a volume that is in several.
 const BETWEEN_ZONES: &str = "__";
 
-/// The volume, unless none is created.
+/// Returns the volume, unless the request does not create one.
 pub(super) fn volume_to_label(request: &AdmissionRequest) -> Option<PersistentVolume> {
     let of = &request.resource;
     let is_volume =
@@ -30,7 +30,7 @@ pub(super) fn volume_to_label(request: &AdmissionRequest) -> Option<PersistentVo
     if is_volume && request.operation == "CREATE" { request.object.read() } else { None }
 }
 
-/// Where the provisioner that made the volume says that it is. What somebody else says of a volume is not trusted.
+/// Returns the location according to the provisioner that created the volume. Other sources are not trusted.
 pub(super) fn labels_of_provisioner(volume: &PersistentVolume) -> Option<BTreeMap<String, String>> {
     let (labels, annotations) = (volume.metadata.labels.as_ref()?, volume.metadata.annotations.as_ref()?);
     let both = |keys: [&str; 2]| {
@@ -41,7 +41,11 @@ pub(super) fn labels_of_provisioner(volume: &PersistentVolume) -> Option<BTreeMa
     found.filter(|_| annotations.contains_key(PROVISIONED_BY))
 }
 
-/// The operations that give the volume these labels and keep its pods where it is; none when it has them. `Err`: a zone has no name.
+/// Returns the operations that label the volume and keep its pods in its location; none if it has the labels.
+///
+/// # Errors
+///
+/// A zone has no name.
 pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> Result<Vec<Value>, String> {
     let mut operations = Vec::new();
     let requirements = labels.iter().map(requirement).collect::<Result<Vec<_>, _>>()?;
@@ -58,7 +62,7 @@ pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>
     Ok(operations)
 }
 
-/// The affinity with these requirements in every term; `None`: it stays, as some term speaks of such a label already.
+/// Returns the affinity with these requirements in every term, or `None` if some term already refers to such a label.
 fn with_requirements(
     affinity: Option<VolumeNodeAffinity>,
     requirements: &[NodeSelectorRequirement],
@@ -69,7 +73,8 @@ fn with_requirements(
         terms.push(NodeSelectorTerm::default());
     }
     let expressions = |term: &NodeSelectorTerm| term.match_expressions.clone().unwrap_or_default();
-    let is_required = |expression: &NodeSelectorRequirement| requirements.iter().any(|one| one.key == expression.key);
+    let is_required =
+        |expression: &NodeSelectorRequirement| requirements.iter().any(|requirement| requirement.key == expression.key);
     if requirements.is_empty() || terms.iter().flat_map(expressions).any(|expression| is_required(&expression)) {
         return None;
     }

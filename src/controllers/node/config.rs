@@ -7,13 +7,13 @@ use crate::runtime::work_queue::KeyBackoff;
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeControllerConfig {
-    /// How many Nodes are initialised at once; `None`: as many as there are.
+    /// Number of Nodes initialized concurrently; `None` for no limit.
     pub workers: Option<usize>,
-    /// How many Nodes have their addresses updated at once; `None`: as many as there are.
+    /// Number of Nodes whose addresses are updated concurrently; `None` for no limit.
     pub status_workers: Option<usize>,
     /// `--node-status-update-frequency`.
     pub status_update_frequency: Duration,
-    /// Pauses between the tries to initialise a Node.
+    /// Delays between attempts to initialize a Node.
     pub backoff: KeyBackoff,
     /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
     pub waits_for_routes: bool,

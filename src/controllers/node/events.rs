@@ -16,7 +16,7 @@ use crate::{
 /// Longest part of a value in a message.
 const SHOWN_VALUE: usize = 64;
 
-/// All of them, for the reference page.
+/// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
     EventDescription {
         reason: SYNCED,
@@ -85,12 +85,12 @@ fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -
     RecordedEvent { about: object_reference(node), type_, reason, message }
 }
 
-/// Initialised. Upstream's words.
+/// Reports a successful initialization, in upstream's words.
 pub(super) fn synced(node: &Node) -> RecordedEvent {
     event(node, EventType::Normal, SYNCED, "Node synced successfully".to_owned())
 }
 
-/// Not an instance of this cloud.
+/// Reports that the cloud has no instance for the Node.
 pub(super) fn no_instance(node: &Node) -> RecordedEvent {
     let message = "The cloud provider has no instance for this node; the node stays uninitialized".to_owned();
     event(node, EventType::Normal, NO_INSTANCE, message)
@@ -101,24 +101,24 @@ pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent
     event(node, EventType::Warning, METADATA_FAILED, message)
 }
 
-/// What the cloud says does not fit the Node.
+/// Reports metadata that does not fit the Node.
 pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, INITIALIZATION_FAILED, format!("The node stays uninitialized: {error}"))
 }
 
-/// Addresses cannot be told.
+/// Reports that the addresses cannot be determined.
 pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node were not updated: {error}"))
 }
 
-/// Nobody has made a route yet.
+/// Reports that no route has been created yet.
 pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
         "The node stays uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
     event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
 }
 
-/// The Node is managed by another cloud's controllers.
+/// Reports that another cloud's controllers manage the Node.
 pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
     let id: String = provider_id(node).unwrap_or_default().chars().take(SHOWN_VALUE).collect();
     let message = format!(
@@ -128,7 +128,7 @@ pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
     event(node, EventType::Normal, FOREIGN, message)
 }
 
-/// The Node registered without the taint.
+/// Reports that the Node registered without the taint.
 pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
     let message = format!(
         "The node has no provider ID and lacks the taint {TAINT_UNINITIALIZED}, so that no controller initializes it; run `{}`, and start its \
@@ -138,7 +138,7 @@ pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
     event(node, EventType::Warning, NO_PROVIDER_ID, message)
 }
 
-/// `outdated`: what the instance has.
+/// Reports labels that differ from those of the instance, which `outdated` lists.
 pub(super) fn labels_outdated(node: &Node, outdated: &Labels) -> RecordedEvent {
     let message = format!(
         "Labels differ from the instance and are kept: {}; set them by hand, or start the manager with --reconcile-node-labels",
@@ -147,7 +147,7 @@ pub(super) fn labels_outdated(node: &Node, outdated: &Labels) -> RecordedEvent {
     event(node, EventType::Warning, LABELS_OUTDATED, message)
 }
 
-/// `outdated`: what the instance has, and the Node from now on.
+/// Reports labels that were set to those of the instance, which `outdated` lists.
 pub(super) fn labels_updated(node: &Node, outdated: &Labels) -> RecordedEvent {
     let message = format!("Labels were set to what the instance has: {}", compare_labels(node, outdated));
     event(node, EventType::Normal, LABELS_UPDATED, message)

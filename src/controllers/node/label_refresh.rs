@@ -39,7 +39,7 @@ impl NodeController {
         }
     }
 
-    /// The labels of `node` were written.
+    /// Records that the labels of `node` were written.
     pub(super) fn after_label_update(&self, node: &Node, written: &Labels) {
         self.remember_outdated(ObjectKey::of(node), &Labels::new());
         self.context.events.record(events::labels_updated(node, written));

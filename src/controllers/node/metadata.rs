@@ -1,4 +1,4 @@
-//! One way to ask for instances, whichever interface the cloud offers: `InstancesV2`, else `Instances` and `Zones`.
+//! Instance metadata from whichever interface the cloud offers: `InstancesV2`, else `Instances` and `Zones`.
 //!
 //! In: Nodes. Out: a [`MetadataResult`] for each. Upstream: `controllers/node/node_controller.go` (`getInstanceMetadata`,
 //! `getProviderID`).
@@ -14,26 +14,26 @@ use crate::{
     node::{initialize::ProviderIdRequirement, name, provider_id},
 };
 
-/// What the cloud tells of one instance, and whether its Node needs a provider id. `None`: not an instance of this cloud.
+/// Metadata of one instance, and whether its Node needs a provider ID. `None`: not an instance of this cloud.
 pub(crate) type MetadataResult = CloudResult<Option<(InstanceMetadata, ProviderIdRequirement)>>;
 
-/// What is asked for.
+/// Extent of the requested metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetadataScope {
-    /// All that initialisation needs.
+    /// Metadata that initialization needs.
     All,
     /// Addresses; the rest may be empty.
     Addresses,
 }
 
-/// Where instances are looked up.
+/// Interface of the provider that returns metadata.
 pub(crate) enum MetadataSource {
     V2(Arc<dyn InstancesV2>),
     V1 { instances: Arc<dyn Instances>, zones: Option<Arc<dyn Zones>>, provider_name: String },
 }
 
 impl MetadataSource {
-    /// The interface that `provider` offers, the newer one first.
+    /// Returns the interface that `provider` offers, preferring the newer one.
     pub(crate) fn of(provider: &dyn CloudProvider) -> Option<Self> {
         if let Some(v2) = provider.instances_v2() {
             return Some(MetadataSource::V2(v2));
@@ -46,8 +46,8 @@ impl MetadataSource {
     pub(crate) async fn fetch_all(&self, question: MetadataScope, nodes: &[Arc<Node>]) -> Vec<MetadataResult> {
         match self {
             MetadataSource::V2(v2) => {
-                let answers = v2.instance_metadata_batch(nodes).await;
-                answers.into_iter().map(|answer| answer.map(|metadata| metadata.map(with_requirement))).collect()
+                let results = v2.instance_metadata_batch(nodes).await;
+                results.into_iter().map(|result| result.map(|metadata| metadata.map(with_requirement))).collect()
             }
             MetadataSource::V1 { .. } => {
                 futures::future::join_all(nodes.iter().map(|node| self.fetch(question, node))).await
@@ -55,7 +55,7 @@ impl MetadataSource {
         }
     }
 
-    /// Answer for one node, not in a batch.
+    /// Returns the metadata of one node, without a batch.
     pub(crate) async fn fetch(&self, question: MetadataScope, node: &Node) -> MetadataResult {
         match self {
             MetadataSource::V2(v2) => Ok(v2.instance_metadata(node).await?.map(with_requirement)),
@@ -78,7 +78,8 @@ fn with_requirement(metadata: InstanceMetadata) -> (InstanceMetadata, ProviderId
     (metadata, requirement)
 }
 
-/// The provider id of `node`: its own, else made from the cloud's instance id. Upstream: `GetInstanceProviderID`.
+/// Returns the provider ID of `node`: its own, else one made from the cloud's instance ID. Upstream:
+/// `GetInstanceProviderID`.
 pub(crate) async fn find_provider_id(instances: &dyn Instances, provider_name: &str, node: &Node) -> CloudResult<String> {
     match provider_id(node) {
         Some(own) => Ok(own.to_owned()),

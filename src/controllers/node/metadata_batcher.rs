@@ -1,8 +1,8 @@
-//! Nodes that wait at the same moment are asked for together.
+//! Batches concurrent metadata requests.
 //!
-//! In: one Node at a time, from many reconciles. Out: its answer. One batch is under way at a time, and meanwhile the next one
-//! gathers; but a batch that takes longer than [`MAX_BATCH_WAIT`] does not hold up the next. A node that a batch gave no answer for, or
-//! none in time, is asked for alone, so that one bad node cannot spoil the others.
+//! In: one Node at a time, from many reconciles. Out: its result. One batch is in progress at a time, and meanwhile the next
+//! one gathers; but a batch that takes longer than [`MAX_BATCH_WAIT`] does not delay the next. A Node for which a batch
+//! returned no result, or none in time, is requested alone, so that one bad Node cannot spoil the others.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,12 +15,12 @@ use tokio::sync::oneshot;
 use super::metadata::{MetadataResult, MetadataScope, MetadataSource};
 use crate::cloud_provider::CloudError;
 
-/// How long the first of a batch waits for others.
+/// Time that the first request of a batch waits for others.
 pub(super) const BATCH_DELAY: Duration = Duration::from_millis(5);
-/// How long a batch may keep the next one waiting.
+/// Longest time that a batch delays the next one.
 const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// Nodes, and who waits for the answer of each. With the answer goes the size of the batch.
+/// Nodes, with a reply channel for each. The reply contains the size of the batch.
 #[derive(Default)]
 struct MetadataBatch {
     nodes: Vec<Arc<Node>>,
@@ -34,7 +34,7 @@ struct PendingBatch {
     has_task: bool,
 }
 
-/// Asks one question for many nodes.
+/// Batches the requests of one scope.
 pub(super) struct MetadataBatcher {
     source: Arc<MetadataSource>,
     scope: MetadataScope,
@@ -47,7 +47,6 @@ impl MetadataBatcher {
         Arc::new(Self { source, scope: question, pending: Mutex::default() })
     }
 
-    /// Whom it asks.
     pub(super) fn source(&self) -> &MetadataSource {
         &self.source
     }
@@ -56,18 +55,18 @@ impl MetadataBatcher {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer for `node`, from a batch if others ask too.
+    /// Returns the metadata of `node`, from a batch if there are concurrent requests.
     pub(super) async fn fetch(self: &Arc<Self>, node: &Arc<Node>) -> MetadataResult {
         match self.join_batch(node).await {
-            Ok((answer, _)) if !matches!(answer, Err(CloudError::Deadline { .. })) => answer,
-            Ok((answer, 1)) => answer,
+            Ok((result, _)) if !matches!(result, Err(CloudError::Deadline { .. })) => result,
+            Ok((result, 1)) => result,
             Ok(_) | Err(_) => self.source.fetch(self.scope, node).await,
         }
     }
 
     /// Waits for the batch's answer; an error when the batch ended without one.
     async fn join_batch(self: &Arc<Self>, node: &Arc<Node>) -> Result<(MetadataResult, usize), oneshot::error::RecvError> {
-        let (sender, answer) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let first = {
             let mut waiting = self.pending();
             waiting.batch.nodes.push(Arc::clone(node));
@@ -77,7 +76,7 @@ impl MetadataBatcher {
         if first {
             tokio::spawn(Arc::clone(self).run_batches());
         }
-        answer.await
+        receiver.await
     }
 
     async fn run_batches(self: Arc<Self>) {
@@ -95,11 +94,11 @@ impl MetadataBatcher {
         waiting.has_task.then(|| std::mem::take(&mut waiting.batch))
     }
 
-    async fn run_batch(self: Arc<Self>, MetadataBatch { nodes, senders: answers }: MetadataBatch) {
-        let told = self.source.fetch_all(self.scope, &nodes).await;
-        for (sender, answer) in answers.into_iter().zip(told) {
-            // Whoever asked may be gone.
-            let _ = sender.send((answer, nodes.len()));
+    async fn run_batch(self: Arc<Self>, MetadataBatch { nodes, senders: reply_senders }: MetadataBatch) {
+        let results = self.source.fetch_all(self.scope, &nodes).await;
+        for (sender, result) in reply_senders.into_iter().zip(results) {
+            // The caller may have been cancelled.
+            let _ = sender.send((result, nodes.len()));
         }
     }
 }

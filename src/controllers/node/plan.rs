@@ -1,4 +1,4 @@
-//! What to do with a Node: pure.
+//! Decisions about a Node. Pure.
 
 use std::time::Duration;
 
@@ -14,23 +14,22 @@ use crate::{
     },
 };
 
-/// How long to leave alone what only another replica may do now.
+/// Delay before a retry of what only another replica may do now.
 const NOT_LEADING: Duration = Duration::from_secs(5);
 
-/// Why a Node is not initialised whose instance the cloud does not know.
+/// Reason why a Node is not initialized whose instance does not exist in the cloud.
 pub(super) const NO_INSTANCE: &str = "the cloud provider has no instance for this node";
 
-/// What a Node needs.
+/// Next step for a Node.
 #[derive(Debug, PartialEq)]
 pub(super) enum NodeAction {
-    /// To be initialised.
     Initialize,
     /// Older labels that follow stable ones.
     UpdateLabels(NodeChanges),
     Nothing,
 }
 
-/// What a Node is to this controller.
+/// Relation of a Node to this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeKind {
     /// The Node of another cloud: an event reports it, and nothing is written.
@@ -50,13 +49,14 @@ pub(super) fn next_action(node: &Node, beta_labels: bool) -> NodeAction {
     if changes.is_empty() { NodeAction::Nothing } else { NodeAction::UpdateLabels(changes) }
 }
 
-/// Whether the taint has to stay until there is a route to the Pods of `node`.
+/// Returns `true` if the taint must remain until there is a route to the Pods of `node`.
 pub(super) fn awaits_route(node: &Node, waits_for_routes: bool) -> bool {
     waits_for_routes && routes::is_network_available(node) != Some(true)
 }
 
-/// Whether a change is a reason to reconcile, and how urgent. A change that leaves alone what initialisation depends on (kubelet's
-/// heartbeat, mostly) does not cut a back-off short.
+/// Returns the priority of a change, or `None` if it is no reason to reconcile.
+///
+/// A change that does not affect initialization (mostly kubelet's heartbeat) does not cut a backoff short.
 pub(super) fn priority(
     change: &ObjectChange<Node>,
     beta_labels: bool,
@@ -81,20 +81,21 @@ pub(super) fn priority(
     }
 }
 
-/// When to come back after the cloud did not answer. `slowly` is for what does not change by asking again.
-pub(super) fn after_cloud_error(error: &CloudError, slowly: Duration) -> ReconcileResult {
+/// Returns the outcome after a failed request to the cloud. `retry_interval` is the delay for errors that an early retry cannot
+/// resolve.
+pub(super) fn after_cloud_error(error: &CloudError, retry_interval: Duration) -> ReconcileResult {
     match error {
         CloudError::ImplementedElsewhere => ReconcileResult::Done,
         CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
             ReconcileResult::RequeueAfter(*after, error.to_string())
         }
-        CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(slowly, error.to_string()),
+        CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(retry_interval, error.to_string()),
         CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING, error.to_string()),
         _ => ReconcileResult::Failed(error.to_string()),
     }
 }
 
-/// When to come back after a write that the API server did not take.
+/// Returns the outcome after the API server rejected a write.
 pub(super) fn after_api_error(error: &ApiError) -> ReconcileResult {
     match error {
         ApiError::NotFound(_) => ReconcileResult::Done,
@@ -181,15 +182,15 @@ mod tests {
 
     #[test]
     fn errors_say_when_to_come_back() {
-        let slowly = Duration::from_secs(300);
+        let retry_interval = Duration::from_secs(300);
         let wait = CloudError::RetryAfter { after: Duration::from_secs(7), message: "busy".into() };
         let after = |outcome| match outcome {
             ReconcileResult::RequeueAfter(delay, _) => Some(delay.as_secs()),
             _ => None,
         };
-        assert_eq!(after(after_cloud_error(&wait, slowly)), Some(7));
-        assert_eq!(after(after_cloud_error(&CloudError::invalid("x"), slowly)), Some(300));
-        assert_eq!(after_cloud_error(&CloudError::failed("x"), slowly), ReconcileResult::Failed("x".into()));
+        assert_eq!(after(after_cloud_error(&wait, retry_interval)), Some(7));
+        assert_eq!(after(after_cloud_error(&CloudError::invalid("x"), retry_interval)), Some(300));
+        assert_eq!(after_cloud_error(&CloudError::failed("x"), retry_interval), ReconcileResult::Failed("x".into()));
         assert_eq!(after_api_error(&ApiError::NotFound("n".into())), ReconcileResult::Done);
         assert!(matches!(after_api_error(&ApiError::Conflict("n".into())), ReconcileResult::Failed(_)));
     }

@@ -1,7 +1,9 @@
-//! The shell of the node controller: reads the store, asks the cloud, lets `plan` and [`crate::node`] decide, writes.
+//! The shell of the node controller: reads the store, requests metadata from the cloud, lets `plan` and [`crate::node`]
+//! decide, writes.
 //!
-//! At most two writes initialise a Node: its addresses (status), then all the rest with the taint. Both carry the resource version
-//! they were decided on, the second that which the first one answered. After a conflict the Node is read live and decided anew.
+//! At most two writes initialize a Node: its addresses (status), then all the rest with the taint. Both carry the resource
+//! version they were decided on, the second the one that the first returned. After a conflict the Node is read live and
+//! decided again.
 
 use std::{
     collections::HashMap,
@@ -13,9 +15,9 @@ use kube::Api;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
-use super::{NodeController, events, metadata::MetadataScope, plan, preview};
+use super::{NodeController, events, plan};
 use crate::{
-    cloud_provider::{CloudError, CloudResult, InstanceMetadata},
+    cloud_provider::{CloudError, InstanceMetadata},
     node::{
         addresses, age_in_seconds,
         initialize::{NodeInitialization, ProviderIdRequirement, initialize},
@@ -29,56 +31,36 @@ use crate::{
     },
 };
 
-/// How often a decision is made anew after conflicts before the key backs off.
+/// Decisions after conflicts before the key backs off.
 const ATTEMPTS: usize = 5;
 
-/// How one attempt ended.
+/// Result of one write attempt.
 enum WriteAttempt {
     Finished(ReconcileResult),
-    /// Somebody else wrote in between.
+    /// Another writer changed the Node in between.
     Conflict,
 }
 
-/// What the attempts at one Node share.
+/// State that the attempts at one Node share.
 #[derive(Default)]
 struct InitializationAttempts<'a> {
     described: Option<DescribedInstance>,
-    /// The turn to write. Who lost it to a conflict would wait behind everybody else, and lose the next one the same way.
-    turn: Option<SemaphorePermit<'a>>,
+    /// Write permit, kept across conflicts: after giving it up, this Node would wait behind all others and conflict again.
+    write_permit: Option<SemaphorePermit<'a>>,
 }
 
-/// What the cloud told of the instance of the Node with this UID.
+/// Metadata of the instance of the Node with this UID.
 struct DescribedInstance {
     uid: String,
     metadata: (InstanceMetadata, ProviderIdRequirement),
 }
 
 impl NodeController {
-    /// What initialisation would do to the first `limit` Nodes that need it. Addresses of others are not asked for.
-    pub(super) async fn plan_initialization(&self, limit: usize) -> CloudResult<String> {
-        let mut nodes = self.own_nodes();
-        nodes.retain(|node| plan::next_action(node, self.config.beta_labels) != plan::NodeAction::Nothing);
-        nodes.sort_by(|one, other| crate::node::name(one).cmp(crate::node::name(other)));
-        let left_out = nodes.len().saturating_sub(limit);
-        nodes.truncate(limit);
-        let asked: Vec<_> = nodes.iter().filter(|node| taints::is_uninitialized(node)).cloned().collect();
-        let mut described = self.metadata_batcher.source().fetch_all(MetadataScope::All, &asked).await.into_iter();
-        let mut text = String::new();
-        for node in &nodes {
-            let told = if taints::is_uninitialized(node) { described.next() } else { None };
-            if let Some(plan) = preview::plan(node, told.as_ref(), &self.config) {
-                text += &format!("Node {:?}: {plan}\n", crate::node::name(node));
-            }
-        }
-        let more = (left_out > 0).then(|| format!("{left_out} more Nodes are left out\n"));
-        Ok(text + &more.unwrap_or_default())
-    }
-
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.current(key) else { return ReconcileResult::Done };
         match self.kind_of(&node) {
             plan::NodeKind::Foreign => {
-                self.give_pod_cidrs_apart(&node);
+                self.allocate_pod_cidrs_separately(&node);
                 self.context.events.record(events::foreign(&node, self.provider.provider_name()));
                 return ReconcileResult::Done;
             }
@@ -87,15 +69,15 @@ impl NodeController {
         }
         let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
         if outcome != ReconcileResult::Done {
-            self.give_pod_cidrs_apart(&node);
+            self.allocate_pod_cidrs_separately(&node);
         }
         outcome
     }
 
-    /// The Node is not initialised now: its pod CIDRs do not wait for that.
-    fn give_pod_cidrs_apart(&self, node: &Node) {
+    /// Allocates the pod CIDRs without waiting for the initialization.
+    fn allocate_pod_cidrs_separately(&self, node: &Node) {
         if let Some(pod_cidrs) = &self.pod_cidrs {
-            pod_cidrs.go_ahead(node);
+            pod_cidrs.allocate_separately(node);
         }
     }
 
@@ -128,59 +110,62 @@ impl NodeController {
         }
     }
 
-    /// What initialises `node`, with the turn to write it, or how the reconcile ends without. The cloud is asked once, however often others
-    /// write; but what it told of an earlier Node of this name does not hold for this one.
+    /// Returns the initialization of `node` once it has a write permit, or the outcome of the reconcile without one.
+    ///
+    /// The metadata is requested once, however often other writers cause a conflict, but metadata of an earlier Node of this
+    /// name is not used.
     async fn initialization<'a>(
         &'a self,
         node: &mut Arc<Node>,
         shared: &mut InitializationAttempts<'a>,
     ) -> Result<NodeInitialization, ReconcileResult> {
-        let told = match shared.described.take().filter(|described| described.uid == uid(node)) {
+        let metadata = match shared.described.take().filter(|described| described.uid == uid(node)) {
             Some(described) => described.metadata,
             None => self.describe(node).await?,
         };
-        if shared.turn.is_none() {
+        if shared.write_permit.is_none() {
             if let Some(pod_cidrs) = &self.pod_cidrs {
                 pod_cidrs.decided().await;
             }
-            // Nobody closes it.
-            shared.turn = self.writes.acquire().await.ok();
-            self.renew(node);
+            // The semaphore is never closed.
+            shared.write_permit = self.writes.acquire().await.ok();
+            self.refresh_from_store(node);
         }
         if !taints::is_uninitialized(node) {
-            // Others did it meanwhile, and the watch that told of it has brought the key again.
+            // Another component initialized it meanwhile, and that watch event has enqueued the key again.
             return Err(ReconcileResult::Done);
         }
-        let decided = initialize(node, &told.0, told.1, self.config.beta_labels);
-        shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
+        let decided = initialize(node, &metadata.0, metadata.1, self.config.beta_labels);
+        shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata });
         decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
             ReconcileResult::Failed(error.to_string())
         })
     }
 
-    /// The Node as it was written while this one waited for its turn: on its former version, the write would be a conflict.
-    fn renew(&self, node: &mut Arc<Node>) {
+    /// Replaces `node` by the version in the store, which may have changed while this one waited for a permit: writing the
+    /// old version would conflict.
+    fn refresh_from_store(&self, node: &mut Arc<Node>) {
         let stored = self.current(&ObjectKey::of(&**node));
         if let Some(stored) = stored.filter(|stored| uid(stored) == uid(node)) {
             *node = stored;
         }
     }
 
-    /// What the cloud tells of the instance, or how the reconcile ends without it.
+    /// Returns the metadata of the instance, or the outcome of the reconcile without it.
     async fn describe(&self, node: &Arc<Node>) -> Result<(InstanceMetadata, ProviderIdRequirement), ReconcileResult> {
-        let slowly = self.config.status_update_frequency;
+        let retry_interval = self.config.status_update_frequency;
         match self.metadata_batcher.fetch(node).await {
-            Ok(Some(told)) => Ok(told),
+            Ok(Some(metadata)) => Ok(metadata),
             Ok(None) => {
                 self.context.events.record(events::no_instance(node));
-                Err(ReconcileResult::RequeueAfter(slowly, plan::NO_INSTANCE.to_owned()))
+                Err(ReconcileResult::RequeueAfter(retry_interval, plan::NO_INSTANCE.to_owned()))
             }
             Err(error) => {
-                // Also when somebody else initialises the Node, so that there is nothing to come back for.
-                self.give_pod_cidrs_apart(node);
+                // Also if another component initializes the Node, in which case this key is not retried.
+                self.allocate_pod_cidrs_separately(node);
                 self.context.events.record(events::metadata_failed(node, &error));
-                Err(plan::after_cloud_error(&error, slowly))
+                Err(plan::after_cloud_error(&error, retry_interval))
             }
         }
     }
@@ -201,8 +186,9 @@ impl NodeController {
         Ok(())
     }
 
-    /// Addresses first, all the rest after; the Node's version then, if anything was to be written. No more is kept of the first
-    /// answer: thousands of Nodes may wait for their second write.
+    /// Writes the addresses, then all the rest. Returns the Node's version if anything was written.
+    ///
+    /// Keeps no more of the first response: thousands of Nodes may wait for their second write.
     async fn write_all(&self, node: &Node, decided: &NodeInitialization) -> Result<Option<String>, ApiError> {
         let mut newest = None;
         if let Some(addresses) = &decided.addresses {
@@ -215,12 +201,12 @@ impl NodeController {
         self.write_with_pod_cidrs(node, body).await.map(Some)
     }
 
-    /// `body`, with the pod CIDRs that the Node needs and that are given out here.
+    /// Writes `body`, with the pod CIDRs that the Node needs if this process allocates them.
     async fn write_with_pod_cidrs(&self, node: &Node, mut body: Value) -> Result<String, ApiError> {
         let version = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let version = version.as_deref();
-        let given = self.pod_cidrs.as_ref().and_then(|pod_cidrs| Some((pod_cidrs, pod_cidrs.spec_for(node, version)?)));
-        let Some((pod_cidrs, spec)) = given else { return self.write(node, PatchTarget::Object, body).await };
+        let allocated = self.pod_cidrs.as_ref().and_then(|pod_cidrs| Some((pod_cidrs, pod_cidrs.spec_for(node, version)?)));
+        let Some((pod_cidrs, spec)) = allocated else { return self.write(node, PatchTarget::Object, body).await };
         for (field, value) in spec {
             body["spec"][field] = value;
         }
@@ -229,7 +215,7 @@ impl NodeController {
         written
     }
 
-    /// Everything, the taint last.
+    /// Writes everything, the taint last.
     async fn finish(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
         if self.write_all(node, &decided).await?.is_none() {
             return Ok(());
@@ -255,31 +241,31 @@ impl NodeController {
         Ok(())
     }
 
-    /// Brings the addresses of an initialised Node up to date, and with `--reconcile-node-labels` its labels.
+    /// Updates the addresses of an initialized Node, and with `--reconcile-node-labels` its labels.
     pub(super) async fn update_addresses(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
         if taints::is_uninitialized(&node) {
             return ReconcileResult::Done;
         }
-        let slowly = self.config.status_update_frequency;
-        let told = match self.address_batcher.fetch(&node).await {
+        let retry_interval = self.config.status_update_frequency;
+        let metadata = match self.address_batcher.fetch(&node).await {
             Ok(Some((metadata, _))) => metadata,
             // Whether a Node without an instance stays is the node-lifecycle controller's business.
             Ok(None) | Err(CloudError::InstanceNotFound) => return ReconcileResult::Done,
             // No event: an outage of the cloud would mean one for each Node.
-            Err(error) => return plan::after_cloud_error(&error, slowly),
+            Err(error) => return plan::after_cloud_error(&error, retry_interval),
         };
-        self.compare_labels(&node, &told);
-        let asked_for = uid(&node).to_owned();
+        self.compare_labels(&node, &metadata);
+        let node_uid = uid(&node).to_owned();
         for _ in 0..ATTEMPTS {
-            if taints::is_uninitialized(&node) || uid(&node) != asked_for {
+            if taints::is_uninitialized(&node) || uid(&node) != node_uid {
                 return ReconcileResult::Done;
             }
-            let attempt = match addresses::changed(&node, &told.node_addresses) {
-                Ok(new) => self.refresh(&node, new, self.label_changes(&node, &told)).await,
+            let attempt = match addresses::changed(&node, &metadata.node_addresses) {
+                Ok(new) => self.refresh(&node, new, self.label_changes(&node, &metadata)).await,
                 Err(error) => {
                     self.context.events.record(events::addresses_failed(&node, &error));
-                    return ReconcileResult::RequeueAfter(slowly, error.to_string());
+                    return ReconcileResult::RequeueAfter(retry_interval, error.to_string());
                 }
             };
             match self.after_write(attempt) {
@@ -330,8 +316,8 @@ impl NodeController {
         Api::all(self.context.writer.client().clone())
     }
 
-    /// The Node in the store, unless that is one we have written over: then the watch will bring the newer one, and with it this
-    /// key if there is anything left to do.
+    /// Returns the Node in the store, unless this process has overwritten that version: then the watch brings the newer one,
+    /// and with it this key if work remains.
     fn current(&self, key: &ObjectKey) -> Option<Arc<Node>> {
         let node = self.nodes.get(key);
         let mut replaced = self.replaced();

@@ -1,10 +1,11 @@
-//! Which Node holds which pod CIDRs. Pure.
+//! Allocation of pod CIDRs to Nodes. Pure.
 //!
-//! In: what Nodes have, who needs blocks, whose patch has come to which end. Out: blocks that nobody else has. Everything is kept by the
-//! Node's UID: a Node that was made anew under the same name is another one, and what a stale watch tells of the former one does not
-//! touch what the new one has. A block that two Nodes hold, as others may have given it, is free when both are gone.
+//! In: pod CIDRs of Nodes, requests for blocks, results of patches. Out: blocks that no other Node has. Everything is
+//! recorded by the Node's UID: a Node that was recreated under the same name is another one, and a stale watch event of the
+//! former one does not affect the blocks of the new one. A block that two Nodes hold, which other allocators can cause, is
+//! free when both are deleted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
@@ -14,7 +15,7 @@ use super::{
     plan::is_later,
 };
 
-/// Why a Node's `spec.podCIDRs` cannot be taken in.
+/// Reason why a Node's `spec.podCIDRs` cannot be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ForeignCidrError {
     #[error("{0:?} is no CIDR")]
@@ -27,7 +28,7 @@ pub(super) enum ForeignCidrError {
     TooLarge(IpNet, u8),
 }
 
-/// Why a Node gets no blocks.
+/// Reason why a Node gets no blocks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AllocationError {
     #[error("no /{prefix} is left in the cluster CIDR {cluster}")]
@@ -36,31 +37,31 @@ pub(super) enum AllocationError {
     Prefix(#[from] CidrSetError),
 }
 
-/// What a Node's CIDRs are to what was known of it.
+/// Relation of a Node's CIDRs to those recorded for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObservedCidrs {
-    /// Nothing new.
+    /// CIDRs that were already recorded.
     Known,
-    /// Those that were meant for it are there now.
+    /// CIDRs that were reserved for the Node and are now confirmed.
     Confirmed,
-    /// Nobody here gave them to it.
+    /// CIDRs that this process did not allocate.
     Foreign,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HeldBlocks {
     cidrs: Box<[IpNet]>,
-    /// Whether the Node has them for sure; if not, a patch is or may be under way.
+    /// Whether the Node is confirmed to have them; if not, a patch is or may be in flight.
     written: bool,
     /// The versions of the Node on which patches were sent that may still be carried out.
     may_land: Vec<Box<str>>,
 }
 
-/// What one cluster CIDR is at, for metrics.
+/// Usage of one cluster CIDR, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClusterCidrUsage {
     pub(super) cluster: IpNet,
-    pub(super) taken: usize,
+    pub(super) allocated: usize,
     pub(super) units: usize,
     pub(super) counts: UnitCounts,
 }
@@ -72,11 +73,12 @@ pub(super) struct Allocations {
     services: Vec<IpNet>,
     /// Prefixes that limit what a Node may claim.
     claim_masks: Vec<(IpNet, u8)>,
-    held: HashMap<Box<str>, HeldBlocks>,
+    reserved: BTreeMap<Box<str>, HeldBlocks>,
 }
 
 impl Allocations {
-    /// Nothing but the ranges of Services is taken. `clusters`: each with the prefix of its blocks.
+    /// Creates allocations in which only the ranges of Services are reserved. `clusters` lists each cluster CIDR with the
+    /// prefix of its blocks.
     pub(super) fn new(clusters: &[(IpNet, u8)], services: &[IpNet]) -> Result<Self, CidrSetError> {
         let mut sets =
             clusters.iter().map(|(cluster, unit)| CidrSet::new(*cluster, *unit)).collect::<Result<Vec<_>, _>>()?;
@@ -85,7 +87,7 @@ impl Allocations {
                 set.occupy(service);
             }
         }
-        Ok(Self { sets, services: services.to_vec(), claim_masks: Vec::new(), held: HashMap::new() })
+        Ok(Self { sets, services: services.to_vec(), claim_masks: Vec::new(), reserved: BTreeMap::new() })
     }
 
     /// Ignores what Nodes claim beyond these prefixes, each of a cluster CIDR.
@@ -93,13 +95,14 @@ impl Allocations {
         Self { claim_masks: masks, ..self }
     }
 
-    /// Takes in what a Node has, by the cluster CIDR that each lies in, whatever their order. What is wrong with it is told once; the rest
-    /// is taken in all the same, since nobody else may get it.
+    /// Records the CIDRs of a Node by the cluster CIDR that contains each, in any order.
+    ///
+    /// An invalid CIDR is reported once; the others are recorded all the same, because no other Node may get them.
     pub(super) fn observe(&mut self, uid: &str, pod_cidrs: &[String]) -> Result<ObservedCidrs, ForeignCidrError> {
-        let (cidrs, wrong) = self.parse(pod_cidrs);
-        if let Some(held) = self.held.get_mut(uid).filter(|held| is_same(&held.cidrs, &cidrs)) {
-            let news = !std::mem::replace(&mut held.written, true);
-            return Ok(if news { ObservedCidrs::Confirmed } else { ObservedCidrs::Known });
+        let (cidrs, invalid) = self.parse(pod_cidrs);
+        if let Some(blocks) = self.reserved.get_mut(uid).filter(|blocks| is_same(&blocks.cidrs, &cidrs)) {
+            let is_confirmed = !std::mem::replace(&mut blocks.written, true);
+            return Ok(if is_confirmed { ObservedCidrs::Confirmed } else { ObservedCidrs::Known });
         }
         self.release(uid);
         for cidr in &cidrs {
@@ -107,55 +110,57 @@ impl Allocations {
                 set.occupy(cidr);
             }
         }
-        self.held.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
-        wrong.map_or(Ok(ObservedCidrs::Foreign), Err)
+        self.reserved.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
+        invalid.map_or(Ok(ObservedCidrs::Foreign), Err)
     }
 
-    /// Those that concern a cluster CIDR, and what is wrong with the others or with their number.
+    /// Returns the CIDRs inside a cluster CIDR, and an error about the others or about their number.
     fn parse(&self, pod_cidrs: &[String]) -> (Vec<IpNet>, Option<ForeignCidrError>) {
-        let (mut cidrs, mut wrong) = (Vec::new(), None);
+        let (mut cidrs, mut invalid) = (Vec::new(), None);
         for text in pod_cidrs {
             match text.parse::<IpNet>() {
                 Ok(cidr) if self.sets.iter().any(|set| set.overlaps(&cidr)) => match self.excess(&cidr) {
                     None => cidrs.push(cidr),
-                    Some(mask) => wrong = wrong.or(Some(ForeignCidrError::TooLarge(cidr, mask))),
+                    Some(mask) => invalid = invalid.or(Some(ForeignCidrError::TooLarge(cidr, mask))),
                 },
-                Ok(outside) => wrong = wrong.or(Some(ForeignCidrError::OutOfRange(outside))),
-                Err(_) => wrong = Some(ForeignCidrError::Garbage(shown(text))),
+                Ok(outside) => invalid = invalid.or(Some(ForeignCidrError::OutOfRange(outside))),
+                Err(_) => invalid = Some(ForeignCidrError::Garbage(shown(text))),
             }
         }
-        let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(wrong, Some(ForeignCidrError::Garbage(_)));
+        let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(invalid, Some(ForeignCidrError::Garbage(_)));
         let too_many = is_number_wrong.then_some(ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
-        (cidrs, too_many.or(wrong))
+        (cidrs, too_many.or(invalid))
     }
 
-    /// The mask that `cidr` exceeds by so much that it is not taken in: the kubelet that registers a Node may claim any pod CIDR, and one Node
-    /// must not take the blocks of all others.
+    /// Returns the mask that `cidr` exceeds by so much that it is not recorded.
+    ///
+    /// The kubelet that registers a Node may claim any pod CIDR, and one Node must not reserve the blocks of all others.
     fn excess(&self, cidr: &IpNet) -> Option<u8> {
         let is_same_family = |(cluster, _): &&(IpNet, u8)| cluster.addr().is_ipv4() == cidr.addr().is_ipv4();
         let mask = self.claim_masks.iter().find(is_same_family).map(|(_, mask)| *mask)?;
         (cidr.prefix_len() + MASK_TOLERANCE < mask).then_some(mask)
     }
 
-    /// One block of each cluster CIDR for the Node, with these prefixes; the same ones as long as they are its own. Of all or of none.
+    /// Reserves one block of each cluster CIDR for the Node, with these prefixes, or none at all. Returns the same blocks
+    /// while the Node has them.
     pub(super) fn reserve(&mut self, uid: &str, prefixes: &[u8]) -> Result<(Vec<IpNet>, Vec<usize>), AllocationError> {
-        if let Some(held) = self.held.get(uid) {
-            return Ok((held.cidrs.to_vec(), Vec::new()));
+        if let Some(blocks) = self.reserved.get(uid) {
+            return Ok((blocks.cidrs.to_vec(), Vec::new()));
         }
         let mut blocks: Vec<AllocatedBlock> = Vec::with_capacity(self.sets.len());
         for (index, prefix) in prefixes.iter().enumerate().take(self.sets.len()) {
             match self.allocate(index, *prefix, &blocks) {
                 Ok(block) => blocks.push(block),
                 Err(error) => {
-                    // Each goes back where it came from.
+                    // Release each block to its own set.
                     self.sets.iter_mut().zip(&blocks).for_each(|(set, block)| set.release(&block.cidr));
                     return Err(error);
                 }
             }
         }
         let cidrs: Vec<IpNet> = blocks.iter().map(|block| block.cidr).collect();
-        let held = HeldBlocks { cidrs: cidrs.clone().into(), written: false, may_land: Vec::new() };
-        self.held.insert(uid.into(), held);
+        let entry = HeldBlocks { cidrs: cidrs.clone().into(), written: false, may_land: Vec::new() };
+        self.reserved.insert(uid.into(), entry);
         Ok((cidrs, blocks.iter().map(|block| block.passed).collect()))
     }
 
@@ -169,81 +174,82 @@ impl Allocations {
         let cluster = set.cluster();
         super::cidr_set::check(cluster, prefix)?;
         if prefix > set.unit() {
-            let held = self.held.values().flat_map(|held| held.cidrs.iter());
-            let held = held.chain(&self.services).chain(reserved.iter().map(|block| &block.cidr));
-            self.sets[index] = set.in_units_of(prefix, held)?;
+            let occupied = self.reserved.values().flat_map(|occupied| occupied.cidrs.iter());
+            let occupied = occupied.chain(&self.services).chain(reserved.iter().map(|block| &block.cidr));
+            self.sets[index] = set.in_units_of(prefix, occupied)?;
         }
         self.sets[index].allocate(prefix).ok_or(AllocationError::Exhausted { cluster, prefix })
     }
 
-    /// The Node has what was reserved for it.
+    /// Records that the Node has its reserved blocks.
     pub(super) fn confirm(&mut self, uid: &str) {
-        if let Some(held) = self.held.get_mut(uid) {
-            held.written = true;
+        if let Some(blocks) = self.reserved.get_mut(uid) {
+            blocks.written = true;
         }
     }
 
     /// Gives back what the Node holds; answers whether it held anything.
     pub(super) fn release(&mut self, uid: &str) -> bool {
-        let Some(held) = self.held.remove(uid) else { return false };
-        for cidr in &held.cidrs {
+        let Some(blocks) = self.reserved.remove(uid) else { return false };
+        for cidr in &blocks.cidrs {
             self.sets.iter_mut().for_each(|set| set.release(cidr));
         }
         true
     }
 
-    /// A patch with these CIDRs is about to be sent on this version of the Node. Answers whether they are still the Node's.
+    /// Records a patch with these CIDRs on this version of the Node before it is sent. Returns `false` if they are no longer
+    /// the Node's.
     pub(super) fn patch_begins(&mut self, uid: &str, cidrs: &[IpNet], version: &str) -> bool {
-        let held = self.held.get_mut(uid).filter(|held| *held.cidrs == *cidrs);
-        held.map(|held| held.may_land.push(version.into())).is_some()
+        let blocks = self.reserved.get_mut(uid).filter(|blocks| *blocks.cidrs == *cidrs);
+        blocks.map(|blocks| blocks.may_land.push(version.into())).is_some()
     }
 
-    /// A patch that was sent on this version has not been carried out and will not be.
+    /// Records that a patch on this version was not executed and will not be.
     pub(super) fn patch_failed(&mut self, uid: &str, version: &str) {
-        let Some(held) = self.held.get_mut(uid) else { return };
-        if let Some(place) = held.may_land.iter().position(|sent| **sent == *version) {
-            held.may_land.swap_remove(place);
+        let Some(blocks) = self.reserved.get_mut(uid) else { return };
+        if let Some(index) = blocks.may_land.iter().position(|sent| **sent == *version) {
+            blocks.may_land.swap_remove(index);
         }
     }
 
-    /// The Node is at this version: what was sent on an earlier one is a conflict.
+    /// Records the version of the Node: patches of earlier versions will conflict.
     pub(super) fn is_at(&mut self, uid: &str, version: Option<&str>) {
-        if let Some(held) = self.held.get_mut(uid) {
-            held.may_land.retain(|sent| !is_later(version, sent));
+        if let Some(blocks) = self.reserved.get_mut(uid) {
+            blocks.may_land.retain(|sent| !is_later(version, sent));
         }
     }
 
     /// Gives back what was reserved for the Node, unless it is known to be there or may get there yet.
     pub(super) fn withdraw(&mut self, uid: &str) -> bool {
-        self.held.get(uid).is_some_and(|held| !held.written && held.may_land.is_empty()) && self.release(uid)
+        self.reserved.get(uid).is_some_and(|blocks| !blocks.written && blocks.may_land.is_empty()) && self.release(uid)
     }
 
-    /// Nodes that have their CIDRs, or may have them.
-    pub(super) fn written(&self) -> HashSet<Box<str>> {
-        let may_have = |held: &HeldBlocks| held.written || !held.may_land.is_empty();
-        self.held.iter().filter(|(_, held)| may_have(held)).map(|(uid, _)| uid.clone()).collect()
+    /// Returns the Nodes that have, or may have, their CIDRs.
+    pub(super) fn written(&self) -> BTreeSet<Box<str>> {
+        let may_have = |blocks: &HeldBlocks| blocks.written || !blocks.may_land.is_empty();
+        self.reserved.iter().filter(|(_, blocks)| may_have(blocks)).map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Whether the Node has its blocks for sure.
+    /// Returns `true` if the Node is confirmed to have its blocks.
     pub(super) fn is_written(&self, uid: &str) -> bool {
-        self.held.get(uid).is_some_and(|held| held.written)
+        self.reserved.get(uid).is_some_and(|blocks| blocks.written)
     }
 
-    /// Each cluster CIDR with the units that are taken and all.
+    /// Returns each cluster CIDR with the numbers of allocated and of all units.
     pub(super) fn usage(&self) -> Vec<(IpNet, usize, usize)> {
-        self.sets.iter().map(|set| (set.cluster(), set.taken(), set.units())).collect()
+        self.sets.iter().map(|set| (set.cluster(), set.allocated(), set.units())).collect()
     }
 
-    /// How many Nodes hold blocks.
+    /// Returns the number of Nodes that hold blocks.
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.reserved.len()
     }
 
-    /// How full the cluster CIDRs are, and what has happened to them since this was last asked.
+    /// Returns the usage of the cluster CIDRs, with the changes since the last call.
     pub(super) fn take_usage(&mut self) -> Vec<ClusterCidrUsage> {
         let usage = |set: &mut CidrSet| ClusterCidrUsage {
             cluster: set.cluster(),
-            taken: set.taken(),
+            allocated: set.allocated(),
             units: set.units(),
             counts: set.take_counts(),
         };
@@ -251,11 +257,11 @@ impl Allocations {
     }
 }
 
-fn is_same(held: &[IpNet], observed: &[IpNet]) -> bool {
-    held.len() == observed.len() && held.iter().zip(observed).all(|(one, other)| one.trunc() == other.trunc())
+fn is_same(reserved: &[IpNet], observed: &[IpNet]) -> bool {
+    reserved.len() == observed.len() && reserved.iter().zip(observed).all(|(left, right)| left.trunc() == right.trunc())
 }
 
-/// As much of a text as a message may hold.
+/// Returns `text`, truncated to what a message may contain.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -14,10 +14,10 @@ use ipnet::IpNet;
 
 /// Longest distance between the prefixes of an IPv6 cluster CIDR and its blocks. Upstream: `clusterSubnetMaxDiff`.
 pub(super) const MAX_IPV6_BITS: u8 = 16;
-/// The same for IPv4, where upstream has no limit: 2 MiB of bitmap.
+/// Largest number of unit bits for IPv4, where upstream has no limit: 2 MiB of bitmap.
 pub(super) const MAX_IPV4_BITS: u8 = 24;
 
-/// Why there is no such set.
+/// Reason why a set cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrSetError {
     #[error("blocks of /{unit} are larger than the cluster CIDR {cluster}")]
@@ -35,10 +35,10 @@ pub(super) struct AllocatedBlock {
     pub(super) passed: usize,
 }
 
-/// Units that were taken and given back since somebody asked.
+/// Units that were allocated and released since the last read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UnitCounts {
-    pub(super) taken: u64,
+    pub(super) allocated: u64,
     pub(super) returned: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct CidrSet {
     cluster: IpNet,
     unit: u8,
     bits: Vec<u64>,
-    taken: usize,
+    allocated: usize,
     /// Units that more than one holds, and by how many more: a unit is free when the last of them is gone.
     shared: HashMap<usize, u32>,
     next: usize,
@@ -55,13 +55,13 @@ pub(super) struct CidrSet {
 }
 
 impl CidrSet {
-    /// All of `cluster` free, in blocks with the prefix `unit`.
+    /// Creates a set in which all of `cluster` is free, in blocks with the prefix `unit`.
     pub(super) fn new(cluster: IpNet, unit: u8) -> Result<Self, CidrSetError> {
         let cluster = cluster.trunc();
         check(cluster, unit)?;
         let units = 1_usize << (unit - cluster.prefix_len());
         let bits = vec![0; units.div_ceil(64)];
-        Ok(Self { cluster, unit, bits, taken: 0, shared: HashMap::new(), next: 0, counts: UnitCounts::default() })
+        Ok(Self { cluster, unit, bits, allocated: 0, shared: HashMap::new(), next: 0, counts: UnitCounts::default() })
     }
 
     pub(super) fn cluster(&self) -> IpNet {
@@ -76,15 +76,15 @@ impl CidrSet {
         1 << (self.unit - self.cluster.prefix_len())
     }
 
-    pub(super) fn taken(&self) -> usize {
-        self.taken
+    pub(super) fn allocated(&self) -> usize {
+        self.allocated
     }
 
     pub(super) fn take_counts(&mut self) -> UnitCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Whether `cidr` has an address in common with the cluster CIDR.
+    /// Returns `true` if `cidr` shares an address with the cluster CIDR.
     pub(super) fn overlaps(&self, cidr: &IpNet) -> bool {
         self.cluster.contains(&cidr.trunc()) || cidr.trunc().contains(&self.cluster)
     }
@@ -100,7 +100,7 @@ impl CidrSet {
         }
     }
 
-    /// One holder of `cidr` less.
+    /// Releases one of the holders of `cidr`.
     pub(super) fn release(&mut self, cidr: &IpNet) {
         for unit in self.range(cidr).unwrap_or_default() {
             match self.shared.get_mut(&unit) {
@@ -111,10 +111,11 @@ impl CidrSet {
         }
     }
 
-    /// The next free block with this prefix, which is no longer than the unit. `None`: there is none.
+    /// Allocates the next free block with this prefix, which is at most as long as the unit. Returns `None` if there is
+    /// none.
     pub(super) fn allocate(&mut self, prefix: u8) -> Option<AllocatedBlock> {
         let run = 1_usize << self.unit.checked_sub(prefix.max(self.cluster.prefix_len()))?;
-        if prefix < self.cluster.prefix_len() || self.units() - self.taken < run {
+        if prefix < self.cluster.prefix_len() || self.units() - self.allocated < run {
             return None;
         }
         let blocks = self.units() / run;
@@ -126,10 +127,14 @@ impl CidrSet {
         Some(AllocatedBlock { cidr: self.block(start, prefix)?, passed })
     }
 
-    /// The same blocks in finer units. `held`: everything that is taken. The search goes on where it was.
-    pub(super) fn in_units_of<'a>(&self, unit: u8, held: impl IntoIterator<Item = &'a IpNet>) -> Result<Self, CidrSetError> {
+    /// Returns the set in finer units, with `reserved` allocated. The search continues at the same position.
+    pub(super) fn in_units_of<'a>(
+        &self,
+        unit: u8,
+        reserved: impl IntoIterator<Item = &'a IpNet>,
+    ) -> Result<Self, CidrSetError> {
         let mut finer = Self::new(self.cluster, unit)?;
-        for cidr in held {
+        for cidr in reserved {
             finer.occupy(cidr);
         }
         finer.next = self.next << unit.saturating_sub(self.unit);
@@ -137,7 +142,7 @@ impl CidrSet {
         Ok(finer)
     }
 
-    /// The units that `cidr` touches, if any.
+    /// Returns the units that `cidr` touches, if any.
     fn range(&self, cidr: &IpNet) -> Option<Range<usize>> {
         if !self.overlaps(cidr) {
             return None;
@@ -171,8 +176,8 @@ impl CidrSet {
     fn set(&mut self, unit: usize) {
         if let Some(word) = self.bits.get_mut(unit / 64) {
             *word |= mask(unit);
-            self.taken += 1;
-            self.counts.taken += 1;
+            self.allocated += 1;
+            self.counts.allocated += 1;
         }
     }
 
@@ -182,13 +187,13 @@ impl CidrSet {
         }
         if let Some(word) = self.bits.get_mut(unit / 64) {
             *word &= !mask(unit);
-            self.taken -= 1;
+            self.allocated -= 1;
             self.counts.returned += 1;
         }
     }
 }
 
-/// Whether a set of blocks with the prefix `unit` can be kept track of.
+/// Checks whether a set of blocks with the prefix `unit` can be represented.
 pub(super) fn check(cluster: IpNet, unit: u8) -> Result<(), CidrSetError> {
     let Some(bits) = unit.checked_sub(cluster.prefix_len()) else {
         return Err(CidrSetError::LargerThanCluster { cluster, unit });
@@ -200,7 +205,7 @@ pub(super) fn check(cluster: IpNet, unit: u8) -> Result<(), CidrSetError> {
     if bits > most_bits(&cluster) { Err(CidrSetError::TooMany { cluster, unit, longest }) } else { Ok(()) }
 }
 
-/// The prefix next to `unit` with which blocks of `cluster` can be kept track of.
+/// Returns the prefix nearest to `unit` with which blocks of `cluster` can be represented.
 pub(super) fn nearest_unit(cluster: &IpNet, unit: u8) -> u8 {
     let longest = cluster.prefix_len().saturating_add(most_bits(cluster)).min(cluster.max_prefix_len());
     unit.clamp(cluster.prefix_len(), longest)

@@ -1,4 +1,4 @@
-//! What the flags say of pod CIDRs, and which of it the controller can work with. Pure.
+//! Pod CIDR flags, and the configurations that the controller supports. Pure.
 
 use ipnet::IpNet;
 
@@ -9,7 +9,7 @@ pub(crate) const DEFAULT_MASK_IPV6: u8 = 64;
 /// `--cidr-allocator-type`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CidrAllocatorType {
-    /// All Nodes get blocks of one size.
+    /// Blocks of one size for all Nodes.
     #[default]
     RangeAllocator,
     /// The cloud says how large a Node's blocks are.
@@ -17,7 +17,7 @@ pub enum CidrAllocatorType {
 }
 
 impl CidrAllocatorType {
-    /// The type that the flag names.
+    /// Returns the type that the flag names.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "RangeAllocator" => Some(Self::RangeAllocator),
@@ -27,7 +27,7 @@ impl CidrAllocatorType {
     }
 }
 
-/// What the flags say.
+/// Values of the flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeIpamConfig {
     /// `--allocate-node-cidrs`: without it nothing starts.
@@ -60,13 +60,14 @@ impl Default for NodeIpamConfig {
 }
 
 impl NodeIpamConfig {
-    /// The IPv4 and IPv6 prefixes of all pod CIDRs, if this process allocates them and the cloud does not choose their sizes.
+    /// Returns the IPv4 and IPv6 prefixes of all pod CIDRs, if this process allocates them and the cloud does not choose
+    /// their sizes.
     pub fn fixed_masks(&self) -> Option<(u8, u8)> {
         let is_fixed = self.enabled && self.allocator == CidrAllocatorType::RangeAllocator;
         is_fixed.then_some((self.mask_ipv4, self.mask_ipv6))
     }
 
-    /// The prefix of a Node's block in `cluster`, unless the cloud says another one.
+    /// Returns the prefix of a Node's block in `cluster`, unless the cloud chooses it.
     pub fn mask(&self, cluster: &IpNet) -> u8 {
         if cluster.addr().is_ipv4() { self.mask_ipv4 } else { self.mask_ipv6 }
     }

@@ -26,7 +26,7 @@ const IGNORED: EventDescription = EventDescription {
 /// For the reference page.
 pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED, IGNORED];
 
-/// What the Node claims is not reserved for it.
+/// Reports pod CIDRs that the Node claims and that are not reserved for it.
 pub(super) fn ignored(name: &str, uid: &str, error: &dyn Display) -> RecordedEvent {
     let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let node = Node { metadata, ..Node::default() };
@@ -35,7 +35,7 @@ pub(super) fn ignored(name: &str, uid: &str, error: &dyn Display) -> RecordedEve
     RecordedEvent { about: object_reference(&node), type_: IGNORED.type_, reason: IGNORED.reason, message }
 }
 
-/// The cluster CIDR is used up.
+/// Reports that the cluster CIDR is exhausted.
 pub(super) fn not_available(node: &Node) -> RecordedEvent {
     status_is_now(node, &NOT_AVAILABLE)
 }

@@ -1,7 +1,7 @@
-//! All Nodes, read from the API server itself: what they have decides what may be given out.
+//! Consistent list of all Nodes from the API server, the basis of allocations.
 //!
-//! In: a client. Out: identity, version and pod CIDRs of each Node; nothing else of them is kept. The list is a consistent read, in pages,
-//! and shows what the informer's selector hides.
+//! In: a client. Out: identity, version and pod CIDRs of each Node. The list is read in pages and includes Nodes that the
+//! informer's selector hides.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Resource, api::ListParams, core::Request};
@@ -12,7 +12,7 @@ use crate::runtime::patch::ApiError;
 /// Nodes of one page: whole Nodes come over the wire, of which a page is in memory at a time.
 const PAGE: u32 = 250;
 
-/// What matters of a Node.
+/// Fields of a Node that allocation needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct ListedNode {
     metadata: ListedMetadata,
@@ -52,7 +52,7 @@ impl ListedNode {
         &self.metadata.name
     }
 
-    /// As [`super::plan::identity`] of the Node.
+    /// Returns [`super::plan::identity`] of the Node.
     pub(super) fn identity(&self) -> &str {
         if self.metadata.uid.is_empty() { &self.metadata.name } else { &self.metadata.uid }
     }
@@ -66,7 +66,7 @@ impl ListedNode {
     }
 }
 
-/// All Nodes there are.
+/// Lists all Nodes in pages.
 pub(super) async fn list(client: &kube::Client) -> Result<Vec<ListedNode>, ApiError> {
     let (mut nodes, mut rest) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! What a Node needs of the node-ipam controller: pure.
+//! Decisions of the node-ipam controller about a Node. Pure.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use crate::{
     },
 };
 
-/// How long to leave alone what only another replica may do now.
+/// Delay before a retry of what only another replica may do now.
 const NOT_LEADING: Duration = Duration::from_secs(5);
 
-/// What else has to be known to say what a Node needs.
+/// Rules that decide, in addition to the Node itself, what it waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PodCidrRules {
-    /// The patch that initialises the Node brings its pod CIDRs along.
+    /// Whether the patch that initializes the Node also sets its pod CIDRs.
     pub(super) comes_with_initialization: bool,
-    /// The cloud is asked about the Node's machine.
+    /// Whether the cloud is queried about the Node's machine.
     pub(super) needs_provider_id: bool,
 }
 
-/// What a Node needs.
+/// Next step for a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodCidrAction {
-    /// It has pod CIDRs, or goes.
+    /// The Node has pod CIDRs, or is being deleted.
     Nothing,
-    /// Its initialisation or its provider id comes first, and the watch tells of it.
+    /// Wait for its initialization or its provider ID; a watch event will report either.
     Wait,
     Allocate,
 }
@@ -47,7 +47,7 @@ pub(super) fn next_action(node: &Node, rules: PodCidrRules) -> PodCidrAction {
     if waits { PodCidrAction::Wait } else { PodCidrAction::Allocate }
 }
 
-/// What a Node is known by: its UID, which another Node of its name does not have.
+/// Returns the identity of a Node: its UID, which distinguishes it from other Nodes of its name.
 pub(super) fn identity(node: &Node) -> &str {
     match uid(node) {
         "" => name(node),
@@ -55,8 +55,9 @@ pub(super) fn identity(node: &Node) -> &str {
     }
 }
 
-/// Whether a change is a reason to reconcile, and how urgent. What a Node waits for makes it due at once; its heartbeats do not cut a
-/// back-off short.
+/// Returns the priority of a change, or `None` if it is no reason to reconcile.
+///
+/// A change that the Node waits for is due immediately; heartbeats do not cut a backoff short.
 pub(super) fn priority(change: &ObjectChange<Node>) -> Option<ReconcilePriority> {
     let inputs = |node: &Node| (taints::is_uninitialized(node), provider_id(node).map(str::to_owned), uid(node).to_owned());
     match change {
@@ -68,25 +69,25 @@ pub(super) fn priority(change: &ObjectChange<Node>) -> Option<ReconcilePriority>
     }
 }
 
-/// The part of a Node's spec that says its pod CIDRs.
+/// Returns the part of a Node's spec that contains its pod CIDRs.
 pub(super) fn spec_with(cidrs: &[IpNet]) -> Map<String, Value> {
     let texts: Vec<String> = cidrs.iter().map(IpNet::to_string).collect();
     Map::from_iter([("podCIDR".to_owned(), json!(texts.first())), ("podCIDRs".to_owned(), json!(texts))])
 }
 
-/// The patch that gives `node` its pod CIDRs if it is still as it is here.
+/// Returns the patch that sets the pod CIDRs of this version of `node`.
 pub(super) fn patch(node: &Node, cidrs: &[IpNet]) -> Value {
     json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": spec_with(cidrs) })
 }
 
-/// What is known of a write that the API server did not confirm.
+/// Certainty about a write that the API server did not confirm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedWrite {
-    /// Nothing was written for now: the Node has to be read again, since somebody else wrote or the server was busy.
+    /// Not executed: another writer changed the Node, or the server was busy. Read the Node again.
     Conflict,
-    /// It has not happened and will not.
+    /// Not executed, and never will be.
     Refused,
-    /// It may have happened, or happen yet.
+    /// Possibly executed, now or later.
     Unknown,
 }
 
@@ -101,7 +102,7 @@ pub(super) fn failed_write(error: &ApiError) -> FailedWrite {
     }
 }
 
-/// When to come back after a write that the API server did not take.
+/// Returns the outcome after the API server rejected a write.
 pub(super) fn after_api_error(error: &ApiError) -> ReconcileResult {
     match error {
         ApiError::NotFound(_) => ReconcileResult::Done,
@@ -110,7 +111,7 @@ pub(super) fn after_api_error(error: &ApiError) -> ReconcileResult {
     }
 }
 
-/// Whether a version is later than another one of the same Node. What is no number can be compared with nothing.
+/// Returns `true` if `version` is later than another one of the same Node. Versions that are not numbers are never later.
 pub(super) fn is_later(version: Option<&str>, than: &str) -> bool {
     let number = |text: &str| text.parse::<u128>().ok();
     version.and_then(number).zip(number(than)).is_some_and(|(version, than)| version > than)

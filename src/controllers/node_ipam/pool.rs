@@ -1,11 +1,11 @@
-//! The pod CIDRs of a cluster as those see them who give them out: the node-ipam controller, and the node controller, whose patches
-//! bring them along.
+//! Pod CIDR pool of a cluster, as its users see it: the node-ipam controller, and the node controller, whose patches set pod
+//! CIDRs.
 //!
-//! In: what the list at the start and the watch tell of Nodes, and what became of patches. Out: blocks for a Node. Decides nothing
-//! itself: [`Allocations`] does. Closed until everything has been read that other leaders may have given out.
+//! In: Nodes from the initial list and the watch, and results of patches. Out: blocks for a Node. [`Allocations`] makes all
+//! decisions. The pool is closed until all allocations of earlier leaders have been read.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,7 +13,6 @@ use std::{
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Map, Value};
-use tokio::sync::watch;
 
 use super::{
     allocations::{AllocationError, Allocations, ForeignCidrError, ObservedCidrs},
@@ -26,23 +25,24 @@ use crate::{
     metrics::Metrics,
     node::pod_cidrs,
     runtime::{
-        events::EventRecorder, patch::ApiError, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue,
+        events::EventRecorder, patch::ApiError, store::ObjectKey, watch, work_queue::ReconcilePriority,
+        worker::ReconcileQueue,
     },
 };
 
-/// How long an initialisation waits for the pool to be read, before it goes on without pod CIDRs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that an initialization waits for the pool to be read, before it continues without pod CIDRs.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether blocks are given out.
+/// State of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PoolPhase {
     /// Another replica gives them out.
     Closed,
-    /// What Nodes have is being read.
+    /// The pod CIDRs of Nodes are being read.
     Reading,
-    /// Patches of the former leader may be under way.
+    /// Patches of the former leader may be in flight.
     Quarantined,
-    /// What Nodes have cannot be read or taken in, and why.
+    /// The pod CIDRs of Nodes cannot be read or recorded, for this reason.
     Refused(String),
     Open,
 }
@@ -51,15 +51,15 @@ pub(super) enum PoolPhase {
 struct PoolState {
     allocations: Option<Allocations>,
     /// Nodes that went while a list was read that may still have them.
-    gone: Option<HashSet<Box<str>>>,
+    deleted: Option<BTreeSet<Box<str>>>,
     /// Nodes without pod CIDRs that a patch of the former leader may still reach, with the version that it would be on.
-    at_risk: HashMap<Box<str>, String>,
-    /// Nodes whose initialisation does not get on, or whose API server takes no pod CIDRs with it.
-    apart: HashSet<Box<str>>,
+    at_risk: BTreeMap<Box<str>, String>,
+    /// Nodes whose initialization is blocked, or whose API server does not accept pod CIDRs with it.
+    allocated_separately: BTreeSet<Box<str>>,
     /// Nodes for which no block was left.
-    waiting: HashSet<ObjectKey>,
+    waiting: BTreeSet<ObjectKey>,
     /// Nodes that the informer's selector shows no longer.
-    unseen: HashMap<ObjectKey, HashSet<Box<str>>>,
+    unseen: BTreeMap<ObjectKey, BTreeSet<Box<str>>>,
 }
 
 pub struct PodCidrPool {
@@ -93,22 +93,26 @@ impl PodCidrPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in from here on what the watch tells. [`Self::finish_reading`] ends it.
-    pub(super) fn start_reading(&self, nothing: Allocations) {
+    /// Starts to record watch events while the Nodes are being listed. [`Self::finish_reading`] ends this phase.
+    pub(super) fn start_reading(&self, empty: Allocations) {
         let mut state = self.state();
-        *state = PoolState { allocations: Some(nothing), gone: Some(HashSet::new()), ..PoolState::default() };
+        *state = PoolState { allocations: Some(empty), deleted: Some(BTreeSet::new()), ..PoolState::default() };
         drop(state);
         self.phase.send_replace(PoolPhase::Reading);
     }
 
-    /// Takes in a list of all Nodes, and those that the watch had told of before. `Err`: a Node has what cannot be taken in.
+    /// Records a list of all Nodes, and those that the watch had reported before.
+    ///
+    /// # Errors
+    ///
+    /// A Node has pod CIDRs that cannot be recorded.
     pub(super) fn finish_reading(&self, listed: &[ListedNode], seen: &[Arc<Node>]) -> Result<(), String> {
         let mut state = self.state();
-        let gone = state.gone.take().unwrap_or_default();
+        let deleted = state.deleted.take().unwrap_or_default();
         let Some(allocations) = state.allocations.as_mut() else { return Ok(()) };
         let listed = listed.iter().map(|node| (node.identity(), node.name(), node.pod_cidrs()));
         let seen = seen.iter().map(|node| (identity(node), crate::node::name(node), pod_cidrs(node)));
-        for (id, name, cidrs) in listed.chain(seen).filter(|(id, _, cidrs)| !cidrs.is_empty() && !gone.contains(*id)) {
+        for (id, name, cidrs) in listed.chain(seen).filter(|(id, _, cidrs)| !cidrs.is_empty() && !deleted.contains(*id)) {
             if let Err(error) = allocations.observe(id, cidrs) {
                 match error {
                     ForeignCidrError::TooLarge(..) => self.events.record(events::ignored(name, id, &error)),
@@ -122,14 +126,16 @@ impl PodCidrPool {
         Ok(())
     }
 
-    /// Gives out blocks, or tells why not.
+    /// Opens or closes the pool.
     pub(super) fn decide(&self, phase: PoolPhase) {
         self.phase.send_replace(phase);
     }
 
-    /// Waits until no patch of a former leader can give any of these Nodes pod CIDRs: each has changed since `listed`, so that such a
-    /// patch is a conflict, or the time is over within which the server may carry one out.
-    pub(super) async fn quarantine(&self, listed: &[ListedNode], seen: &[Arc<Node>], horizon: Duration) {
+    /// Waits until no patch of a former leader can set the pod CIDRs of any of these Nodes.
+    ///
+    /// Each has then changed since `listed`, so that such a patch conflicts, or the time has passed within which the server
+    /// may execute it.
+    pub(super) async fn quarantine(&self, listed: &[ListedNode], seen: &[Arc<Node>], max_wait: Duration) {
         let bare = listed.iter().filter(|node| node.pod_cidrs().is_empty());
         let at_risk = bare.map(|node| (node.identity().into(), node.version().to_owned())).collect();
         self.state().at_risk = at_risk;
@@ -137,7 +143,7 @@ impl PodCidrPool {
         seen.iter().for_each(|node| self.note_version(node));
         self.settle_quarantine();
         let mut phase = self.phase.subscribe();
-        let _ = tokio::time::timeout(horizon, phase.wait_for(|phase| *phase != PoolPhase::Quarantined)).await;
+        let _ = tokio::time::timeout(max_wait, phase.wait_for(|phase| *phase != PoolPhase::Quarantined)).await;
         self.state().at_risk.clear();
         self.phase.send_replace(PoolPhase::Open);
     }
@@ -166,10 +172,10 @@ impl PodCidrPool {
     pub async fn decided(&self) {
         let mut phase = self.phase.subscribe();
         let is_decided = |phase: &PoolPhase| !matches!(phase, PoolPhase::Closed | PoolPhase::Reading);
-        let _ = tokio::time::timeout(PATIENCE, phase.wait_for(is_decided)).await;
+        let _ = tokio::time::timeout(READY_TIMEOUT, phase.wait_for(is_decided)).await;
     }
 
-    /// A Node as the watch or a read shows it.
+    /// Records a Node from the watch or a read.
     pub(super) fn observe(&self, node: &Node) {
         if *self.phase.borrow() == PoolPhase::Closed {
             return;
@@ -189,13 +195,13 @@ impl PodCidrPool {
 
     fn take_in(&self, node: &Node, cidrs: &[String]) {
         let mut state = self.state();
-        state.apart.remove(identity(node));
+        state.allocated_separately.remove(identity(node));
         let Some(allocations) = state.allocations.as_mut() else { return };
         match allocations.observe(identity(node), cidrs) {
             Ok(ObservedCidrs::Known | ObservedCidrs::Confirmed) => {}
             Ok(ObservedCidrs::Foreign) => {
                 tracing::debug!(node = crate::node::name(node), ?cidrs, "pod CIDRs that were given out elsewhere");
-                self.wake(&mut state);
+                self.retry_waiting(&mut state);
             }
             Err(error) => {
                 let name = crate::node::name(node);
@@ -207,11 +213,11 @@ impl PodCidrPool {
         }
     }
 
-    /// A Node that the watch shows no longer: it is gone, but for one that the informer's selector may hide.
+    /// Records that the watch no longer shows a Node: it is deleted, or hidden by the informer's selector.
     pub(super) fn vanished(&self, node: &Node) {
         let mut state = self.state();
-        if let Some(gone) = state.gone.as_mut().filter(|_| !self.config.nodes_are_filtered) {
-            gone.insert(identity(node).into());
+        if let Some(deleted) = state.deleted.as_mut().filter(|_| !self.config.nodes_are_filtered) {
+            deleted.insert(identity(node).into());
         }
         if state.allocations.is_none() {
             return;
@@ -222,47 +228,47 @@ impl PodCidrPool {
             drop(state);
             self.queue.add(key, ReconcilePriority::Deletion);
         } else {
-            self.let_go(&mut state, identity(node));
+            self.release(&mut state, identity(node));
             drop(state);
             self.settle_quarantine();
         }
     }
 
-    /// The UIDs under which a Node was seen that the informer shows no longer.
-    pub(super) fn take_unseen(&self, key: &ObjectKey) -> HashSet<Box<str>> {
+    /// Returns the UIDs of the Nodes of this key that the informer no longer shows.
+    pub(super) fn take_unseen(&self, key: &ObjectKey) -> BTreeSet<Box<str>> {
         self.state().unseen.remove(key).unwrap_or_default()
     }
 
-    pub(super) fn put_back_unseen(&self, key: &ObjectKey, ids: HashSet<Box<str>>) {
+    pub(super) fn put_back_unseen(&self, key: &ObjectKey, ids: BTreeSet<Box<str>>) {
         self.state().unseen.entry(key.clone()).or_default().extend(ids);
     }
 
-    /// The Node with this UID is gone.
-    pub(super) fn gone(&self, id: &str) {
+    /// Records the deletion of the Node with this UID.
+    pub(super) fn on_deleted(&self, id: &str) {
         let mut state = self.state();
-        self.let_go(&mut state, id);
+        self.release(&mut state, id);
     }
 
-    fn let_go(&self, state: &mut PoolState, id: &str) {
-        state.apart.remove(id);
+    fn release(&self, state: &mut PoolState, id: &str) {
+        state.allocated_separately.remove(id);
         state.at_risk.remove(id);
         let released = state.allocations.as_mut().is_some_and(|allocations| allocations.release(id));
         if released {
-            self.wake(state);
+            self.retry_waiting(state);
         }
     }
 
-    /// A block has come back: whoever waits for one tries again.
-    fn wake(&self, state: &mut PoolState) {
+    /// Enqueues all Nodes that wait for a block, because one was released.
+    fn retry_waiting(&self, state: &mut PoolState) {
         for key in std::mem::take(&mut state.waiting) {
             self.queue.add(key, ReconcilePriority::NodeChange);
         }
     }
 
-    /// What decides whether `node` waits for something.
+    /// Returns the rules that decide whether `node` waits for something.
     pub(super) fn rules(&self, node: &Node, merges: bool) -> PodCidrRules {
         let is_cloud = self.config.allocator == CidrAllocatorType::CloudAllocator;
-        let is_apart = || self.state().apart.contains(identity(node));
+        let is_apart = || self.state().allocated_separately.contains(identity(node));
         PodCidrRules { comes_with_initialization: merges && !is_cloud && !is_apart(), needs_provider_id: is_cloud }
     }
 
@@ -293,13 +299,15 @@ impl PodCidrPool {
         }
     }
 
-    /// The prefixes that the flags say, one for each cluster CIDR.
+    /// Returns the prefixes of the flags, one for each cluster CIDR.
     pub(super) fn prefixes(&self) -> Vec<u8> {
         self.config.cluster_cidrs.iter().map(|cluster| self.config.mask(cluster)).collect()
     }
 
-    /// What the patch that initialises `node`, on this version of it, says in its spec, so that it gets its pod CIDRs with it.
-    /// [`Self::settle`] has to be told how that ends. `None`: it gets them some other way.
+    /// Returns the pod CIDRs to set in the patch that initializes this version of `node`, or `None` if it gets them in
+    /// another way.
+    ///
+    /// The caller must report the result of the patch to [`Self::settle`].
     pub fn spec_for(&self, node: &Node, version: Option<&str>) -> Option<Map<String, Value>> {
         let is_merged = self.rules(node, true).comes_with_initialization;
         if !self.is_open() || !is_merged || !pod_cidrs(node).is_empty() {
@@ -309,26 +317,28 @@ impl PodCidrPool {
         self.patch_begins(node, &cidrs, version).then(|| plan::spec_with(&cidrs))
     }
 
-    /// What became of the patch that [`Self::spec_for`] was for. One that was refused is sent without pod CIDRs the next time.
+    /// Records the result of the patch that [`Self::spec_for`] was for. After a rejection, the next patch is sent without
+    /// pod CIDRs.
     pub fn settle(&self, node: &Node, version: Option<&str>, error: Option<&ApiError>) {
         self.patch_ended(node, version, error);
         if error.map(plan::failed_write) == Some(FailedWrite::Refused) {
-            // First, so that whoever goes ahead reserves anew.
+            // Withdraw first, so that a separate allocation reserves new blocks.
             self.withdraw(node);
             if matches!(error, Some(ApiError::Rejected(_) | ApiError::Forbidden(_))) {
-                self.go_ahead(node);
+                self.allocate_separately(node);
             }
         }
     }
 
-    /// A patch is about to be sent. `false`: what it brings is not the Node's any more. A version that nobody knows is never passed.
+    /// Records a patch before it is sent. Returns `false` if its CIDRs are no longer the Node's. A version that cannot be
+    /// compared never expires.
     pub(super) fn patch_begins(&self, node: &Node, cidrs: &[IpNet], version: Option<&str>) -> bool {
         let mut state = self.state();
         let allocations = state.allocations.as_mut();
         allocations.is_some_and(|all| all.patch_begins(identity(node), cidrs, version.unwrap_or_default()))
     }
 
-    /// What became of it. After silence it may be carried out yet.
+    /// Records the result of a patch. Without a response it may still be executed.
     pub(super) fn patch_ended(&self, node: &Node, version: Option<&str>, error: Option<&ApiError>) {
         match error.map(plan::failed_write) {
             None => self.confirm(node),
@@ -341,7 +351,7 @@ impl PodCidrPool {
         }
     }
 
-    /// The Node has been given what was reserved for it.
+    /// Records that the Node has its reserved blocks.
     pub(super) fn confirm(&self, node: &Node) {
         let mut state = self.state();
         state.at_risk.remove(identity(node));
@@ -350,39 +360,39 @@ impl PodCidrPool {
         }
     }
 
-    /// The Node does not get what was reserved for it, unless a patch may still give it that.
+    /// Releases the blocks reserved for the Node, unless a patch may still set them.
     pub(super) fn withdraw(&self, node: &Node) {
         let mut state = self.state();
         if state.allocations.as_mut().is_some_and(|allocations| allocations.withdraw(identity(node))) {
-            self.wake(&mut state);
+            self.retry_waiting(&mut state);
         }
     }
 
-    /// The initialisation of the Node at `key` does not get on: it gets its pod CIDRs without.
-    pub fn go_ahead(&self, node: &Node) {
-        if pod_cidrs(node).is_empty() && self.state().apart.insert(identity(node).into()) {
+    /// Allocates the pod CIDRs of `node` in a separate patch because its initialization is blocked.
+    pub fn allocate_separately(&self, node: &Node) {
+        if pod_cidrs(node).is_empty() && self.state().allocated_separately.insert(identity(node).into()) {
             self.queue.add(ObjectKey::of(node), ReconcilePriority::NodeChange);
         }
     }
 
-    /// Whether the Node has its pod CIDRs, although the store may not show them yet.
+    /// Returns `true` if the Node has its pod CIDRs, although the store may not show them yet.
     pub(super) fn has(&self, node: &Node) -> bool {
         self.state().allocations.as_ref().is_some_and(|allocations| allocations.is_written(identity(node)))
     }
 
-    /// The Nodes that have pod CIDRs, or may have.
-    pub(super) fn holders(&self) -> HashSet<Box<str>> {
+    /// Returns the Nodes that have, or may have, pod CIDRs.
+    pub(super) fn holders(&self) -> BTreeSet<Box<str>> {
         self.state().allocations.as_ref().map(Allocations::written).unwrap_or_default()
     }
 
-    /// Cluster CIDRs with what is taken of them, and the number of Nodes that have blocks.
+    /// Returns the usage of each cluster CIDR, and the number of Nodes that have blocks.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let state = self.state();
         let Some(allocations) = state.allocations.as_ref() else { return Vec::new() };
         let usage = allocations
             .usage()
             .into_iter()
-            .map(|(cluster, taken, units)| (format!("blocks taken of {cluster}"), format!("{taken} of {units}")));
+            .map(|(cluster, allocated, units)| (format!("blocks taken of {cluster}"), format!("{allocated} of {units}")));
         usage.chain([("nodes with pod CIDRs".to_owned(), allocations.len().to_string())]).collect()
     }
 
@@ -392,9 +402,9 @@ impl PodCidrPool {
         let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         for usage in usage {
             let label = &[usage.cluster.to_string()];
-            let share = count(usage.taken as u64) / count(usage.units as u64);
+            let share = count(usage.allocated as u64) / count(usage.units as u64);
             self.metrics.cidrset_usage.with_label_values(label).set(share);
-            self.metrics.cidrset_allocations_total.with_label_values(label).inc_by(count(usage.counts.taken));
+            self.metrics.cidrset_allocations_total.with_label_values(label).inc_by(count(usage.counts.allocated));
             self.metrics.cidrset_releases_total.with_label_values(label).inc_by(count(usage.counts.returned));
         }
     }

@@ -1,7 +1,7 @@
-//! The shell of the node-ipam controller: reads Nodes, asks the cloud, lets the pool decide, writes.
+//! The shell of the node-ipam controller: reads Nodes, queries the cloud, lets the pool decide, writes.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -30,7 +30,7 @@ use crate::{
 
 /// Patches of one Node before its key backs off. Upstream: `cidrUpdateRetries`.
 const TRIES: usize = 3;
-/// How long to wait for a block or for another prefix, unless something happens before.
+/// Delay before a retry for a block or another prefix, unless an event comes first.
 const SLOWLY: Duration = Duration::from_secs(60);
 /// Time between two looks for blocks whose Nodes went unnoticed.
 const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(super) struct PodCidrReconciler {
     pub(super) config: NodeIpamConfig,
     pub(super) nodes: InformerStore<Node>,
     pub(super) pool: Arc<PodCidrPool>,
-    /// Asked for the sizes of blocks; with the cloud allocator only.
+    /// Source of block sizes, with the cloud allocator only.
     pub(super) masks: Option<Arc<dyn PodCidrMasks>>,
     /// Whether a node controller of this process takes pod CIDRs along.
     pub(super) merges: bool,
@@ -49,8 +49,8 @@ pub(super) struct PodCidrReconciler {
 
 impl PodCidrReconciler {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
-        if let Err(again) = self.settle_unseen(key).await {
-            return again;
+        if let Err(retry) = self.settle_unseen(key).await {
+            return retry;
         }
         let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
         self.pool.observe(&node);
@@ -77,7 +77,7 @@ impl PodCidrReconciler {
                 return Err(plan::after_api_error(&error));
             }
         };
-        unseen.iter().filter(|id| there.as_deref() != Some(id)).for_each(|id| self.pool.gone(id));
+        unseen.iter().filter(|id| there.as_deref() != Some(id)).for_each(|id| self.pool.on_deleted(id));
         Ok(())
     }
 
@@ -96,14 +96,14 @@ impl PodCidrReconciler {
         }
     }
 
-    /// One prefix for each cluster CIDR: the flags', or what the cloud says of the Node's machine.
+    /// Returns one prefix for each cluster CIDR: the flags', or the one of the Node's machine in the cloud.
     async fn prefixes(&self, node: &Node) -> CloudResult<Vec<u8>> {
         let flags = self.pool.prefixes();
         let (CidrAllocatorType::CloudAllocator, Some(masks)) = (self.config.allocator, &self.masks) else {
             return Ok(flags);
         };
-        let told = masks.mask_sizes(node).await?;
-        let of_family = |cluster: &IpNet| if cluster.addr().is_ipv4() { told.ipv4 } else { told.ipv6 };
+        let mask_sizes = masks.mask_sizes(node).await?;
+        let of_family = |cluster: &IpNet| if cluster.addr().is_ipv4() { mask_sizes.ipv4 } else { mask_sizes.ipv6 };
         let prefixes = self.config.cluster_cidrs.iter().zip(flags);
         Ok(prefixes.map(|(cluster, flag)| of_family(cluster).unwrap_or(flag)).collect())
     }
@@ -115,7 +115,7 @@ impl PodCidrReconciler {
         }
     }
 
-    /// Gives back the blocks of Nodes whose end nobody has told of. Answers whether somebody has looked just now.
+    /// Releases the blocks of Nodes whose deletion no watch event reported. Returns `true` if a recent call did so.
     async fn reclaim(&self) -> bool {
         {
             let mut last = self.last_reclaim.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,8 +127,8 @@ impl PodCidrReconciler {
         // Those that are known to have pod CIDRs before the list begins and are not on it are gone.
         let holders = self.pool.holders();
         let Ok(listed) = listed::list(self.context.writer.client()).await else { return false };
-        let there: HashSet<&str> = listed.iter().map(listed::ListedNode::identity).collect();
-        holders.iter().filter(|id| !there.contains(&***id)).for_each(|id| self.pool.gone(id));
+        let there: BTreeSet<&str> = listed.iter().map(listed::ListedNode::identity).collect();
+        holders.iter().filter(|id| !there.contains(&***id)).for_each(|id| self.pool.on_deleted(id));
         true
     }
 
@@ -152,9 +152,9 @@ impl PodCidrReconciler {
                     }
                     node = live;
                 }
-                // Of another Node of its name the watch tells.
+                // A watch event will report another Node of this name.
                 Ok(_) | Err(ApiError::NotFound(_)) => {
-                    self.pool.gone(identity(&node));
+                    self.pool.on_deleted(identity(&node));
                     return ReconcileResult::Done;
                 }
                 Err(error) => last = error,
@@ -163,7 +163,7 @@ impl PodCidrReconciler {
         self.give_up(&node, &last)
     }
 
-    /// Whether the Node, read just now, has no pod CIDRs. Those that it has are taken in.
+    /// Returns `true` if the Node, read just now, has no pod CIDRs. Records those that it has.
     fn is_bare(&self, live: &Node) -> bool {
         self.pool.observe(live);
         crate::node::pod_cidrs(live).is_empty()
@@ -179,7 +179,9 @@ impl PodCidrReconciler {
         written.map(drop)
     }
 
-    /// Three tries have failed. What a conflict stopped has not happened; of anything else nobody knows, so that the Node keeps its blocks.
+    /// Ends the attempts after three failures.
+    ///
+    /// A patch stopped by a conflict was not executed; after other errors that is uncertain, so the Node keeps its blocks.
     fn give_up(&self, node: &Node, error: &ApiError) -> ReconcileResult {
         if plan::failed_write(error) == FailedWrite::Conflict {
             self.pool.withdraw(node);

@@ -204,7 +204,7 @@ fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
             }
             assert!(pool.holders().contains("n"), "a list may tell that it is gone");
             if is_gone {
-                pool.gone("n");
+                pool.on_deleted("n");
             } else {
                 pool.observe(&at_version("n", "6"));
                 pool.withdraw(&node);
@@ -218,7 +218,7 @@ fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
 fn a_block_that_two_patches_bring_outlasts_the_refusal_of_one() {
     let (pool, node, refused) = (open_pool("10.0.0.0/24"), tainted("n"), ApiError::Rejected("no".into()));
     pool.spec_for(&node, AT_5).unwrap();
-    pool.go_ahead(&node);
+    pool.allocate_separately(&node);
     let cidrs = pool.reserve(&node, &[24]).unwrap();
     assert!(pool.patch_begins(&node, &cidrs, AT_5));
     pool.settle(&node, AT_5, Some(&refused));
@@ -236,7 +236,7 @@ fn metrics_tell_what_is_taken_and_given_back() {
     pool.finish_reading(&[listed("a", &["10.0.0.0/24"])], &[]).unwrap();
     pool.decide(PoolPhase::Open);
     pool.reserve(&node("b"), &[24]).unwrap();
-    pool.gone("a");
+    pool.on_deleted("a");
     pool.publish();
     let label = &["10.0.0.0/22"];
     assert_eq!(metrics.cidrset_allocations_total.with_label_values(label).get().to_string(), "2");

@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct NodeLifecycleControllerConfig {
     /// `--node-monitor-period`: how often Nodes that are not ready are looked at.
     pub monitor_period: Duration,
-    /// How long an instance has to be gone before its Node is deleted.
+    /// Time for which an instance must be missing before its Node is deleted.
     pub grace_period: Duration,
     /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
     pub max_count: usize,
     /// …nor is this share of all Nodes, in percent. 100: nothing is held back.
     pub max_percent: usize,
-    /// How long a deletion counts.
+    /// Time for which a deletion counts.
     pub window: Duration,
-    /// `--delete-uninitialized-nodes-after`; zero: never.
+    /// Value of `--delete-uninitialized-nodes-after`; zero for never.
     pub delete_uninitialized_after: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a Node is deleted after all, given a fresh read of it. Pure.
+//! Final check of a deletion against the live Node. Pure.
 //!
 //! In: the Node for which the deletion was decided, and the Node as the API server has it now. Out: a [`DeletionVerdict`].
 
@@ -35,7 +35,7 @@ pub(super) fn deletion_verdict(node: &Node, live: &Node, pruned: &Node) -> Delet
     } else if was_initialized || provider_id(live) != provider_id(node) {
         DeletionVerdict::Refuse(INITIALIZED)
     } else if pruned.metadata.labels != node.metadata.labels {
-        // `--node-filter-requirements` may hide the Node by now: the informer shows whether it does.
+        // `--node-filter-requirements` may now hide the Node: the informer shows whether it does.
         DeletionVerdict::Refuse(RELABELED)
     } else if is_being_deleted(live) {
         DeletionVerdict::AlreadyDeleting

@@ -10,7 +10,7 @@ use crate::{
     runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
-/// All of them, for the reference page.
+/// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
     EventDescription {
         reason: INSTANCE_MISSING,
@@ -63,28 +63,28 @@ fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -
     RecordedEvent { about: object_reference(node), type_, reason, message }
 }
 
-/// Gone, says the cloud; not confirmed yet.
+/// Reports that the cloud does not find the instance, which is not confirmed yet.
 pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
     let message =
         "The cloud provider does not find the instance; the node will be deleted once this is confirmed".to_owned();
     event(node, EventType::Normal, INSTANCE_MISSING, message)
 }
 
-/// About to be deleted. Upstream's words.
+/// Reports that the Node is about to be deleted, in upstream's words.
 pub(super) fn deleting(node: &Node) -> RecordedEvent {
     let message = format!("Deleting node {} because it does not exist in the cloud provider", name(node));
     event(node, EventType::Normal, DELETING, message)
 }
 
-/// Not deleted. Upstream's words.
+/// Reports that the deletion failed, in upstream's words.
 pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, DELETING_FAILED, format!("Failed deleting node {}: {error}", name(node)))
 }
 
-pub(super) fn refused(node: &Node, crowd: MissingNodeCount, why: &str) -> RecordedEvent {
+pub(super) fn refused(node: &Node, crowd: MissingNodeCount, reason: &str) -> RecordedEvent {
     let message = format!(
         "Not deleting node {}: {crowd}, and the evidence is doubtful. If the instances are gone, delete the nodes by hand or raise \
-         --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. Evidence: {why}",
+         --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. Evidence: {reason}",
         name(node)
     );
     event(node, EventType::Warning, REFUSED, message)
@@ -95,11 +95,11 @@ pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
     event(node, EventType::Normal, DELAYED, message)
 }
 
-/// Nobody can tell, for so long.
-pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> RecordedEvent {
+/// Reports that the existence of the instance has been unknown for this long.
+pub(super) fn existence_unknown(node: &Node, reason: &str, lasts: Duration) -> RecordedEvent {
     let message = format!(
         "For {} minutes the cloud provider could not confirm whether the instance of node {node} exists; the node is kept. Fix the \
-         cause or, if the instance is gone, run `kubectl delete node {node}`. The cause: {why}",
+         cause or, if the instance is gone, run `kubectl delete node {node}`. The cause: {reason}",
         lasts.as_secs() / 60,
         node = name(node)
     );
@@ -124,14 +124,14 @@ mod tests {
     #[test]
     fn every_event_stands_in_the_table() {
         let node = node("n");
-        let crowd = MissingNodeCount { gone: 15, all: 50, allowance: 10 };
+        let crowd = MissingNodeCount { missing: 15, all: 50, allowance: 10 };
         let all = [
             instance_missing(&node),
             deleting(&node),
             deleting_failed(&node, &"broken"),
             refused(&node, crowd, "HTTP 403"),
             delayed(&node, crowd),
-            unknown(&node, "HTTP 500", Duration::from_secs(301)),
+            existence_unknown(&node, "HTTP 500", Duration::from_secs(301)),
             shutdown_taint_added(&node),
             shutdown_taint_removed(&node, "it is ready"),
         ];

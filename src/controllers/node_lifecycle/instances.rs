@@ -12,14 +12,14 @@ use crate::{
     node::taints,
 };
 
-/// Where instances are looked up.
+/// Interface of the provider that returns the states of instances.
 pub(super) enum InstanceStateSource {
     V2(Arc<dyn InstancesV2>),
     V1 { instances: Arc<dyn Instances>, provider_name: String },
 }
 
 impl InstanceStateSource {
-    /// The interface that `provider` offers, the newer one first.
+    /// Returns the interface that `provider` offers, preferring the newer one.
     pub(super) fn of(provider: &dyn CloudProvider) -> Option<Self> {
         if let Some(v2) = provider.instances_v2() {
             return Some(InstanceStateSource::V2(v2));
@@ -32,7 +32,7 @@ impl InstanceStateSource {
     pub(super) async fn observe(&self, node: &Node) -> NodeObservation {
         match self.existence(node).await {
             Existence::Gone => NodeObservation::Gone,
-            Existence::Unknown(why) => NodeObservation::Unknown(why),
+            Existence::Unknown(reason) => NodeObservation::Unknown(reason),
             Existence::Exists => match self.is_shut_down(node).await {
                 Ok(true) => NodeObservation::ShutDown,
                 Ok(false) if taints::has_shutdown(node) => self.observe_restart(node).await,
@@ -42,7 +42,7 @@ impl InstanceStateSource {
         }
     }
 
-    /// The instance of a Node with the shutdown taint, which is not shut down any more.
+    /// Observes the instance of a Node with the shutdown taint that is no longer shut down.
     async fn observe_restart(&self, node: &Node) -> NodeObservation {
         let runs = match self {
             InstanceStateSource::V2(v2) => v2.instance_runs(node).await,
@@ -55,7 +55,7 @@ impl InstanceStateSource {
         }
     }
 
-    /// What a second source says of the instance of `node`, which is gone.
+    /// Returns the verdict of a second source on the missing instance of `node`.
     pub(super) async fn second_look(&self, node: &Node) -> SecondLook {
         match self {
             InstanceStateSource::V2(v2) => v2.second_look(node).await,
@@ -63,7 +63,7 @@ impl InstanceStateSource {
         }
     }
 
-    /// Whether a complete list lacks an instance for `node`, which has no provider id.
+    /// Returns `true` if a complete list lacks an instance for `node`, which has no provider ID.
     pub(super) async fn is_unlisted(&self, node: &Node) -> bool {
         match self {
             InstanceStateSource::V2(v2) => v2.is_unlisted(node).await.unwrap_or_default(),

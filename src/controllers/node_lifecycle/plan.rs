@@ -1,20 +1,21 @@
-//! When a Node is deleted, and when not: a pure state machine over observations.
+//! Decides when a Node is deleted: a pure state machine over observations.
 //!
-//! In: one Node, what was seen of its instance, how many Nodes there are, and the time. Out: at most one [`LifecycleAction`].
+//! In: one Node, the observation of its instance, the number of Nodes, and the time. Out: at most one [`LifecycleAction`].
 //!
-//! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between,
+//! A Node is deleted when the cloud reported `Gone` at least twice with no contradiction in between,
 //! [`NodeLifecycleControllerConfig::monitor_period`] apart or more, over at least
 //! [`NodeLifecycleControllerConfig::grace_period`], and when that does not look like an error of the cloud: if more Nodes
-//! than [`NodeLifecycleControllerConfig::allowance`] are either gone now or were deleted within
-//! [`NodeLifecycleControllerConfig::window`], that is a [`MissingNodeCount`], which goes slowly and only on better evidence
-//! (`mass_deletion`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held back
-//! needs that evidence even then.
+//! than [`NodeLifecycleControllerConfig::allowance`] are either missing now or were deleted within
+//! [`NodeLifecycleControllerConfig::window`], that is a [`MissingNodeCount`], whose deletions are slow and need better
+//! evidence (`mass_deletion`). That state ends when instances come back, Nodes are added or earlier deletions age. A Node
+//! that was delayed needs that evidence even then.
 //!
-//! A Node that has no provider id and never was ready may have had no instance at all. With
-//! [`NodeLifecycleControllerConfig::delete_uninitialized_after`] it counts as gone once all lists have lacked its name for so long.
+//! A Node that has no provider ID and never was ready may have had no instance at all. With
+//! [`NodeLifecycleControllerConfig::delete_uninitialized_after`] it counts as missing once all lists have lacked its name
+//! for so long.
 //!
-//! "Unknown" confirms nothing and forgets nothing but the time without a list; one that lasts is told. Upstream deletes at the first "not found", without any of
-//! this.
+//! `Unknown` neither starts nor resets the countdown, except for the time without a list; after 5 minutes it is reported.
+//! Upstream deletes at the first "not found", without any of this.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,17 +30,17 @@ use super::mass_deletion::{
 };
 use crate::cloud_provider::SecondLook;
 
-/// How long the cloud may not be able to tell before somebody is told.
+/// Time for which existence must be unknown before it is reported.
 pub(super) const UNKNOWN_REPORT_DELAY: Duration = Duration::from_secs(5 * 60);
-/// How often that is told anew.
+/// Interval between repeated reports.
 const UNKNOWN_REPORT_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// What contradicts a crowd when an instance turns up again.
+/// Contradiction by an instance that is seen again.
 const SEEN_AGAIN: &str = "an instance of which the cloud had said that it is gone is there";
 
-/// What was seen of a Node and its instance.
+/// Observation of a Node and its instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodeObservation {
-    /// The Node is ready, so the cloud was not asked.
+    /// The Node is ready, so no request was sent.
     Ready,
     /// The instance is there and not shut down.
     Running,
@@ -47,19 +48,19 @@ pub(super) enum NodeObservation {
     Restarted,
     /// The instance is there and shut down.
     ShutDown,
-    /// The instance is there; whether it is shut down could not be told, and why.
+    /// The instance exists; whether it is shut down is unknown, for this reason.
     Exists(String),
     /// The cloud said, freshly, that the instance is not there.
     Gone,
-    /// The same of one of many, and what a second source said of it.
+    /// [`Self::Gone`], one of many, with the verdict of a second source.
     GoneRechecked(SecondLook),
-    /// The cloud could not tell, and why.
+    /// Existence could not be determined, for this reason.
     Unknown(String),
-    /// The same of a Node without a provider id, and a complete list of what the cloud knows lacks its name.
+    /// [`Self::Unknown`] for a Node without a provider ID, whose name a complete list of the cloud lacks.
     Unlisted(String),
 }
 
-/// What to do about it.
+/// Next step after an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleAction {
     Nothing,
@@ -69,22 +70,22 @@ pub(super) enum LifecycleAction {
     AddShutdownTaint,
     /// Say that the instance is missing: this was the first time.
     Report,
-    /// Say that nobody can tell whether the instance exists, for so long by now.
+    /// Report that existence has been unknown for this long.
     ReportUnknown(Duration),
     Delete,
     /// Delete the Node later: it is one of many; `first` is whether that is news.
     Delay {
-        /// How many there are.
+        /// Extent of the mass deletion.
         missing_count: MissingNodeCount,
-        /// Whether this Node was not told so before.
+        /// Whether this is the first report for the Node.
         first: bool,
     },
     /// Do not delete the Node, though it qualifies; `first` is whether that is news.
     Refuse {
-        /// What makes it look like an error.
+        /// Extent of the mass deletion.
         missing_count: MissingNodeCount,
-        /// What is doubtful about it.
-        why: String,
+        /// Reason for the refusal.
+        reason: String,
         /// Whether this Node was let through before.
         first: bool,
     },
@@ -98,8 +99,9 @@ struct MissingNode {
 }
 
 impl MissingNode {
-    /// Whether it was of a crowd: what was doubtful then does not become likely because others came back or were deleted.
-    fn was_held(self) -> bool {
+    /// Returns `true` if the Node was part of a mass deletion: doubtful evidence does not become better because other
+    /// instances came back or were deleted.
+    fn was_delayed_or_refused(self) -> bool {
         self.delayed || self.refused
     }
 }
@@ -110,7 +112,7 @@ struct UnknownExistence {
     reported: Option<Instant>,
 }
 
-/// What is remembered between observations, by UID of the Node.
+/// State between observations, by UID of the Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeletionTracker {
     missing: BTreeMap<String, MissingNode>,
@@ -122,7 +124,7 @@ pub(super) struct DeletionTracker {
     once_ready: BTreeSet<String>,
     /// Nodes whose instance was gone and was seen again lately. They count for a crowd: the cloud has said so much.
     seen_again: BTreeMap<String, Instant>,
-    /// What contradicted the cloud last.
+    /// Last contradiction, with its time.
     contradiction: Option<(Instant, String)>,
 }
 
@@ -167,15 +169,16 @@ impl DeletionTracker {
     fn existence_unknown(&mut self, uid: &str, now: Instant) -> LifecycleAction {
         let unclear = self.unknown.entry(uid.to_owned()).or_insert(UnknownExistence { since: now, reported: None });
         let lasts = now.saturating_duration_since(unclear.since);
-        let is_news = unclear.reported.is_none_or(|at| now.saturating_duration_since(at) >= UNKNOWN_REPORT_INTERVAL);
-        if lasts < UNKNOWN_REPORT_DELAY || !is_news {
+        let should_report = unclear.reported.is_none_or(|at| now.saturating_duration_since(at) >= UNKNOWN_REPORT_INTERVAL);
+        if lasts < UNKNOWN_REPORT_DELAY || !should_report {
             return LifecycleAction::Nothing;
         }
         unclear.reported = Some(now);
         LifecycleAction::ReportUnknown(lasts)
     }
 
-    /// A Node that never was ready and that no list has counts as gone after [`NodeLifecycleControllerConfig::delete_uninitialized_after`].
+    /// Decides about a Node that never was ready and that no list has: it counts as missing after
+    /// [`NodeLifecycleControllerConfig::delete_uninitialized_after`].
     fn instance_unlisted(
         &mut self,
         uid: &str,
@@ -194,7 +197,7 @@ impl DeletionTracker {
         }
     }
 
-    /// Nodes without a provider id that are ready now: they are not deleted as uninitialized ones.
+    /// Records Nodes without a provider ID that are ready: they are not deleted as uninitialized ones.
     pub(super) fn note_ready(&mut self, uids: impl IntoIterator<Item = String>) {
         self.once_ready.extend(uids);
         self.unlisted.retain(|uid, _| !self.once_ready.contains(uid));
@@ -216,20 +219,20 @@ impl DeletionTracker {
             self.missing.insert(uid.to_owned(), MissingNode { gone_since: now, delayed: false, refused: false });
             return LifecycleAction::Report;
         };
-        if let Some(SecondLook::Contradicts(what)) = second {
-            self.contradiction = Some((now, what.clone()));
+        if let Some(SecondLook::Contradicts(detail)) = second {
+            self.contradiction = Some((now, detail.clone()));
         }
         if now.saturating_duration_since(missing.gone_since) < config.monitor_period.max(config.grace_period) {
             return LifecycleAction::Nothing;
         }
         let crowd = self.count_missing(nodes, now, config);
-        let held = (crowd.exceeds_allowance() || missing.was_held())
+        let delay_reason = (crowd.exceeds_allowance() || missing.was_delayed_or_refused())
             .then(|| hold_reason(&crowd, &self.evidence(missing, second, nodes, now, config)))
             .flatten();
-        match held {
-            Some(HoldReason::DoubtfulEvidence(why)) => {
+        match delay_reason {
+            Some(HoldReason::DoubtfulEvidence(reason)) => {
                 self.missing.insert(uid.to_owned(), MissingNode { refused: true, ..missing });
-                LifecycleAction::Refuse { missing_count: crowd, why, first: !missing.refused }
+                LifecycleAction::Refuse { missing_count: crowd, reason, first: !missing.refused }
             }
             Some(HoldReason::TooEarly | HoldReason::RateLimited) => {
                 self.missing.insert(uid.to_owned(), MissingNode { delayed: true, ..missing });
@@ -244,7 +247,7 @@ impl DeletionTracker {
         }
     }
 
-    /// The Nodes that are gone, if they are too many.
+    /// Returns the number of missing Nodes if it exceeds the allowance.
     pub(super) fn mass_deletion(
         &self,
         nodes: &BTreeSet<String>,
@@ -262,15 +265,16 @@ impl DeletionTracker {
     ) -> MissingNodeCount {
         let lately = |at: &Instant| now.saturating_duration_since(*at) < config.window;
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
-        let again = self.seen_again.iter().filter(|(uid, at)| {
+        let reconfirmed = self.seen_again.iter().filter(|(uid, at)| {
             now.saturating_duration_since(**at) < CONFIRMED_AFTER && nodes.contains(*uid) && !self.missing.contains_key(*uid)
         });
-        let gone = self.missing.len() + deleted.len() + again.count();
+        let missing = self.missing.len() + deleted.len() + reconfirmed.count();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
-        MissingNodeCount { gone, all, allowance: config.allowance(all) }
+        MissingNodeCount { missing, all, allowance: config.allowance(all) }
     }
 
-    /// Whether what a second source says of this Node, of which the cloud says that its instance is gone, would change anything.
+    /// Returns `true` if a second source's verdict on this Node, whose instance the cloud reports as missing, would change
+    /// the decision.
     pub(super) fn needs_second_look(
         &self,
         uid: &str,
@@ -280,7 +284,7 @@ impl DeletionTracker {
     ) -> bool {
         self.missing.get(uid).is_some_and(|missing| {
             now.saturating_duration_since(missing.gone_since) >= SECOND_LOOK_AFTER
-                && (missing.was_held() || self.count_missing(nodes, now, config).exceeds_allowance())
+                && (missing.was_delayed_or_refused() || self.count_missing(nodes, now, config).exceeds_allowance())
         })
     }
 
@@ -304,14 +308,14 @@ impl DeletionTracker {
                 false => gone_for,
             },
             second_look: second,
-            contradiction: self.contradiction.as_ref().map(|(at, what)| (age(*at), what.as_str())),
+            contradiction: self.contradiction.as_ref().map(|(at, detail)| (age(*at), detail.as_str())),
             others_exist: nodes.len() > self.missing.len() + still_there,
             deleted_in_window: deleted_in(config.window),
             deleted_in_quarter: deleted_in(config.quarter_window()),
         }
     }
 
-    /// A deletion was not carried out: it does not count, and the Node has to be confirmed again.
+    /// Records that a deletion was not executed: it does not count, and the Node must be confirmed again.
     pub(super) fn not_deleted(&mut self, uid: &str) {
         self.deleted.remove(uid);
     }
@@ -329,22 +333,34 @@ impl DeletionTracker {
     }
 }
 
-/// Why a Node stays under observation, for status pages; `None` when it is as it should be.
+/// Returns the reason why a Node stays under observation, for status pages; `None` if its state is normal.
 pub(super) fn waiting_reason(observation: &NodeObservation, action: &LifecycleAction) -> Option<String> {
     match (observation, action) {
-        (_, LifecycleAction::Refuse { missing_count: crowd, why, .. }) => {
-            Some(format!("{crowd}, and the evidence is doubtful: {why}"))
+        (_, LifecycleAction::Refuse { missing_count: crowd, reason, .. }) => {
+            Some(format!("{crowd}, and the evidence is doubtful: {reason}"))
         }
         (_, LifecycleAction::Delay { missing_count: crowd, .. }) => Some(format!("{crowd}: it goes when it is its turn")),
         (NodeObservation::Gone | NodeObservation::GoneRechecked(_), _) => {
             Some("the instance is gone, which is to be confirmed".to_owned())
         }
-        (NodeObservation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
-        (NodeObservation::Unlisted(why), _) => Some(format!("no list of the cloud has an instance of this name: {why}")),
-        (NodeObservation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
+        (NodeObservation::Unknown(reason), _) => Some(format!("whether the instance exists could not be told: {reason}")),
+        (NodeObservation::Unlisted(reason), _) => {
+            Some(format!("no list of the cloud has an instance of this name: {reason}"))
+        }
+        (NodeObservation::Exists(reason), _) => {
+            Some(format!("whether the instance is shut down could not be told: {reason}"))
+        }
         (NodeObservation::Ready | NodeObservation::Running | NodeObservation::Restarted | NodeObservation::ShutDown, _) => {
             None
         }
+    }
+}
+
+/// Returns the reason for the removal of the shutdown taint.
+pub(super) fn removal_reason(observation: &NodeObservation) -> &'static str {
+    match observation {
+        NodeObservation::Restarted => "its instance runs",
+        _ => "it is ready",
     }
 }
 

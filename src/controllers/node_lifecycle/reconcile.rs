@@ -10,8 +10,7 @@ use super::{
     NodeLifecycleController,
     deletion::{DeletionVerdict, RECREATED, deletion_verdict, is_silent_and_uninitialized},
     events,
-    plan::{LifecycleAction, NodeObservation, waiting_reason},
-    preview,
+    plan::{LifecycleAction, NodeObservation, removal_reason, waiting_reason},
 };
 use crate::{
     node::{is_ready, name, patch, taints, uid},
@@ -23,11 +22,11 @@ use crate::{
     },
 };
 
-/// How often a decision is made anew after conflicts.
+/// Number of decisions after conflicts.
 const ATTEMPTS: usize = 5;
 
-/// How many instances a printed plan asks for at once.
-const CONCURRENT_LOOKS: usize = 10;
+/// Number of instances that a plan requests concurrently.
+const MAX_CONCURRENT_LOOKUPS: usize = 10;
 
 /// A Node, what was observed of its instance, and the action that follows.
 pub(super) type CheckedNode = (Arc<Node>, NodeObservation, LifecycleAction);
@@ -49,8 +48,9 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Looks at `node` and its instance, and at a second source when the instance is one of many that are gone.
-    /// `uids`: those of all Nodes, asked for after the instance, which may take long.
+    /// Observes `node` and its instance, and queries a second source if the instance is one of many missing ones.
+    ///
+    /// `uids` returns those of all Nodes. It is called after the request for the instance, which may take long.
     async fn observe_instance(&self, node: &Node, uids: impl Fn() -> Arc<BTreeSet<String>>) -> NodeObservation {
         if is_ready(node) {
             return NodeObservation::Ready;
@@ -72,39 +72,27 @@ impl NodeLifecycleController {
         !self.config.delete_uninitialized_after.is_zero() && is_silent_and_uninitialized(node)
     }
 
-    /// Describes what the controller would do to the first `limit` Nodes that are due.
-    pub(super) async fn plan_due(&self, limit: usize) -> String {
-        let (due, omitted) = self.check_due_nodes(limit).await;
-        let text: String =
-            due.iter().filter_map(|(node, observation, action)| preview::plan(node, observation, action)).collect();
-        let more = (omitted > 0).then(|| format!("{omitted} more Nodes that are not ready are left out\n"));
-        text + &more.unwrap_or_default()
-    }
-
-    /// Observes the first `limit` Nodes that are due, and decides on a copy of the tracker; also returns how many are omitted. A replica that
-    /// does not lead has confirmed nothing yet.
-    pub(super) async fn check_due_nodes(&self, limit: usize) -> (Vec<CheckedNode>, usize) {
+    /// Observes the Nodes that are due, and decides on a copy of the tracker. A replica that does not lead has confirmed nothing yet.
+    pub(super) async fn check_due_nodes(&self) -> Vec<CheckedNode> {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
         let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
-        due.sort_by(|one, other| name(one).cmp(name(other)));
-        let omitted = due.len().saturating_sub(limit);
-        due.truncate(limit);
+        due.sort_by(|left, right| name(left).cmp(name(right)));
         let lookups: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
-        let observations: Vec<_> = futures::stream::iter(lookups).buffered(CONCURRENT_LOOKS).collect().await;
+        let observations: Vec<_> = futures::stream::iter(lookups).buffered(MAX_CONCURRENT_LOOKUPS).collect().await;
         let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
         let decide = |(node, observation): (Arc<Node>, NodeObservation)| {
             let action = tracker.observe(uid(&node), &observation, &uids, now, &self.config);
             (node, observation, action)
         };
-        (due.into_iter().zip(observations).map(decide).collect(), omitted)
+        due.into_iter().zip(observations).map(decide).collect()
     }
 
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
         match action {
             LifecycleAction::Nothing => Ok(()),
             LifecycleAction::RemoveShutdownTaint => {
-                let event = events::shutdown_taint_removed(node, preview::removal_reason(observation));
+                let event = events::shutdown_taint_removed(node, removal_reason(observation));
                 self.change_taints(node, taints::without_shutdown, event).await
             }
             LifecycleAction::AddShutdownTaint => {
@@ -116,8 +104,8 @@ impl NodeLifecycleController {
             }
             LifecycleAction::Delete => self.delete(node).await,
             LifecycleAction::ReportUnknown(lasts) => {
-                if let NodeObservation::Unknown(why) | NodeObservation::Unlisted(why) = observation {
-                    let event = events::unknown(node, why, *lasts);
+                if let NodeObservation::Unknown(reason) | NodeObservation::Unlisted(reason) = observation {
+                    let event = events::existence_unknown(node, reason, *lasts);
                     tracing::warn!(node = crate::node::name(node), "{}", event.message);
                     self.context.events.record(event);
                 }
@@ -129,11 +117,11 @@ impl NodeLifecycleController {
                 }
                 Ok(())
             }
-            LifecycleAction::Refuse { missing_count: crowd, why, first } => {
+            LifecycleAction::Refuse { missing_count: crowd, reason, first } => {
                 if *first {
                     self.refused("mass_deletion");
-                    self.context.events.record(events::refused(node, *crowd, why));
-                    tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {why}");
+                    self.context.events.record(events::refused(node, *crowd, reason));
+                    tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {reason}");
                 }
                 Ok(())
             }
@@ -185,8 +173,8 @@ impl NodeLifecycleController {
         self.context.metrics.node_deletions_refused_total.with_label_values(&[reason]).inc();
     }
 
-    /// Writes the taints that `decide` computes for `node`, after a conflict for the Node as it is then, and records `event` if that changed
-    /// anything.
+    /// Writes the taints that `decide` computes for `node`, and records `event` if that changed anything. After a conflict,
+    /// decides again for the current Node.
     async fn change_taints(
         &self,
         node: &Arc<Node>,

@@ -1,7 +1,7 @@
 //! Repairs the condition `NetworkUnavailable` of a Node when another writer changes it.
 //!
-//! In: the Node from the watch and the last reconcile's routes. Out: a patch of the Node's status, without a request to the cloud. Where the
-//! last reconcile does not tell what the condition should be, the next one writes it.
+//! In: the Node from the watch and the last reconcile's routes. Out: a patch of the Node's status, without a request to the
+//! cloud. If the last reconcile does not determine the condition, the next one writes it.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -31,9 +31,9 @@ impl RouteReconciler {
         self.condition_repairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The patch for a Node that had all its routes after the last reconcile, and whose condition says something else.
+    /// Returns the patch for a Node that had all its routes after the last reconcile, and whose condition differs.
     fn missing_condition(&self, node: &Node) -> Option<Value> {
-        let had_routes = self.last_reconcile().known.as_ref().is_some_and(|known| known.has_routes(node));
+        let had_routes = self.last_reconcile().baseline.as_ref().is_some_and(|baseline| baseline.has_routes(node));
         had_routes.then(|| condition_patch(node, true, self.context.clock.wall())).flatten()
     }
 }

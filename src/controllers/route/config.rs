@@ -1,4 +1,4 @@
-//! What the flags say of routes, and which of it the controller can work with. Pure.
+//! Route flags, and the configurations that the controller supports. Pure.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use ipnet::IpNet;
 
 use crate::runtime::work_queue::KeyBackoff;
 
-/// Shortest time between two full reconciles when no node changes; finds what somebody else did to the routes.
+/// Shortest time between two full reconciles when no node changes; detects external changes to the routes.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
 
 /// Delay before the first repetition of what failed; doubles up to [`RouteControllerConfig::reconciliation_period`].
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(500);
 
-/// What the flags say.
+/// Values of the flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteControllerConfig {
     /// `--cluster-cidr`: routes inside are ours. One, or one per address family.
@@ -35,14 +35,14 @@ pub struct NodeMaskSizes {
     pub ipv6: u8,
 }
 
-/// Which pod CIDRs get routes.
+/// Limits on the pod CIDRs that get routes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RouteLimits<'a> {
     pub(super) cluster_cidrs: &'a [IpNet],
     pub(super) node_masks: Option<NodeMaskSizes>,
 }
 
-/// Why a pod CIDR gets no route. The kubelet that registers a Node may claim any pod CIDR.
+/// Reason why a pod CIDR gets no route. The kubelet that registers a Node may claim any pod CIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RefusedCidr {
     #[error("it does not lie in --cluster-cidr")]
@@ -55,7 +55,7 @@ pub(super) enum RefusedCidr {
 pub(crate) const MASK_TOLERANCE: u8 = 4;
 
 impl RouteLimits<'_> {
-    /// Whether `cidr` may have a route.
+    /// Checks whether `cidr` may have a route.
     pub(super) fn check(&self, cidr: &IpNet) -> Result<(), RefusedCidr> {
         if !self.cluster_cidrs.iter().any(|cluster| cluster.contains(cidr)) {
             return Err(RefusedCidr::Outside);
@@ -69,8 +69,8 @@ impl RouteLimits<'_> {
 }
 
 impl RouteControllerConfig {
-    /// Time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the reconciliation period
-    /// if that is longer or nodes are not watched.
+    /// Returns the time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the
+    /// reconciliation period if that is longer or nodes are not watched.
     pub fn resync_period(&self) -> Duration {
         if self.watch_based { RESYNC_PERIOD.max(self.reconciliation_period) } else { self.reconciliation_period }
     }
@@ -83,13 +83,13 @@ impl RouteControllerConfig {
         match self.cluster_cidrs.as_slice() {
             [] => Err(RouteControllerError::NoClusterCidr),
             [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => Ok(()),
-            [one, other] => Err(RouteControllerError::SameFamily(*one, *other)),
+            [first, second] => Err(RouteControllerError::SameFamily(*first, *second)),
             more => Err(RouteControllerError::TooManyClusterCidrs(more.len())),
         }
     }
 }
 
-/// Why the controller cannot be built.
+/// Reason why the controller cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteControllerError {
     /// The provider has no routes: go on without this controller.

@@ -1,8 +1,9 @@
-//! What somebody else changed of the routes since a reconcile left them right: pure.
+//! Detects external changes to the routes since a successful reconcile. Pure.
 //!
-//! In: the routes and the plan of a reconcile, and what became of it; then those of the next. Out: each route that somebody deleted, changed or
-//! added in between. Only what cannot follow from a change of Nodes counts: of a Node that is another one, or has other addresses, labels or
-//! pod CIDRs since, nothing is said. Nothing of it outlives the process: what differs at the start is a write like any other.
+//! In: the routes, the plan and the results of a reconcile; then the routes and the plan of the next. Out: each route that
+//! was deleted, changed or added in between. Only changes that Nodes do not explain count: a Node that was replaced, or
+//! whose addresses, labels or pod CIDRs changed, is skipped. The state does not outlive the process: a difference at the
+//! start is a write like any other.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,18 +24,18 @@ use crate::{
 /// A route by what it is for: the Node and the CIDR.
 type RouteKey = (String, Cidr);
 
-/// What there was when a reconcile ended.
+/// Observed and written routes at the end of a reconcile.
 #[derive(Debug)]
 pub(super) struct KnownRoutes {
     at: Timestamp,
     /// Nodes that had all their routes.
-    right: HashMap<String, Arc<Node>>,
+    baseline: HashMap<String, Arc<Node>>,
     addresses: HashMap<String, Vec<NodeAddress>>,
-    /// Everything that was listed or sent.
+    /// Routes that were listed or sent.
     routes: HashSet<RouteKey>,
 }
 
-/// What somebody did to a route.
+/// External change to a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RouteDriftChange {
     Deleted,
@@ -42,7 +43,7 @@ pub(super) enum RouteDriftChange {
     Added,
 }
 
-/// One route that somebody else changed.
+/// Externally changed route of a Node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RouteDrift {
     pub(super) change: RouteDriftChange,
@@ -54,7 +55,7 @@ pub(super) struct RouteDrift {
 impl RouteDriftChange {
     pub(super) const ALL: [Self; 3] = [Self::Deleted, Self::Changed, Self::Added];
 
-    /// For metrics and messages.
+    /// Returns the name for metrics and messages.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Deleted => "deleted",
@@ -71,7 +72,8 @@ impl fmt::Display for RouteDrift {
 }
 
 impl KnownRoutes {
-    /// After a reconcile that began with `listed` and `nodes`. `results`: which Nodes have all their routes now.
+    /// Records the end of a reconcile that began with `listed` and `nodes`. `results` says which Nodes now have all their
+    /// routes.
     pub(super) fn new(
         listed: &[Route],
         nodes: &[Arc<Node>],
@@ -83,23 +85,22 @@ impl KnownRoutes {
         let sent = plan.changes.create.iter().map(|(_, route)| route);
         Self {
             at,
-            right: has_all.map(|(node, _)| (node.name_any(), Arc::clone(node))).collect(),
+            baseline: has_all.map(|(node, _)| (node.name_any(), Arc::clone(node))).collect(),
             addresses: addresses_by_name(nodes),
             routes: listed.iter().chain(sent).map(key).collect(),
         }
     }
 
-    /// When that was.
     pub(super) fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Whether `node` had all its routes then, and needs the same ones now.
+    /// Returns `true` if `node` had all its routes then, and needs the same routes now.
     pub(super) fn has_routes(&self, node: &Node) -> bool {
-        self.right.get(&node.name_any()).is_some_and(|old| is_unchanged(old, node))
+        self.baseline.get(&node.name_any()).is_some_and(|old| is_unchanged(old, node))
     }
 
-    /// What the next plan shows to be somebody else's doing.
+    /// Returns the external changes that the next plan reveals.
     pub(super) fn drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) -> Vec<RouteDrift> {
         let by_name: BTreeMap<String, &Arc<Node>> = nodes.iter().map(|node| (node.name_any(), node)).collect();
         let node_of = |route: &Route| by_name.get(&route.target_node).copied();
@@ -111,7 +112,7 @@ impl KnownRoutes {
             node: node_of(route).cloned(),
         };
         let created = plan.changes.create.iter().zip(&plan.creation_reasons).filter_map(|((_, route), reason)| {
-            let was_right = self.right.get(&route.target_node).zip(node_of(route));
+            let was_right = self.baseline.get(&route.target_node).zip(node_of(route));
             let is_same = was_right.is_some_and(|(old, new)| is_unchanged(old, new));
             match reason {
                 RouteCreationReason::Missing if is_same => Some(found(RouteDriftChange::Deleted, route)),
@@ -134,7 +135,7 @@ fn addresses_by_name(nodes: &[Arc<Node>]) -> HashMap<String, Vec<NodeAddress>> {
     nodes.iter().map(|node| (node.name_any(), addresses(node))).collect()
 }
 
-/// Whether both are the same Node and need the same routes.
+/// Returns `true` if both are the same Node and need the same routes.
 fn is_unchanged(old: &Node, new: &Node) -> bool {
     let provider_id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
     old.uid() == new.uid()

@@ -30,7 +30,7 @@ const ROUTE_REFUSED: EventDescription = EventDescription {
 /// For the reference page.
 pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED, ROUTE_REFUSED];
 
-/// `cidr` of `node` gets no route.
+/// Reports that `cidr` of `node` gets no route.
 pub(super) fn route_refused(node: &Node, cidr: &IpNet, reason: RefusedCidr) -> RecordedEvent {
     RecordedEvent {
         about: object_reference(node),
@@ -40,17 +40,18 @@ pub(super) fn route_refused(node: &Node, cidr: &IpNet, reason: RefusedCidr) -> R
     }
 }
 
-/// Somebody else did this to a route to `node`.
-pub(super) fn route_drifted(node: &Node, what: &str) -> RecordedEvent {
+/// Reports an external change to a route to `node`.
+pub(super) fn route_drifted(node: &Node, detail: &str) -> RecordedEvent {
     RecordedEvent {
         about: object_reference(node),
         type_: ROUTE_DRIFTED.type_,
         reason: ROUTE_DRIFTED.reason,
-        message: format!("{what}; it is put right now"),
+        message: format!("{detail}; it is put right now"),
     }
 }
 
-/// A route for `cidr` of `node` could not be created; the batch it was part of took `after`. Upstream's text.
+/// Reports that a route for `cidr` of `node` could not be created; the batch that contained it took `after`. Upstream's
+/// text.
 pub(super) fn failed_to_create_route(node: &Node, hint: &str, cidr: &str, after: Duration, error: &str) -> RecordedEvent {
     let name = node.name_any();
     RecordedEvent {

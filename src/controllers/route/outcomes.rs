@@ -1,7 +1,8 @@
-//! What follows from what became of a plan: pure.
+//! Evaluates the results of a plan. Pure.
 //!
-//! In: a [`RoutePlan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
-//! the reconcile ended. Upstream: `route_controller.go`, `reconcile` (last part) and `updateNetworkingCondition`.
+//! In: a [`RoutePlan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed,
+//! and the outcome of the reconcile. Upstream: `route_controller.go`, `reconcile` (last part) and
+//! `updateNetworkingCondition`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ use crate::{
     runtime::{patch::ApiError, work_queue::ReconcileResult},
 };
 
-/// When to try again what only the user can put right; a change of a node comes earlier.
+/// Delay before a retry of what only the user can repair; a change of a node comes earlier.
 pub(super) const INVALID_RETRY: Duration = Duration::from_secs(300);
 
 /// Consequences of the outcomes.
@@ -30,7 +31,7 @@ pub(super) struct RouteSyncResult {
     pub(super) node_results: Vec<(Arc<Node>, bool)>,
     /// Creations that failed, for events.
     pub(super) failed: Vec<FailedRouteCreation>,
-    /// Everything that needs another attempt.
+    /// Operations that need another attempt.
     pub(super) retries: Vec<RouteRetry>,
 }
 
@@ -43,10 +44,10 @@ pub(super) struct FailedRouteCreation {
     pub(super) error: String,
 }
 
-/// When to try again, and why.
+/// Time and reason of a retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RouteRetry {
-    /// After the back-off.
+    /// After the backoff of the key.
     BackOff(String),
     /// After this long; nothing failed.
     After(Duration, String),
@@ -55,9 +56,10 @@ pub(super) enum RouteRetry {
 }
 
 impl RouteRetry {
-    /// What an error of the provider means for `what`. `None`: nothing is left to do for this process.
-    pub(super) fn from_cloud(what: &str, error: &CloudError) -> Option<Self> {
-        let reason = format!("{what}: {error}");
+    /// Returns the retry after an error of the provider about `subject`, or `None` if nothing remains to be done by this
+    /// process.
+    pub(super) fn from_cloud(subject: &str, error: &CloudError) -> Option<Self> {
+        let reason = format!("{subject}: {error}");
         match error {
             CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
             CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
@@ -70,15 +72,15 @@ impl RouteRetry {
         }
     }
 
-    /// What an error of the API server means for `what`.
-    pub(super) fn from_api(what: &str, error: &ApiError) -> Option<Self> {
+    /// Returns the retry after an error of the API server about `subject`.
+    pub(super) fn from_api(subject: &str, error: &ApiError) -> Option<Self> {
         match error {
             ApiError::NotFound(_) | ApiError::NotLeading(_) => None,
             ApiError::Conflict(_)
             | ApiError::Forbidden(_)
             | ApiError::Busy(_)
             | ApiError::Rejected(_)
-            | ApiError::Failed(_) => Some(RouteRetry::BackOff(format!("{what}: {error}"))),
+            | ApiError::Failed(_) => Some(RouteRetry::BackOff(format!("{subject}: {error}"))),
         }
     }
 
@@ -89,18 +91,18 @@ impl RouteRetry {
     }
 }
 
-/// How a reconcile ended: a failure is repeated after the back-off, else the shortest wait counts. The reason names one case and
-/// how many there are.
-pub(super) fn outcome(again: &[RouteRetry]) -> ReconcileResult {
-    let delay = |again: &RouteRetry| match again {
+/// Returns the outcome of a reconcile: a failure is repeated after the backoff, else the shortest delay counts. The reason
+/// names one retry and their number.
+pub(super) fn outcome(retries: &[RouteRetry]) -> ReconcileResult {
+    let delay = |retry: &RouteRetry| match retry {
         RouteRetry::BackOff(_) => Duration::ZERO,
         RouteRetry::After(delay, _) => *delay,
         RouteRetry::Later(_) => INVALID_RETRY,
     };
-    let Some(first) = again.iter().min_by_key(|again| (!matches!(again, RouteRetry::BackOff(_)), delay(again))) else {
+    let Some(first) = retries.iter().min_by_key(|retry| (!matches!(retry, RouteRetry::BackOff(_)), delay(retry))) else {
         return ReconcileResult::Done;
     };
-    let reason = match again.len() {
+    let reason = match retries.len() {
         1 => first.reason().to_owned(),
         more => format!("{} (and {} more)", first.reason(), more - 1),
     };
@@ -125,7 +127,7 @@ pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncR
     settled
 }
 
-/// Whether a node has all its routes; `None` when that is for somebody else to say.
+/// Returns whether a node has all its routes; `None` if another component decides that.
 fn evaluate_node(
     node: &NodeRoutePlan,
     plan: &RoutePlan,
@@ -134,16 +136,16 @@ fn evaluate_node(
 ) -> Option<bool> {
     // A node without pod CIDRs that routes lead to has none of its own.
     let mut has_all = !node.routes.is_empty();
-    let mut known = true;
+    let mut is_decided = true;
     for needed in &node.routes {
         has_all &= *needed != RequiredRoute::Refused;
         let RequiredRoute::Create(index) = *needed else { continue };
         let Err(error) = outcome_at(&outcomes.created, index) else { continue };
         has_all = false;
         let (hint, route) = &plan.changes.create[index];
-        let again = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
-        known &= again.is_some();
-        if matches!(again, Some(RouteRetry::BackOff(_) | RouteRetry::Later(_))) {
+        let retry = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
+        is_decided &= retry.is_some();
+        if matches!(retry, Some(RouteRetry::BackOff(_) | RouteRetry::Later(_))) {
             settled.failed.push(FailedRouteCreation {
                 node: Arc::clone(&node.node),
                 hint: hint.clone(),
@@ -151,26 +153,28 @@ fn evaluate_node(
                 error: error.to_string(),
             });
         }
-        settled.retries.extend(again);
+        settled.retries.extend(retry);
     }
-    known.then_some(has_all)
+    is_decided.then_some(has_all)
 }
 
-/// The outcome of a change; a provider that does not tell has not made it, as far as one knows.
+/// Returns the outcome of a change; a change that the provider does not report counts as failed.
 fn outcome_at(outcomes: &[CloudResult<()>], index: usize) -> CloudResult<()> {
-    let unknown = || Err(CloudError::failed("the cloud provider did not say what became of it"));
-    outcomes.get(index).cloned().unwrap_or_else(unknown)
+    let unreported = || Err(CloudError::failed("the cloud provider did not say what became of it"));
+    outcomes.get(index).cloned().unwrap_or_else(unreported)
 }
 
-/// A route, for messages.
+/// Formats a route for messages.
 fn describe(route: &Route) -> String {
     let name = if route.name.is_empty() { String::new() } else { format!("{} ", route.name) };
     format!("route {name}{} to node {:?}", route.destination_cidr, route.target_node)
 }
 
-/// The patch of `nodes/status` that tells whether `node` has all its routes; `None` when the node says so already, with this
-/// controller's reason. Another writer's reason is replaced, as upstream does. It carries the UID: a Node that has been registered anew
-/// under this name meanwhile has other pod CIDRs, and the server refuses it for that one.
+/// Returns the patch of `nodes/status` that reports whether `node` has all its routes; `None` if its condition is up to
+/// date, with this controller's reason.
+///
+/// Another writer's reason is replaced, as upstream does. The patch carries the UID: a Node that was registered again under
+/// this name meanwhile has other pod CIDRs, and the server rejects the patch for it.
 pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Option<Value> {
     let (status, reason, message) = match has_all {
         true => ("False", "RouteCreated", "RouteController created a route"),
@@ -193,7 +197,7 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
     Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
 }
 
-/// Whether the update of a Node changed the condition that [`condition_patch`] writes.
+/// Returns `true` if the update of a Node changed the condition that [`condition_patch`] writes.
 pub(super) fn changes_condition(old: &Node, new: &Node) -> bool {
     let condition = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -203,20 +207,20 @@ pub(super) fn changes_condition(old: &Node, new: &Node) -> bool {
     condition(old) != condition(new)
 }
 
-/// The conditions that are written when all of `plan` succeeds.
+/// Returns the conditions that are written if all of `plan` succeeds.
 pub(super) fn planned_conditions(plan: &RoutePlan, now: Timestamp) -> Vec<PlannedWrite> {
     let (deleted, created) = (plan.changes.delete.iter().map(|_| Ok(())), plan.changes.create.iter().map(|_| Ok(())));
     let outcomes = RouteOutcomes { deleted: deleted.collect(), created: created.collect() };
     let patch = |(node, has_all): &(Arc<Node>, bool)| {
-        let (name, why) = (node.name_any(), if *has_all { "it has its routes" } else { "it has no routes" });
+        let (name, reason) = (node.name_any(), if *has_all { "it has its routes" } else { "it has no routes" });
         let body = condition_patch(node, *has_all, now)?;
         let target = format!("/api/v1/nodes/{name}/status");
-        Some(PlannedWrite::patch("node", target, format!("condition {NETWORK_UNAVAILABLE}: {why}"), body))
+        Some(PlannedWrite::patch("node", target, format!("condition {NETWORK_UNAVAILABLE}: {reason}"), body))
     };
     evaluate(plan, &outcomes).node_results.iter().filter_map(patch).collect()
 }
 
-/// For messages about a node's condition.
+/// Names a node's condition in messages.
 pub(super) fn condition_of(node: &Node) -> String {
     format!("condition {NETWORK_UNAVAILABLE} of node {:?}", node.name_any())
 }

@@ -1,7 +1,7 @@
-//! Which routes to delete and to create: pure.
+//! Plans which routes to delete and to create. Pure.
 //!
-//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`RoutePlan`], that is the changes, why they are made and,
-//! per node, what has to be there once they are. The same value is carried out and printed. Upstream: `route_controller.go`, `reconcile`.
+//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`RoutePlan`]: the changes, their reasons
+//! and, per node, the required routes. The same value is executed and printed. Upstream: `route_controller.go`, `reconcile`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,52 +19,52 @@ use crate::{
     node::pod_cidrs,
 };
 
-/// What to do, and what it is good for.
+/// Planned changes, and their purposes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RoutePlan {
     /// For the provider, in one batch.
     pub(super) changes: RouteChanges,
     /// The nodes concerned, in the order of the input.
     pub(super) nodes: Vec<NodeRoutePlan>,
-    /// How many routes are as they should be.
-    pub(super) kept: usize,
-    /// Why each deletion is made, in the order of [`RouteChanges::delete`].
+    /// Number of routes that need no change.
+    pub(super) unchanged: usize,
+    /// Reason of each deletion, in the order of [`RouteChanges::delete`].
     pub(super) deletion_reasons: Vec<RouteDeletionReason>,
-    /// Why each creation is made, in the order of [`RouteChanges::create`].
+    /// Reason of each creation, in the order of [`RouteChanges::create`].
     pub(super) creation_reasons: Vec<RouteCreationReason>,
-    /// Routes that would be deleted if somebody knew that their Node is gone.
+    /// Routes that would be deleted if their Node were confirmed to be deleted.
     pub(super) waiting: Vec<Route>,
     /// Pod CIDRs that get no route.
     pub(super) refused: Vec<RefusedRoute>,
 }
 
-/// Why a route goes.
+/// Reason for a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteDeletionReason {
     /// No Node has the name that it leads to.
     NodeGone,
     /// The Node has other pod CIDRs.
     OtherPodCidrs,
-    /// Its target is gone.
+    /// The target of the route does not exist.
     Blackhole,
     /// The Node has other addresses.
     OtherAddresses,
 }
 
-/// Why a route is made.
+/// Reason for a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteCreationReason {
-    /// There is none.
+    /// No route exists for the pod CIDR.
     Missing,
     /// The one that there is leads nowhere, or to addresses that the Node does not have.
     Replaces,
 }
 
-/// What one node needs.
+/// Required routes of one node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NodeRoutePlan {
     pub(super) node: Arc<Node>,
-    /// One per pod CIDR. Empty for a node without pod CIDRs that a route leads to all the same.
+    /// Required route of each pod CIDR. Empty for a node without pod CIDRs that a route leads to nevertheless.
     pub(super) routes: Vec<RequiredRoute>,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct NodeRoutePlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredRoute {
     Exists,
-    /// It is to be created: index in [`RouteChanges::create`].
+    /// Route to be created: index in [`RouteChanges::create`].
     Create(usize),
-    /// It is not created: see [`RoutePlan::refused`].
+    /// Route that is not created: see [`RoutePlan::refused`].
     Refused,
 }
 
@@ -108,18 +108,18 @@ pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet
 pub(super) fn plan_within(routes: &[Route], nodes: &[Arc<Node>], limits: RouteLimits<'_>) -> RoutePlan {
     let listed = ListedRoutes::new(routes, limits);
     let mut plan = RoutePlan::default();
-    let mut wanted = HashSet::new();
+    let mut required = HashSet::new();
     for node in nodes {
         let name = node.name_any();
         if pod_cidrs(node).is_empty() && !listed.targets.contains(name.as_str()) {
             continue;
         }
-        let routes = required_routes(node, &listed, &mut wanted, &mut plan);
+        let routes = required_routes(node, &listed, &mut required, &mut plan);
         plan.nodes.push(NodeRoutePlan { node: Arc::clone(node), routes });
     }
-    let is_wanted = |index: &usize| wanted.contains(index) || !listed.ours.contains(index);
-    plan.kept = wanted.len();
-    plan.changes.delete = (0..routes.len()).filter(|index| !is_wanted(index)).map(|index| routes[index].clone()).collect();
+    let is_required = |index: &usize| required.contains(index) || !listed.ours.contains(index);
+    plan.unchanged = required.len();
+    plan.changes.delete = (0..routes.len()).filter(|index| !is_required(index)).map(|index| routes[index].clone()).collect();
     let by_name: HashMap<String, &Node> = nodes.iter().map(|node| (node.name_any(), node.as_ref())).collect();
     let node_of = |route: &Route| by_name.get(&route.target_node).copied();
     plan.deletion_reasons = plan.changes.delete.iter().map(|route| deletion_reason(route, node_of(route))).collect();
@@ -127,7 +127,7 @@ pub(super) fn plan_within(routes: &[Route], nodes: &[Arc<Node>], limits: RouteLi
     plan
 }
 
-/// Why `route` to `node` is not wanted.
+/// Returns the reason why `route` to `node` is not required.
 fn deletion_reason(route: &Route, node: Option<&Node>) -> RouteDeletionReason {
     let Some(node) = node else { return RouteDeletionReason::NodeGone };
     let destination = Cidr::of(&route.destination_cidr);
@@ -137,14 +137,14 @@ fn deletion_reason(route: &Route, node: Option<&Node>) -> RouteDeletionReason {
     if route.blackhole { RouteDeletionReason::Blackhole } else { RouteDeletionReason::OtherAddresses }
 }
 
-/// Nodes that routes to be deleted lead to and that are not among the plan's, each once.
+/// Returns the names of the Nodes that routes to be deleted lead to and that are not in the plan.
 pub(super) fn unlisted_nodes(plan: &RoutePlan) -> BTreeSet<String> {
-    let known: HashSet<_> = plan.nodes.iter().map(|planned| planned.node.name_any()).collect();
+    let listed: HashSet<_> = plan.nodes.iter().map(|planned| planned.node.name_any()).collect();
     let targets = plan.changes.delete.iter().map(|route| &route.target_node).filter(|name| !name.is_empty());
-    targets.filter(|name| !known.contains(*name)).cloned().collect()
+    targets.filter(|name| !listed.contains(*name)).cloned().collect()
 }
 
-/// What is known of a stranger.
+/// State of a Node that is missing from the informer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UnlistedNode {
     /// There is no such Node.
@@ -155,7 +155,8 @@ pub(super) enum UnlistedNode {
 }
 
 impl UnlistedNode {
-    /// A name alone protects nothing: the CIDR that a Node of this name had before may be another's by now.
+    /// Returns `true` if the Node needs `route`. Matching the name is not enough: the CIDR may have been reassigned to
+    /// another Node.
     fn keeps(&self, route: &Route) -> bool {
         let within = |cidr: &String| match (Cidr::of(cidr), Cidr::of(&route.destination_cidr)) {
             (Cidr::Net(own), Cidr::Net(destination)) => own.contains(&destination),
@@ -169,37 +170,40 @@ impl UnlistedNode {
     }
 }
 
-/// Keeps the routes that those strangers need; one of which nothing was asked keeps all.
-pub(super) fn keep_routes_of_unlisted(plan: &mut RoutePlan, seen: &HashMap<String, UnlistedNode>) {
-    let strangers = unlisted_nodes(plan);
+/// Retains the routes that unlisted Nodes need; a Node that was not looked up keeps all.
+pub(super) fn retain_routes_of_unlisted_nodes(plan: &mut RoutePlan, seen: &HashMap<String, UnlistedNode>) {
+    let unlisted = unlisted_nodes(plan);
     let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&UnlistedNode::Unknown).keeps(route);
-    let stays = |route: &Route| strangers.contains(&route.target_node) && keeps(route);
+    let is_retained = |route: &Route| unlisted.contains(&route.target_node) && keeps(route);
     let before = plan.changes.delete.len();
     let reasons = std::mem::take(&mut plan.deletion_reasons);
-    let (kept, deleted): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut plan.changes.delete).into_iter().zip(reasons).partition(|(route, _)| stays(route));
+    let (retained, deleted): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut plan.changes.delete).into_iter().zip(reasons).partition(|(route, _)| is_retained(route));
     (plan.changes.delete, plan.deletion_reasons) = deleted.into_iter().unzip();
-    plan.kept += before - plan.changes.delete.len();
-    let is_unknown = |route: &Route| seen.get(&route.target_node).is_none_or(|known| *known == UnlistedNode::Unknown);
-    plan.waiting.extend(kept.into_iter().map(|(route, _)| route).filter(is_unknown));
+    plan.unchanged += before - plan.changes.delete.len();
+    let is_unknown =
+        |route: &Route| seen.get(&route.target_node).is_none_or(|existence| *existence == UnlistedNode::Unknown);
+    plan.waiting.extend(retained.into_iter().map(|(route, _)| route).filter(is_unknown));
 }
 
-/// One line per change, then those that wait. Nothing, when there is nothing to do.
-impl fmt::Display for RoutePlan {
+impl RoutePlan {
+    /// Returns a line for each change, with its reason.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = String> {
+        let deleted = self.changes.delete.iter().zip(&self.deletion_reasons);
+        let created = self.changes.create.iter().map(|(_, route)| route).zip(&self.creation_reasons);
+        let deleted = deleted.map(|(route, reason)| format!("delete {}: {reason}", PrintedRoute(route)));
+        deleted.chain(created.map(|(route, reason)| format!("create {}: {reason}", PrintedRoute(route))))
+    }
+
+    /// Returns a line for each route that is kept because the existence of its Node is unknown.
+    pub(super) fn unresolved(&self) -> impl Iterator<Item = String> {
+        self.waiting.iter().map(|route| format!("{} waits: it is not known whether its Node exists", PrintedRoute(route)))
+    }
+}
+
+impl fmt::Display for RefusedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (route, reason) in self.changes.delete.iter().zip(&self.deletion_reasons) {
-            writeln!(f, "delete {}: {reason}", PrintedRoute(route))?;
-        }
-        for ((_, route), reason) in self.changes.create.iter().zip(&self.creation_reasons) {
-            writeln!(f, "create {}: {reason}", PrintedRoute(route))?;
-        }
-        for RefusedRoute { node, cidr, reason } in &self.refused {
-            writeln!(f, "no route for {cidr} of Node {:?}: {reason}", node.name_any())?;
-        }
-        for route in &self.waiting {
-            writeln!(f, "{} waits: nobody can tell whether its Node is gone", PrintedRoute(route))?;
-        }
-        Ok(())
+        write!(f, "no route for {} of Node {:?}: {}", self.cidr, self.node.name_any(), self.reason)
     }
 }
 
@@ -237,11 +241,11 @@ impl fmt::Display for RouteCreationReason {
 /// Routes as listed, indexed.
 struct ListedRoutes<'a> {
     routes: &'a [Route],
-    /// By target node and CIDR; a blackhole serves nobody and is not in here.
+    /// Routes by target node and CIDR; a blackhole serves no Node and is omitted.
     serving: HashMap<(&'a str, Cidr), Vec<usize>>,
     /// Nodes that any route leads to.
     targets: HashSet<&'a str>,
-    /// Those that this cluster is responsible for.
+    /// Routes that this cluster is responsible for.
     ours: HashSet<usize>,
     limits: RouteLimits<'a>,
 }
@@ -258,22 +262,22 @@ impl<'a> ListedRoutes<'a> {
         Self { routes, serving, targets, ours, limits }
     }
 
-    fn creation_reason(&self, wanted: &Route) -> RouteCreationReason {
-        let destination = Cidr::of(&wanted.destination_cidr);
-        let stands_for =
-            |route: &Route| route.target_node == wanted.target_node && Cidr::of(&route.destination_cidr) == destination;
-        let is_there = self.targets.contains(wanted.target_node.as_str()) && self.routes.iter().any(stands_for);
+    fn creation_reason(&self, required: &Route) -> RouteCreationReason {
+        let destination = Cidr::of(&required.destination_cidr);
+        let matches_desired =
+            |route: &Route| route.target_node == required.target_node && Cidr::of(&route.destination_cidr) == destination;
+        let is_there = self.targets.contains(required.target_node.as_str()) && self.routes.iter().any(matches_desired);
         if is_there { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
     }
 
-    /// Why this pod CIDR of `node` may have no route. What is not a CIDR is for the provider to refuse.
+    /// Returns the reason why this pod CIDR of `node` may have no route. The provider refuses texts that are not CIDRs.
     fn refusal(&self, node: &Arc<Node>, cidr: &Cidr) -> Option<RefusedRoute> {
         let Cidr::Net(cidr) = cidr else { return None };
         let reason = self.limits.check(cidr).err()?;
         Some(RefusedRoute { node: Arc::clone(node), cidr: *cidr, reason })
     }
 
-    /// A route that leads to the node is good as it is when it is not ours to change, carries no addresses, or the right ones.
+    /// Returns `true` if a route to the node needs no change: it is not ours, carries no addresses, or the right ones.
     fn is_good(&self, index: usize, node_addresses: &HashSet<NodeAddress>) -> bool {
         let route = &self.routes[index];
         let tracked = route.enable_node_addresses && self.ours.contains(&index);
@@ -281,11 +285,12 @@ impl<'a> ListedRoutes<'a> {
     }
 }
 
-/// What `node` needs; marks the routes that serve it as `wanted`, and adds to `plan` the missing ones and the pod CIDRs without route.
+/// Returns the required routes of `node`. Adds the routes that serve it to `required`, and missing ones and refused pod
+/// CIDRs to `plan`.
 fn required_routes(
     node: &Arc<Node>,
     listed: &ListedRoutes<'_>,
-    wanted: &mut HashSet<usize>,
+    required: &mut HashSet<usize>,
     plan: &mut RoutePlan,
 ) -> Vec<RequiredRoute> {
     let name = node.name_any();
@@ -301,7 +306,7 @@ fn required_routes(
         let refusal = listed.refusal(node, &cidr);
         let serving = listed.serving.get(&(name.as_str(), cidr)).map(Vec::as_slice).unwrap_or_default();
         let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
-        // A route that this cluster is not responsible for is left as it is, whatever the limits.
+        // A route that this cluster is not responsible for is left unchanged, whatever the limits.
         let is_left = good.iter().any(|index| !listed.ours.contains(index));
         if let Some(refusal) = refusal.filter(|_| !is_left) {
             needed.push(RequiredRoute::Refused);
@@ -311,7 +316,7 @@ fn required_routes(
             plan.changes.create.push((node.uid().unwrap_or_default(), route_to(&name, &addresses, text)));
         } else {
             needed.push(RequiredRoute::Exists);
-            wanted.extend(good);
+            required.extend(good);
         }
     }
     needed
@@ -326,16 +331,16 @@ fn route_to(node: &str, addresses: &[NodeAddress], cidr: &str) -> Route {
     }
 }
 
-/// A route is ours when its first or last address lies in a cluster CIDR. Upstream: `isResponsibleForRoute`.
+/// Returns `true` if the first or last address of a route is in a cluster CIDR. Upstream: `isResponsibleForRoute`.
 fn is_responsible_for(route: &Route, cluster_cidrs: &[IpNet]) -> bool {
     let Ok(cidr) = route.destination_cidr.parse::<IpNet>() else { return false };
     cluster_cidrs.iter().any(|cluster| cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast()))
 }
 
-/// Addresses in a node's status. One of a type that no provider can name is left out.
+/// Returns the addresses in a node's status. An address whose type no provider can name is omitted.
 pub(super) fn addresses(node: &Node) -> Vec<NodeAddress> {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-    let known = addresses.iter().filter_map(|address| {
+    let addresses_of_family = addresses.iter().filter_map(|address| {
         let type_ = match address.type_.as_str() {
             "Hostname" => AddressType::Hostname,
             "InternalIP" => AddressType::InternalIP,
@@ -346,7 +351,7 @@ pub(super) fn addresses(node: &Node) -> Vec<NodeAddress> {
         };
         Some(NodeAddress { type_, address: address.address.clone() })
     });
-    known.collect()
+    addresses_of_family.collect()
 }
 
 #[cfg(test)]

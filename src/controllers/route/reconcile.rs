@@ -1,4 +1,4 @@
-//! One reconcile of all routes: list, plan, one batch, conditions and events.
+//! Reconciles all routes: list, plan, one batch, conditions and events.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,13 +16,13 @@ use super::{
     config::{NodeMaskSizes, RouteControllerConfig, RouteLimits},
     drift::{KnownRoutes, RouteDrift, RouteDriftChange},
     events,
-    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome, planned_conditions},
-    plan::{RefusedRoute, RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan_within, unlisted_nodes},
+    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
+    plan::{RefusedRoute, RoutePlan, UnlistedNode, plan_within, retain_routes_of_unlisted_nodes, unlisted_nodes},
     repair_interval::ConditionRepairs,
 };
 use crate::{
     cloud_provider::{
-        CloudError, CloudProvider, CloudResult, RouteOutcomes, Routes, WritePlan,
+        CloudError, CloudProvider, RouteOutcomes, Routes,
         drift::{DriftLog, DriftOutcome},
     },
     controllers::{ControllerContext, ControllerStatus},
@@ -34,23 +34,21 @@ use crate::{
     },
 };
 
-/// How many conditions are written at once. Upstream: `maxConcurrentRouteOperations`.
+/// Number of conditions written concurrently. Upstream: `maxConcurrentRouteOperations`.
 const MAX_CONCURRENT_PATCHES: usize = 200;
 
-/// How many Nodes that the informer's selector hides a dry run reads.
-const MAX_DRY_RUN_READS: usize = 100;
-
-/// Most events and lines of the log about routes that somebody else changed, for one reconcile. The metric counts all.
+/// Largest number of events and log lines about externally changed routes for one reconcile. The metric counts all.
 const MAX_DRIFT_EVENTS: usize = 20;
 
 /// Conflicts are retried this often, each time after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
 const CONFLICT_RETRIES: u32 = 5;
-const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
+const MIN_CONFLICT_DELAY: Duration = Duration::from_millis(100);
+const MAX_CONFLICT_DELAY: Duration = Duration::from_millis(200);
 
 pub(super) struct RouteReconciler {
     pub(super) context: ControllerContext,
     provider: Arc<dyn CloudProvider>,
-    routes: Arc<dyn Routes>,
+    pub(super) routes: Arc<dyn Routes>,
     pub(super) nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
     node_masks: Option<NodeMaskSizes>,
@@ -64,22 +62,11 @@ pub(super) struct RouteReconciler {
 pub(super) struct LastRouteReconcile {
     list_error: Option<String>,
     summary: Option<String>,
-    /// What there was when it ended.
-    pub(super) known: Option<KnownRoutes>,
+    /// Routes at its end, the baseline for drift detection.
+    pub(super) baseline: Option<KnownRoutes>,
     drift: DriftLog,
     /// Pod CIDRs without route, by the UID of the Node, as far as events report them.
     refused: BTreeSet<(String, IpNet)>,
-}
-
-/// `plan`, and what the cloud makes of it.
-pub(super) async fn print(routes: &dyn Routes, cluster: &str, plan: &RoutePlan) -> CloudResult<String> {
-    let in_cloud = match routes.plan_routes(cluster, &plan.changes).await {
-        Err(CloudError::NotImplemented) => String::new(),
-        told => told?,
-    };
-    let heading = (!in_cloud.is_empty()).then_some("in the cloud:\n");
-    let indented = in_cloud.lines().fold(String::new(), |text, line| text + "  " + line + "\n");
-    Ok(format!("{plan}{}{indented}", heading.unwrap_or_default()))
 }
 
 impl RouteReconciler {
@@ -113,94 +100,64 @@ impl RouteReconciler {
         self.context.metrics.route_sync_total.with_label_values::<&str>(&[]).inc();
         let routes = match self.routes.list_routes(&self.context.cluster_name).await {
             Ok(routes) => routes,
-            Err(error) => return self.cannot_list(&error),
+            Err(error) => return self.handle_list_error(&error),
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
         let (nodes, foreign) = self.own_and_foreign_nodes();
         let mut plan = plan_within(&routes, &nodes, self.limits());
-        let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
-        self.tell_drift(&plan, &nodes);
+        let unresolved = self.retain_routes_of_others(&mut plan, &foreign).await;
+        self.report_drift(&plan, &nodes);
         self.report_refused(&plan);
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
         let mut settled = evaluate(&plan, &outcomes);
         self.report(&plan, &settled, started.elapsed());
-        let known = KnownRoutes::new(&routes, &nodes, &plan, &settled.node_results, self.context.clock.wall());
-        self.last_reconcile().known = Some(known);
-        settled.retries.extend(unsure);
+        let baseline = KnownRoutes::new(&routes, &nodes, &plan, &settled.node_results, self.context.clock.wall());
+        self.last_reconcile().baseline = Some(baseline);
+        settled.retries.extend(unresolved);
         settled.retries.extend(self.write_conditions(&settled).await);
         outcome(&settled.retries)
     }
 
-    fn limits(&self) -> RouteLimits<'_> {
+    pub(super) fn limits(&self) -> RouteLimits<'_> {
         RouteLimits { cluster_cidrs: &self.cluster_cidrs, node_masks: self.node_masks }
     }
 
-    /// The Nodes whose routes are made here, and those of other clouds.
-    fn own_and_foreign_nodes(&self) -> (Vec<Arc<Node>>, Vec<Arc<Node>>) {
+    /// Returns the Nodes whose routes this controller manages, and those of other clouds.
+    pub(super) fn own_and_foreign_nodes(&self) -> (Vec<Arc<Node>>, Vec<Arc<Node>>) {
         self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node))
     }
 
-    /// Removes from the plan the deletion of routes that `foreign` Nodes or Nodes hidden by the informer's selector need, and of routes to
-    /// Nodes of which it is not known whether they exist; returns the reasons for the latter. `limit`: how many Nodes are read at most; the
-    /// others are not known.
-    async fn retain_routes_of_others(&self, plan: &mut RoutePlan, foreign: &[Arc<Node>], limit: usize) -> Vec<RouteRetry> {
+    /// Removes from the plan the deletion of routes that foreign, hidden or unconfirmed Nodes may need.
+    ///
+    /// `foreign` Nodes are of other clouds, hidden ones are excluded by the informer's selector. Returns the reasons why
+    /// Nodes are unconfirmed.
+    pub(super) async fn retain_routes_of_others(&self, plan: &mut RoutePlan, foreign: &[Arc<Node>]) -> Vec<RouteRetry> {
         let hidden = |node: &Arc<Node>| (node.name_any(), UnlistedNode::Hidden(pod_cidrs(node).to_vec()));
         let foreign: HashMap<_, _> = foreign.iter().map(hidden).collect();
         let unlisted = unlisted_nodes(plan).into_iter().filter(|name| !foreign.contains_key(name));
         let (mut seen, unresolved) = match self.nodes_are_filtered {
-            true => self.find_nodes(unlisted.take(limit).collect()).await,
+            true => self.find_nodes(unlisted.collect()).await,
             false => (unlisted.map(|name| (name, UnlistedNode::Gone)).collect(), Vec::new()),
         };
         seen.extend(foreign);
-        keep_routes_of_unlisted(plan, &seen);
+        retain_routes_of_unlisted_nodes(plan, &seen);
         unresolved
     }
 
-    /// What the API server says of these Nodes, and why it did not say it of some.
+    /// Reads these Nodes from the API server. Returns their states, and a retry for each failed read.
     async fn find_nodes(&self, names: Vec<String>) -> (HashMap<String, UnlistedNode>, Vec<RouteRetry>) {
-        let looks: Vec<_> = names.into_iter().map(|name| self.find_node(name)).collect();
-        let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
-        let mut unsure = Vec::new();
-        let known = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
-            let stranger = seen.unwrap_or_else(|error| {
-                unsure.extend(RouteRetry::from_api("whether a node exists", &error));
+        let lookups: Vec<_> = names.into_iter().map(|name| self.find_node(name)).collect();
+        let lookup_results: Vec<_> = futures::stream::iter(lookups).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
+        let mut unresolved = Vec::new();
+        let or_unknown = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
+            let existence = seen.unwrap_or_else(|error| {
+                unresolved.extend(RouteRetry::from_api("whether a node exists", &error));
                 UnlistedNode::Unknown
             });
-            (name, stranger)
+            (name, existence)
         };
-        (looked.into_iter().map(known).collect(), unsure)
-    }
-
-    /// What [`Self::reconcile`] would write now.
-    pub(super) async fn forecast(&self) -> CloudResult<WritePlan> {
-        let cluster = &self.context.cluster_name;
-        let routes = self.routes.peek_routes(cluster).await?;
-        let (nodes, foreign) = self.own_and_foreign_nodes();
-        let mut plan = plan_within(&routes, &nodes, self.limits());
-        let unsure = self.retain_routes_of_others(&mut plan, &foreign, usize::MAX).await;
-        let mut writes = self.routes.forecast_routes(cluster, &plan.changes).await?;
-        writes.unread.extend(unsure.iter().map(|retry| retry.reason().to_owned()));
-        writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
-        Ok(writes)
-    }
-
-    /// What [`Self::reconcile`] would do to routes now. Of Nodes that the informer's selector hides only the first are read.
-    pub(super) async fn dry_run(&self) -> CloudResult<String> {
-        let cluster = &self.context.cluster_name;
-        let routes = self.routes.peek_routes(cluster).await?;
-        let (nodes, foreign) = self.own_and_foreign_nodes();
-        let mut plan = plan_within(&routes, &nodes, self.limits());
-        let to_read = if self.nodes_are_filtered { unlisted_nodes(&plan).len() } else { 0 };
-        let unread = to_read.saturating_sub(MAX_DRY_RUN_READS);
-        self.retain_routes_of_others(&mut plan, &foreign, MAX_DRY_RUN_READS).await;
-        let text = print(self.routes.as_ref(), cluster, &plan).await?;
-        Ok(match unread {
-            0 => text,
-            _ => {
-                format!("{unread} Nodes that the filter hides were not looked at: their routes are shown as waiting\n{text}")
-            }
-        })
+        (lookup_results.into_iter().map(or_unknown).collect(), unresolved)
     }
 
     async fn find_node(&self, name: String) -> (String, Result<UnlistedNode, ApiError>) {
@@ -213,28 +170,31 @@ impl RouteReconciler {
         (name, seen)
     }
 
-    fn cannot_list(&self, error: &CloudError) -> ReconcileResult {
-        let again = RouteRetry::from_cloud("listing routes", error);
-        self.last_reconcile().list_error = again.is_some().then(|| format!("routes cannot be listed: {error}"));
-        outcome(again.as_slice())
+    fn handle_list_error(&self, error: &CloudError) -> ReconcileResult {
+        let retry = RouteRetry::from_cloud("listing routes", error);
+        self.last_reconcile().list_error = retry.is_some().then(|| format!("routes cannot be listed: {error}"));
+        outcome(retry.as_slice())
     }
 
-    /// Tells what somebody else did since the last reconcile. The plan puts it right.
-    fn tell_drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) {
+    /// Reports external changes since the last reconcile. The plan reverts them.
+    fn report_drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) {
         let mut last = self.last_reconcile();
-        let Some((right, drift)) = last.known.as_ref().map(|known| (known.at(), known.drift(plan, nodes))) else { return };
+        let Some((since, drift)) = last.baseline.as_ref().map(|baseline| (baseline.at(), baseline.drift(plan, nodes)))
+        else {
+            return;
+        };
         let found = self.context.clock.wall();
         for (number, RouteDrift { change, route, node }) in drift.iter().enumerate() {
             self.context.metrics.route_drift_total.with_label_values(&[change.as_str()]).inc();
             if number >= MAX_DRIFT_EVENTS {
                 continue;
             }
-            let what = format!("somebody else {} between {right:.0} and {found:.0}", drift[number]);
-            tracing::warn!(node = %route.target_node, what, "found drift");
+            let detail = format!("somebody else {} between {since:.0} and {found:.0}", drift[number]);
+            tracing::warn!(node = %route.target_node, detail, "found drift");
             let about = node.as_ref().map_or_else(String::new, |node| node.name_any());
-            last.drift.note(&about, found, DriftOutcome::Repaired, &what);
+            last.drift.note(&about, found, DriftOutcome::Repaired, &detail);
             if let Some(node) = node {
-                self.context.events.record(events::route_drifted(node, &what));
+                self.context.events.record(events::route_drifted(node, &detail));
             }
         }
         if let Some(more) = drift.len().checked_sub(MAX_DRIFT_EVENTS).filter(|more| *more > 0) {
@@ -273,17 +233,17 @@ impl RouteReconciler {
     }
 
     fn report(&self, plan: &RoutePlan, settled: &RouteSyncResult, took: Duration) {
-        let (kept, deletions, creations) = (plan.kept, plan.changes.delete.len(), plan.changes.create.len());
+        let (unchanged, deletions, creations) = (plan.unchanged, plan.changes.delete.len(), plan.changes.create.len());
         if deletions + creations > 0 {
             let unfinished = settled.retries.len();
-            tracing::info!(kept, deletions, creations, unfinished, ?took, "changed routes in one batch");
+            tracing::info!(unchanged, deletions, creations, unfinished, ?took, "changed routes in one batch");
         }
         for failed in &settled.failed {
             let event = events::failed_to_create_route(&failed.node, &failed.hint, &failed.cidr, took, &failed.error);
             self.context.events.record(event);
         }
         let summary =
-            format!("{kept} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.retries.len());
+            format!("{unchanged} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.retries.len());
         let mut last = self.last_reconcile();
         (last.list_error, last.summary) = (None, Some(summary));
     }
@@ -312,12 +272,13 @@ impl RouteReconciler {
                 Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
                 Err(error) => return RouteRetry::from_api(&condition_of(&node), &error),
             }
-            let delay = rand::random_range(CONFLICT_DELAY_MILLIS);
-            tokio::time::sleep(Duration::from_millis(delay)).await;
+            let range = MAX_CONFLICT_DELAY - MIN_CONFLICT_DELAY;
+            let chance = self.context.clock.chance((&key, retries));
+            tokio::time::sleep(MIN_CONFLICT_DELAY + range.mul_f64(chance)).await;
         }
     }
 
-    /// How it is doing, without the queue.
+    /// Returns the status, without the queue.
     pub(super) fn status(&self) -> ControllerStatus {
         let last = self.last_reconcile();
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();

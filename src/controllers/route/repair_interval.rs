@@ -1,4 +1,4 @@
-//! How often the condition of a Node is repaired. Pure.
+//! Limits how often the condition of a Node is repaired. Pure.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::runtime::store::ObjectKey;
 /// Least time between two repairs of one Node: another writer may insist. Upstream compares all conditions this often.
 const MIN_REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When conditions were repaired lately.
+/// Times of the last repairs.
 #[derive(Debug, Default)]
 pub(super) struct ConditionRepairs(HashMap<ObjectKey, Instant>);
 

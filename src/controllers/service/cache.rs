@@ -1,9 +1,9 @@
-//! What the service controller remembers: what it applied per Service, the hosts, and which node change is still under way.
+//! State of the service controller: the last applied state of each Service, the hosts, and the node change in progress.
 //!
 //! Plain data behind one lock that is never held across an await; the methods are the only places that change it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -33,24 +33,24 @@ use crate::{
 /// Most replaced versions that are remembered of a Service: one reconcile writes no more.
 const MAX_REPLACED: usize = 4;
 
-/// All that is remembered.
+/// State of the service controller.
 #[derive(Debug, Default)]
 pub(super) struct ServiceCache {
-    /// Which Services are this manager's.
+    /// Classes that this manager serves.
     classes: LoadBalancerClasses,
     /// Every Service that has, or may have, a load balancer of ours.
-    applied: HashMap<ObjectKey, AppliedService>,
+    applied: BTreeMap<ObjectKey, AppliedService>,
     unsettled: UnsettledServices,
     edits: EditPace,
     /// The hosts, until a Node changes.
     hosts: Option<Arc<LoadBalancerHosts>>,
     /// The last set of hosts, shared by all load balancers that have it.
     last_set: Option<NodeSet>,
-    /// When the first node change came that was not looked at yet.
+    /// Time of the first node change that has not been processed yet.
     nodes_changed: Option<Instant>,
-    /// A node change that is under way: since when, and which Services it waits for.
+    /// Start of the node change in progress, and the Services that it waits for.
     node_sync: Option<(Instant, BTreeSet<ObjectKey>)>,
-    /// What other writers changed of Services, for status pages.
+    /// Changes by other writers to Services, for status pages.
     pub(super) drift: DriftLog,
 }
 
@@ -67,21 +67,22 @@ impl ServiceCache {
         self.applied.iter()
     }
 
-    /// Takes note of a change of a Service. Answers whether a Service vanished that may have a load balancer. A replica that
-    /// does not lead keeps up with what it sees; the leader forgets nothing that it has not cleaned up.
+    /// Records a change to a Service. Returns `true` if a Service that may have a load balancer was deleted.
+    ///
+    /// A replica that does not lead follows what it observes; the leader forgets nothing that it has not cleaned up.
     pub(super) fn observe(&mut self, change: &ObjectChange<Service>, leading: bool) -> bool {
         let key = ObjectKey::of(change.object().as_ref());
         match change {
             ObjectChange::Deleted(_) if leading => return self.applied.contains_key(&key),
             ObjectChange::Deleted(_) => self.forget(&key),
             ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(&self.classes, new) => {
-                let fresh = || AppliedService::unknown(Arc::clone(new));
+                let untracked = || AppliedService::unsynced(Arc::clone(new));
                 if leading {
                     let is_edit =
                         matches!(change, ObjectChange::Updated { old, .. } if needs_update(&self.classes, old, new));
-                    self.applied.entry(key).or_insert_with(fresh).edited |= is_edit;
+                    self.applied.entry(key).or_insert_with(untracked).edited |= is_edit;
                 } else {
-                    self.applied.insert(key, fresh());
+                    self.applied.insert(key, untracked());
                 }
             }
             ObjectChange::Added(_) | ObjectChange::Updated { .. } if leading => {}
@@ -90,46 +91,46 @@ impl ServiceCache {
         false
     }
 
-    /// A call for `service` begins: until it succeeds nothing is known of its load balancer.
+    /// Marks `service` as unsynced before a provider call; the cached state is invalid until the call succeeds.
     pub(super) fn mark_pending(&mut self, key: &ObjectKey, service: &Arc<Service>, stage: LoadBalancerPhase) {
-        let applied = self.applied.entry(key.clone()).or_insert_with(|| AppliedService::unknown(Arc::clone(service)));
+        let applied = self.applied.entry(key.clone()).or_insert_with(|| AppliedService::unsynced(Arc::clone(service)));
         applied.service = Arc::clone(service);
         applied.synced = false;
+        applied.verify = false;
         applied.phase = Some(stage);
         self.unsettled.begin(key, Instant::now());
     }
 
-    /// The call succeeded for these hosts and labels.
+    /// Records that the call succeeded for these hosts and labels.
     pub(super) fn mark_synced(
         &mut self,
         key: &ObjectKey,
         (nodes, labels): (&NodeSet, SelectedLabels),
-        answer: ServiceStatusUpdate,
+        update: ServiceStatusUpdate,
     ) {
         if let Some(applied) = self.applied.get_mut(key) {
             applied.synced = true;
-            applied.verify = false;
             applied.nodes = Some(nodes.clone());
             applied.labels = labels;
-            applied.phase = Some(answer.phase.clone());
-            applied.unpublished = Some(answer);
+            applied.phase = Some(update.phase.clone());
+            applied.unpublished = Some(update);
         }
     }
 
-    /// A change of hosts was put off: load balancer and hosts are as before.
+    /// Records that a change of hosts was postponed: load balancer and hosts are unchanged.
     pub(super) fn postpone_update(&mut self, key: &ObjectKey) {
         self.applied.entry(key.clone()).and_modify(|applied| applied.synced = true);
     }
 
     pub(super) fn mark_published(&mut self, key: &ObjectKey) {
         self.applied.entry(key.clone()).and_modify(|applied| {
-            let status = applied.unpublished.take().and_then(|answer| answer.status);
+            let status = applied.unpublished.take().and_then(|update| update.status);
             applied.published = status.or_else(|| applied.published.take());
         });
         self.unsettled.end(key);
     }
 
-    /// This process has written over `version` of the Service.
+    /// Records that this process has overwritten `version` of the Service.
     pub(super) fn mark_replaced(&mut self, key: &ObjectKey, version: Option<&str>) {
         let Some((applied, version)) = self.applied.get_mut(key).zip(version) else { return };
         let surplus = (applied.replaced.len() + 1).saturating_sub(MAX_REPLACED);
@@ -137,7 +138,7 @@ impl ServiceCache {
         applied.replaced.push(version.to_owned());
     }
 
-    /// How long the next restoration of the Service has to wait.
+    /// Returns the time until the next restoration of the Service.
     pub(super) fn restoration_pause(&self, key: &ObjectKey, now: Instant) -> Duration {
         let last = self.applied.get(key).and_then(|applied| applied.restored);
         last.map_or(Duration::ZERO, |last| last.remaining(now))
@@ -168,34 +169,35 @@ impl ServiceCache {
         Ok(())
     }
 
-    /// Nothing is left of the load balancer.
+    /// Forgets a Service whose load balancer is deleted.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.applied.remove(key);
         self.unsettled.end(key);
     }
 
-    /// Asks for every load balancer to be checked; answers their keys.
+    /// Marks every load balancer for a check, and returns their keys. A call in flight began before, so its success does not clear the mark.
     pub(super) fn verify_all(&mut self) -> Vec<ObjectKey> {
         self.applied.values_mut().for_each(|applied| applied.verify = true);
         self.applied.keys().cloned().collect()
     }
 
-    /// Services of this namespace that have, or may have, a load balancer.
-    pub(super) fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+    /// Returns the Services of this namespace that have, or may have, a load balancer.
+    pub(super) fn keys_in_namespace(&self, namespace: &str) -> Vec<ObjectKey> {
         self.applied.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 
-    /// A Node changed by more than a heartbeat: the hosts are read again when next needed.
-    pub(super) fn nodes_are_stale(&mut self) {
+    /// Invalidates the hosts after a Node changed by more than a heartbeat.
+    pub(super) fn invalidate_hosts(&mut self) {
         self.hosts = None;
     }
 
-    /// A Node changed in a way that load balancers care about, while this process leads: what a standby sees is carried by others.
+    /// Records that a Node changed in a way that affects load balancers. Only for the leader: standbys do not process node
+    /// changes.
     pub(super) fn nodes_changed(&mut self, now: Instant) {
         self.nodes_changed.get_or_insert(now);
     }
 
-    /// The hosts among the Nodes that `list` answers.
+    /// Returns the hosts among the Nodes that `list` returns.
     pub(super) fn hosts(&mut self, list: impl FnOnce() -> Vec<Arc<Node>>) -> Arc<LoadBalancerHosts> {
         let last_set = &mut self.last_set;
         let read = || {
@@ -206,7 +208,7 @@ impl ServiceCache {
         Arc::clone(self.hosts.get_or_insert_with(read))
     }
 
-    /// A node change is being carried to the Services at `keys`. Answers its age if it affects none.
+    /// Starts the sync of a node change to the Services at `keys`. Returns its age if it affects none.
     pub(super) fn begin_node_sync(&mut self, keys: &[ObjectKey], now: Instant) -> Option<Duration> {
         let since = self.nodes_changed.take().unwrap_or(now);
         if keys.is_empty() {
@@ -216,7 +218,8 @@ impl ServiceCache {
         None
     }
 
-    /// A reconcile of `key` ended. Answers the age of the node change if that was the last Service it waited for.
+    /// Records the end of a reconcile of `key`. Returns the age of the node change if that was the last Service it waited
+    /// for.
     pub(super) fn end_node_sync(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let (since, waiting) = self.node_sync.as_mut()?;
         let since = *since;
@@ -226,13 +229,13 @@ impl ServiceCache {
         })
     }
 
-    /// The reason of the condition of a Service, `namespace/name`.
+    /// Returns the reason of the condition of a Service, `namespace/name`.
     pub(super) fn phase_of(&self, key: &str) -> Option<&'static str> {
         let (namespace, name) = key.split_once('/')?;
         self.applied.get(&ObjectKey::namespaced(namespace, name)).map(gauges::reason)
     }
 
-    /// How many load balancers are in each stage.
+    /// Returns the number of load balancers in each phase.
     pub(super) fn phases(&self) -> BTreeMap<&'static str, usize> {
         let mut stages = BTreeMap::new();
         for applied in self.applied.values() {
@@ -255,10 +258,11 @@ impl ServiceCache {
     }
 }
 
-/// A Service of another class is looked at once; while another manager holds one, nothing is remembered of it.
+/// Returns `true` if a Service may have a load balancer. A Service of another class is checked once; while another manager
+/// holds it, it is not cached.
 fn may_have_load_balancer(classes: &LoadBalancerClasses, service: &Service) -> bool {
-    let goes = needs_cleanup(classes, service) && (classes.wants(service) || !is_load_balancer(service));
-    classes.is_managed(service) && (goes || (classes.wants(service) && !is_being_deleted(service)))
+    let awaits_deletion = needs_cleanup(classes, service) && (classes.wants(service) || !is_load_balancer(service));
+    classes.is_managed(service) && (awaits_deletion || (classes.wants(service) && !is_being_deleted(service)))
 }
 
 #[cfg(test)]

@@ -15,20 +15,19 @@ pub const CONDITION_TYPE: &str = "cloud-controller-manager.io/LoadBalancer";
 /// Longest message that is written, in bytes: it may repeat what users wrote.
 const MAX_MESSAGE: usize = 1024;
 
-/// How far a load balancer is. `True`: it serves the Service; `False`: it does not, somebody should look; `Unknown`: on its way.
+/// Progress of a load balancer. `True`: it serves the Service; `False`: it does not, and a user must act; `Unknown`: in
+/// progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadBalancerPhase {
     /// Being created or updated.
     Ensuring,
     /// Being given another set of nodes.
     Updating,
-    /// Being deleted.
     Deleting,
-    /// Serves the Service.
     Ready,
-    /// Somebody else implements it.
+    /// Another component implements it.
     ImplementedElsewhere,
-    /// The cloud asked for patience, and why.
+    /// The cloud requested a delay, for this reason.
     Waiting(String),
     /// Failed and will be tried again, and why.
     Failed(String),
@@ -37,7 +36,7 @@ pub enum LoadBalancerPhase {
 }
 
 impl LoadBalancerPhase {
-    /// Reason of the condition.
+    /// Returns the reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
             LoadBalancerPhase::Ensuring => "Ensuring",
@@ -66,14 +65,16 @@ impl LoadBalancerPhase {
             LoadBalancerPhase::Deleting => "The load balancer is being deleted",
             LoadBalancerPhase::Ready => "The load balancer serves the Service",
             LoadBalancerPhase::ImplementedElsewhere => "Another component provides the load balancer",
-            LoadBalancerPhase::Waiting(why) | LoadBalancerPhase::Failed(why) | LoadBalancerPhase::Invalid(why) => why,
+            LoadBalancerPhase::Waiting(reason) | LoadBalancerPhase::Failed(reason) | LoadBalancerPhase::Invalid(reason) => {
+                reason
+            }
         };
         let fits = (0..=MAX_MESSAGE).rev().find_map(|end| message.get(..end));
         if message.len() <= MAX_MESSAGE { message } else { fits.unwrap_or_default() }.to_owned()
     }
 
-    /// Whether this stage is worth a write of its own, when the Service says `current`.
-    pub fn is_worth_a_write(&self, current: Option<&Condition>) -> bool {
+    /// Returns `true` if this phase needs a write of its own, when the Service has `current`.
+    pub fn needs_write(&self, current: Option<&Condition>) -> bool {
         let differs = current.is_some_and(|current| current.reason != self.reason());
         match self {
             LoadBalancerPhase::Waiting(_) | LoadBalancerPhase::Failed(_) | LoadBalancerPhase::Invalid(_) => {
@@ -84,7 +85,7 @@ impl LoadBalancerPhase {
         }
     }
 
-    /// The condition for this stage, following `current`.
+    /// Returns the condition for this phase, following `current`.
     pub fn condition(&self, current: Option<&Condition>, generation: Option<i64>, now: Timestamp) -> Condition {
         let unchanged = current.filter(|current| current.status == self.status());
         Condition {
@@ -98,13 +99,13 @@ impl LoadBalancerPhase {
     }
 }
 
-/// Our condition of `service`.
+/// Returns our condition of `service`.
 pub fn current(service: &Service) -> Option<&Condition> {
     let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION_TYPE)
 }
 
-/// All conditions of `service` with ours replaced, added or (`None`) taken out.
+/// Returns all conditions of `service` with ours replaced, added or (`None`) removed.
 pub fn all_with(service: &Service, ours: Option<Condition>) -> Vec<Condition> {
     let conditions = service.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     conditions.into_iter().filter(|condition| condition.type_ != CONDITION_TYPE).chain(ours).collect()
@@ -121,16 +122,13 @@ mod tests {
         let failed = LoadBalancerPhase::Failed("first".into()).condition(None, None, NOW);
         let ready = LoadBalancerPhase::Ready.condition(None, None, NOW);
         let again = LoadBalancerPhase::Failed("second".into());
-        assert!(again.is_worth_a_write(None) && again.is_worth_a_write(Some(&ready)));
-        assert!(!again.is_worth_a_write(Some(&failed)), "not on every retry");
-        assert!(LoadBalancerPhase::Waiting(String::new()).is_worth_a_write(Some(&failed)));
-        assert!(LoadBalancerPhase::Ready.is_worth_a_write(Some(&failed)));
-        assert!(!LoadBalancerPhase::Ready.is_worth_a_write(None), "taking over writes nothing");
-        assert!(!LoadBalancerPhase::Ready.is_worth_a_write(Some(&ready)));
-        assert!(
-            !LoadBalancerPhase::Ensuring.is_worth_a_write(None)
-                && !LoadBalancerPhase::Deleting.is_worth_a_write(Some(&ready))
-        );
+        assert!(again.needs_write(None) && again.needs_write(Some(&ready)));
+        assert!(!again.needs_write(Some(&failed)), "not on every retry");
+        assert!(LoadBalancerPhase::Waiting(String::new()).needs_write(Some(&failed)));
+        assert!(LoadBalancerPhase::Ready.needs_write(Some(&failed)));
+        assert!(!LoadBalancerPhase::Ready.needs_write(None), "taking over writes nothing");
+        assert!(!LoadBalancerPhase::Ready.needs_write(Some(&ready)));
+        assert!(!LoadBalancerPhase::Ensuring.needs_write(None) && !LoadBalancerPhase::Deleting.needs_write(Some(&ready)));
     }
 
     #[test]

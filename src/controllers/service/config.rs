@@ -9,7 +9,7 @@ use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 pub struct ServiceControllerConfig {
     /// `--concurrent-service-syncs`: most Services in flight; 0, or what the provider disregards, leaves it to the provider.
     pub concurrent_syncs: usize,
-    /// How often every load balancer is checked against the cloud; zero for never.
+    /// Interval at which every load balancer is checked against the cloud; zero for never.
     pub resync_period: Duration,
     /// `--load-balancer-class`, `--serve-services-without-class`: which Services get their load balancers here.
     pub classes: LoadBalancerClasses,

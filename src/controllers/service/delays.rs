@@ -14,7 +14,7 @@ use crate::{
     runtime::store::ObjectKey,
 };
 
-/// How long a call may take before the condition says what it waits for, and how often that is looked at.
+/// Duration of a call after which the condition reports what it waits for, and the interval of that check.
 const SHOWN_AFTER: Duration = Duration::from_secs(10);
 
 impl ServiceReconciler {
@@ -40,7 +40,7 @@ impl ServiceReconciler {
         }
     }
 
-    /// Best effort: the next write of the status says how the call ended.
+    /// Writes the delay into the condition, at best effort: the next write of the status reports how the call ended.
     async fn show_delay(&self, key: &ObjectKey, service: &mut Arc<Service>) -> std::convert::Infallible {
         let delay = loop {
             sleep(SHOWN_AFTER).await;

@@ -53,27 +53,27 @@ fn event(service: &Service, type_: EventType, reason: &'static str, message: imp
     RecordedEvent { about: object_reference(service), type_, reason, message: message.into() }
 }
 
-/// The load balancer is about to be created or updated.
+/// Reports that the load balancer is about to be created or updated.
 pub fn ensuring(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::ENSURING, "Ensuring load balancer")
 }
 
-/// The load balancer serves the Service.
+/// Reports that the load balancer serves the Service.
 pub fn ensured(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::ENSURED, "Ensured load balancer")
 }
 
-/// There is no node to send traffic to.
+/// Reports that there is no node to send traffic to.
 pub fn unavailable(service: &Service) -> RecordedEvent {
     event(service, EventType::Warning, reason::UNAVAILABLE, "There are no available nodes for LoadBalancer")
 }
 
-/// The load balancer has the new nodes.
+/// Reports that the load balancer has the new nodes.
 pub fn updated(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::UPDATED, "Updated load balancer with new hosts")
 }
 
-/// The load balancer could not be given the new nodes.
+/// Reports that the load balancer could not be updated with the new nodes.
 pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Display) -> RecordedEvent {
     let (names, total) = (node_names(nodes), nodes.len());
     let limited = format!("[node names limited, total number of nodes: {total}]");
@@ -81,7 +81,7 @@ pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Di
     event(service, EventType::Warning, reason::UPDATE_FAILED, message)
 }
 
-/// Another manager has not cleaned up yet.
+/// Reports that another manager has not cleaned up yet.
 pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
     let message = format!(
         "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone or leaves it there"
@@ -89,23 +89,23 @@ pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
     event(service, EventType::Normal, reason::WAITING_FOR_OTHER_MANAGER, message)
 }
 
-/// Another writer removed something that was written again.
+/// Reports that a field was restored that another writer removed.
 pub fn restored(service: &Service, field: StrippedField) -> RecordedEvent {
     let message = format!("Another writer changed the {} of the load balancer; it was restored", field.as_str());
     event(service, EventType::Warning, reason::RESTORED, message)
 }
 
-/// The load balancer is about to be deleted.
+/// Reports that the load balancer is about to be deleted.
 pub fn deleting(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::DELETING, "Deleting load balancer")
 }
 
-/// Nothing is left of the load balancer.
+/// Reports that the load balancer is deleted.
 pub fn deleted(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::DELETED, "Deleted load balancer")
 }
 
-/// The load balancer of a Service that is gone could not be deleted.
+/// Reports that the load balancer of a deleted Service could not be deleted.
 pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent {
     event(service, EventType::Warning, reason::DELETE_FAILED, format!("Error deleting load balancer: {error}"))
 }
@@ -114,7 +114,7 @@ pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent
     event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
 }
 
-/// The user changed something that upstream announces.
+/// Reports a change by the user that upstream announces.
 pub fn changed(service: &Service, announcement: ServiceChangeEvent) -> RecordedEvent {
     event(service, EventType::Normal, announcement.reason, announcement.message)
 }

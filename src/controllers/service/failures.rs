@@ -15,7 +15,7 @@ use super::{
 use crate::runtime::{patch::ApiError, store::ObjectKey, work_queue::ReconcileResult};
 
 impl ServiceReconciler {
-    /// Says what went wrong where users look, and what the queue shall do.
+    /// Reports a failure to the user, and returns the outcome for the queue.
     pub(super) async fn failed(
         &self,
         key: &ObjectKey,
@@ -43,7 +43,7 @@ impl ServiceReconciler {
             let body = body.filter(|_| !self.conditions_are_dropped.load(Ordering::Relaxed))?;
             match self.patch(key, body, "failed to update condition").await {
                 Err(ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) => {
-                    let same = |fresh: &Arc<Service>| fresh.metadata.uid == current.metadata.uid;
+                    let same = |latest: &Arc<Service>| latest.metadata.uid == current.metadata.uid;
                     service = self.read(key).await.unwrap_or_default().filter(same);
                 }
                 Err(error) => {

@@ -1,6 +1,6 @@
-//! How many Services are in which stage, and for how long the oldest has not been settled. Pure.
+//! Number of Services in each phase, and the age of the oldest unsettled one. Pure.
 //!
-//! In: what is remembered of each Service, and since when it is not settled. Out: the values of two metrics.
+//! In: the cached state of each Service, and since when it is unsettled. Out: the values of two metrics.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) const STAGES: [(&str, &str); 9] = [
 
 /// Before the first reconcile.
 const PENDING: &str = "Pending";
-/// The user has to change something: nobody else can settle it.
+/// Only the user can settle it, by a change.
 const INVALID: &str = "Invalid";
 
 pub(super) fn reason(applied: &AppliedService) -> &'static str {
@@ -36,17 +36,17 @@ pub(super) fn reason(applied: &AppliedService) -> &'static str {
 pub(super) struct UnsettledServices(HashMap<ObjectKey, Instant>);
 
 impl UnsettledServices {
-    /// There is something to do for it; that may be so for long.
+    /// Records that a Service is unsettled, possibly for long.
     pub(super) fn begin(&mut self, key: &ObjectKey, now: Instant) {
         self.0.entry(key.clone()).or_insert(now);
     }
 
-    /// All is done, or it is gone.
+    /// Records that a Service is settled or deleted.
     pub(super) fn end(&mut self, key: &ObjectKey) {
         self.0.remove(key);
     }
 
-    /// For how long the oldest has not been settled; those that wait for their user do not count.
+    /// Returns for how long the oldest has been unsettled; those that wait for their user do not count.
     pub(super) fn oldest<'a>(&self, reason_of: impl Fn(&ObjectKey) -> Option<&'a str>, now: Instant) -> Duration {
         let counts = self.0.iter().filter(|(key, _)| reason_of(key).is_some_and(|reason| reason != INVALID));
         counts.map(|(_, since)| now.saturating_duration_since(*since)).max().unwrap_or_default()

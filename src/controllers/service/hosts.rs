@@ -1,7 +1,8 @@
-//! The hosts of all load balancers together: a duty of its own, so that no Service that cannot be ensured keeps Nodes out or in.
+//! Syncs the hosts of all load balancers together, independently of Services: one that cannot be ensured does not block
+//! changes of Nodes.
 //!
-//! In: changes of Nodes, Services that failed, time. Out: calls of
-//! [`crate::cloud_provider::LoadBalancer::sync_hosts`], one at a time. Level-triggered: whoever asks, the call is about what is.
+//! In: changes of Nodes, Services that failed, time. Out: calls of [`crate::cloud_provider::LoadBalancer::sync_hosts`], one
+//! at a time. Level-triggered: each call passes the current host list, whatever triggered it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,8 @@ use crate::{
     },
 };
 
-/// How often the provider is asked although no Node has changed: its configuration may have, or a machine may have been given time.
+/// Interval of host syncs without a change of a Node: the provider's configuration may have changed, or a machine may have
+/// been given time.
 const PERIOD: Duration = Duration::from_secs(60);
 
 impl ServiceReconciler {
@@ -33,12 +35,13 @@ impl ServiceReconciler {
         ReconcileResult::Done
     }
 
-    /// Has the hosts looked at again and again.
+    /// Syncs the hosts periodically.
     pub(super) async fn resync_hosts(&self, shutdown: &Shutdown) {
         // Services that need anything come first, and bring the hosts with them.
         let mut wait = COALESCING_DELAY;
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(wait) => self.host_queue.add(HostSync, ReconcilePriority::Resync),
             }

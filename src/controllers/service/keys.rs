@@ -1,8 +1,8 @@
-//! The keys of the queues that stand for all Nodes and for all hosts, and how long changes gather before they are due.
+//! Keys of the queues that represent all Nodes and all hosts, and the delay during which changes gather.
 
 use std::{fmt, time::Duration};
 
-/// How long node changes gather before they are looked at together.
+/// Time during which node changes gather.
 pub(super) const COALESCING_DELAY: Duration = Duration::from_secs(1);
 
 /// The key of the queue of node changes: all of them are one.

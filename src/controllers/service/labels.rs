@@ -1,7 +1,7 @@
-//! Labels that decide where the load balancer of a Service is. Pure.
+//! Labels that select the load balancer of a Service. Pure.
 //!
-//! In: the keys that the provider reads ([`LabelsRead`]), a Service, its Namespace. Out: [`SelectedLabels`], which are compared with those that were
-//! last applied. What nobody reads may change at any time and causes no work.
+//! In: the keys that the provider reads ([`LabelsRead`]), a Service, its Namespace. Out: [`SelectedLabels`], which are
+//! compared with those that were last applied. Other labels may change at any time and cause no work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct SelectedLabels {
 }
 
 impl SelectedLabels {
-    /// Those of `service` in `namespace`. A Namespace that is not known has none.
+    /// Returns the labels of `service` in `namespace`. A Namespace that is not cached has none.
     pub fn of(read: &LabelsRead, service: &Service, namespace: Option<&Namespace>) -> Self {
         Self {
             service: selected(&read.service, &service.metadata),
@@ -29,7 +29,7 @@ impl SelectedLabels {
     }
 }
 
-/// Whether two versions of an object differ in a label that is read.
+/// Returns `true` if two versions of an object differ in a label that the provider reads.
 pub fn differ(keys: &BTreeSet<String>, old: &ObjectMeta, new: &ObjectMeta) -> bool {
     !keys.is_empty() && selected(keys, old) != selected(keys, new)
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use crate::runtime::patch::ApiError;
 
-/// How long a refusal counts. A Service that waits is retried sooner; without one, nothing shows whether the right was granted.
+/// Time for which a refusal counts. A Service that waits is retried sooner; without one, nothing shows whether the right was
+/// granted.
 const REFUSAL_TTL: Duration = Duration::from_secs(15 * 60);
 
 /// Part of the message of every authorizer of the API server.
@@ -33,7 +34,6 @@ impl MissingRight {
         }
     }
 
-    /// What RBAC forbids.
     pub(super) fn reason(&self) -> Option<String> {
         self.refusal().as_ref().filter(|(at, _)| at.elapsed() < REFUSAL_TTL).map(|(_, reason)| reason.clone())
     }

@@ -1,7 +1,7 @@
-//! What of a Service makes its load balancer: who needs its removal, and which changes matter. Pure.
+//! Fields of a Service that its load balancer depends on, and the decision whether it needs cleanup or an update. Pure.
 //!
-//! Upstream: `service/controller.go` (`wantsLoadBalancer`, `needsCleanup`, `needsUpdate`) and `service/helpers`. Not compared, as
-//! upstream: labels, selector, internalTrafficPolicy, allocateLoadBalancerNodePorts.
+//! Upstream: `service/controller.go` (`wantsLoadBalancer`, `needsCleanup`, `needsUpdate`) and `service/helpers`. Not
+//! compared, as upstream: labels, selector, internalTrafficPolicy, allocateLoadBalancerNodePorts.
 
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
@@ -19,37 +19,40 @@ fn type_of(service: &Service) -> &str {
     service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP")
 }
 
-/// Whether somebody has asked for the deletion of `service`.
+/// Returns `true` if the deletion of `service` was requested.
 pub fn is_being_deleted(service: &Service) -> bool {
     service.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether the finalizer says that there is a load balancer to remove. The class does not matter once the type is another: then
-/// it is gone from the spec.
+/// Returns `true` if the finalizer shows that there is a load balancer to remove.
+///
+/// The class does not matter once the type is another: then it is missing from the spec.
 pub fn needs_cleanup(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.has_finalizer(service) && (is_being_deleted(service) || !is_load_balancer(service))
 }
 
-/// Whether `service` carries our finalizer although somebody else implements its load balancer by now: its type was another meanwhile,
-/// since the class of one of type LoadBalancer cannot change. Whatever is left of ours has to go; who implements it may have put
-/// upstream's finalizer on it, too.
+/// Returns `true` if `service` carries our finalizer although another component now implements its load balancer.
+///
+/// Its type was another meanwhile, because the class of a Service of type LoadBalancer cannot change. All of our resources
+/// must be removed; the other component may have added upstream's finalizer, too.
 pub fn is_handed_over(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.is_elsewhere(service) && classes.has_finalizer(service)
 }
 
-/// Whether the Service itself shows that a manager like this one put the finalizer on: that of a class has no other use, and upstream's comes
-/// in one patch with the condition, and goes with it.
-pub fn has_own_mark(classes: &LoadBalancerClasses, service: &Service) -> bool {
+/// Returns `true` if the Service itself shows that a manager like this one added the finalizer.
+///
+/// The finalizer of a class has no other use, and upstream's is added in one patch with the condition, and removed with it.
+pub fn owns_finalizer(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.has_class_finalizer(service) || (classes.has_finalizer(service) && conditions::current(service).is_some())
 }
 
-/// Whether a change from `old` to `new` needs work on the load balancer.
+/// Returns `true` if a change from `old` to `new` requires an update of the load balancer.
 pub fn needs_update(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> bool {
     let fingerprint = |service| ServiceFingerprint::of(classes, service);
     (classes.wants(old) || classes.wants(new)) && fingerprint(old) != fingerprint(new)
 }
 
-/// All of a Service that its load balancer is made from, borrowed from it.
+/// Fields of a Service that its load balancer is made from, borrowed.
 #[derive(Debug, PartialEq)]
 pub struct ServiceFingerprint<'a> {
     wants: bool,
@@ -79,7 +82,7 @@ struct PortFingerprint<'a> {
 }
 
 impl<'a> ServiceFingerprint<'a> {
-    /// The fingerprint of `service`. Absent and empty are the same.
+    /// Returns the fingerprint of `service`. Absent and empty fields are equal.
     pub fn of(classes: &LoadBalancerClasses, service: &'a Service) -> Self {
         static NOTHING: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
         let spec = service.spec.as_ref().unwrap_or_else(|| &NOTHING);
@@ -129,7 +132,8 @@ impl ServiceChangeEvent {
     }
 }
 
-/// What to announce of a change from `old` to `new`: the first difference in upstream's order, if upstream has an event for it.
+/// Returns the event for a change from `old` to `new`: the first difference in upstream's order, if upstream has an event
+/// for it.
 pub fn change_event(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
     use super::reason;
     let (a, b) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));
@@ -178,7 +182,7 @@ fn count(reason: &'static str, old: usize, new: usize) -> Option<ServiceChangeEv
     Some(ServiceChangeEvent { reason, message: format!("Count: {old} -> {new}") })
 }
 
-/// A list as Go's `%v` prints it.
+/// Formats a list as Go's `%v` does.
 fn go_list(items: &[String]) -> String {
     format!("[{}]", items.join(" "))
 }

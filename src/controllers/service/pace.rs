@@ -1,8 +1,9 @@
-//! How often the edits of a Service are carried to the cloud. Pure.
+//! Rate limit for edits of Services. Pure.
 //!
-//! Each edit costs requests of a quota that all Services share, rejected edits included. A Service may be edited [`SERVICE_BURST`] times at
-//! once, then every [`SERVICE_INTERVAL`]. Edits beyond the first of a Service also count for its Namespace, so that one Namespace cannot use
-//! up the quota with many Services. Creations, deletions, node changes and retries after transient errors are not paced.
+//! Each edit costs requests of a quota that all Services share, rejected edits included. A Service may be edited
+//! [`SERVICE_BURST`] times at once, then every [`SERVICE_INTERVAL`]. Edits beyond the first of a Service also count for its
+//! Namespace, so that one Namespace cannot use up the quota with many Services. Creations, deletions, node changes and
+//! retries after transient errors are not paced.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -50,8 +51,8 @@ impl EditPace {
             self.services.insert(key.clone(), ServiceEdits { bucket, last: now });
             return None;
         };
-        let fresh = || TokenBucket::new(per_second(NAMESPACE_INTERVAL), NAMESPACE_BURST.into(), now);
-        let namespace = self.namespaces.entry(key.namespace.clone()).or_insert_with(fresh);
+        let full_bucket = || TokenBucket::new(per_second(NAMESPACE_INTERVAL), NAMESPACE_BURST.into(), now);
+        let namespace = self.namespaces.entry(key.namespace.clone()).or_insert_with(full_bucket);
         let wait = namespace.wait(now).max(edits.bucket.wait(now));
         if !wait.is_zero() {
             return Some(wait);

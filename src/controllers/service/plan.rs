@@ -1,6 +1,8 @@
-//! What to do for one Service: a pure function of the Service as it is, what this process last applied for it, and the hosts.
+//! Decides the next step for one Service: a pure function of the current Service, the state last applied for it, and the
+//! hosts.
 //!
-//! Level-triggered: nothing here knows which event led to the question, so lost, repeated and reordered events make no difference.
+//! Level-triggered: the decision does not depend on the event that caused it, so lost, repeated and reordered events make no
+//! difference.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,13 +24,13 @@ use crate::{
     },
 };
 
-/// Back-off of failing Services. Upstream: `minRetryDelay`, `maxRetryDelay`.
+/// Backoff of failing Services. Upstream: `minRetryDelay`, `maxRetryDelay`.
 pub const BACKOFF: KeyBackoff = KeyBackoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
 
-/// What this process knows to have asked of the cloud for one Service. Upstream: `cachedService`.
+/// State that this process last applied to the cloud for one Service. Upstream: `cachedService`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedService {
-    /// The Service as it was last asked for, or will be: what to delete when it vanishes.
+    /// Service of the last or the next provider call: the one to delete when it vanishes.
     pub service: Arc<Service>,
     /// Whether the cloud is known to be as `service` and `nodes` say. `false` from before a call until it has succeeded.
     pub synced: bool,
@@ -36,7 +38,7 @@ pub struct AppliedService {
     pub nodes: Option<NodeSet>,
     /// The labels that counted then.
     pub labels: SelectedLabels,
-    /// What the cloud answered and the Service may not say yet.
+    /// Result of a provider call that may not be published in the Service yet.
     pub unpublished: Option<ServiceStatusUpdate>,
     /// The addresses that the Service was last given, or had already.
     pub published: Option<LoadBalancerStatus>,
@@ -48,13 +50,13 @@ pub struct AppliedService {
     pub verify: bool,
     /// Whether its user has edited it since the last attempt that was counted as an edit.
     pub edited: bool,
-    /// How far it is, for status pages.
+    /// Phase of the load balancer, for status pages.
     pub phase: Option<LoadBalancerPhase>,
 }
 
 impl AppliedService {
-    /// A Service of which only is known that it wants, or wanted, a load balancer.
-    pub fn unknown(service: Arc<Service>) -> Self {
+    /// Creates an unsynced entry for a Service that needs, or needed, a load balancer.
+    pub fn unsynced(service: Arc<Service>) -> Self {
         Self {
             service,
             synced: false,
@@ -71,30 +73,29 @@ impl AppliedService {
     }
 }
 
-/// What the cloud answered to a call that succeeded, for the Service's status.
+/// Result of a successful provider call, for the Service's status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceStatusUpdate {
-    /// Addresses, if the call tells any.
+    /// Addresses, if the call returns any.
     pub status: Option<LoadBalancerStatus>,
-    /// How far the load balancer is now.
+    /// Phase of the load balancer after the call.
     pub phase: LoadBalancerPhase,
 }
 
-/// Why a load balancer is ensured.
+/// Reason for ensuring a load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnsureReason {
-    /// This process has not done so yet, or the last attempt did not succeed.
+    /// No attempt of this process has succeeded yet, or the last one failed.
     NotSynced,
-    /// The Service changed.
     Changed,
-    /// It is time to look whether the cloud still is as it should be.
+    /// The periodic check of the cloud is due.
     Resync,
 }
 
 /// The next step for one Service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServiceAction {
-    /// All is as it should be, or it is not ours.
+    /// The state is as desired, or the Service is not ours.
     Ignore,
     /// Delete the load balancer of this Service, which is gone without our having cleaned up; then decide again.
     DeleteOrphan(Arc<Service>),
@@ -114,14 +115,17 @@ pub enum ServiceAction {
     Restore(ServiceStatusUpdate),
 }
 
-/// Whether a load balancer is ensured because its user edited the Service, even if the Service is now what it was at the last attempt.
-/// The first attempt and retries are not.
+/// Returns `true` if a load balancer is ensured because its user edited the Service, even if the Service now equals that of
+/// the last attempt.
+///
+/// The first attempt and retries are not user edits.
 pub fn is_user_edit(reason: EnsureReason, applied: Option<&AppliedService>) -> bool {
     let edited = applied.is_some_and(|applied| applied.edited);
     reason == EnsureReason::Changed || (reason == EnsureReason::NotSynced && edited)
 }
 
-/// The next step. `classes`: which Services are this manager's; `labels`: those of the Service and its Namespace that count now.
+/// Returns the next step. `classes` are those of this manager; `labels` are the current ones of the Service and its
+/// Namespace.
 pub fn decide(
     classes: &LoadBalancerClasses,
     service: Option<&Service>,
@@ -136,14 +140,15 @@ pub fn decide(
             ServiceAction::DeleteOrphan(Arc::clone(&applied.service))
         }
         (Some(service), applied) => decide_shared(classes, service, applied).unwrap_or_else(|| match applied {
-            None => decide_unknown(classes, service),
-            Some(applied) => decide_known(classes, service, applied, (hosts, labels)),
+            None => decide_untracked(classes, service),
+            Some(applied) => decide_tracked(classes, service, applied, (hosts, labels)),
         }),
     }
 }
 
-/// The next step for a Service that another manager holds, unless that is of no consequence. Both managers may use the same names in the cloud,
-/// so that what is found there may be the other's by now.
+/// Returns the next step for a Service that another manager holds, unless that is of no consequence.
+///
+/// Both managers may use the same names in the cloud, so resources with these names may be the other's.
 fn decide_shared(
     classes: &LoadBalancerClasses,
     service: &Service,
@@ -161,7 +166,7 @@ fn decide_shared(
     })
 }
 
-fn decide_unknown(classes: &LoadBalancerClasses, service: &Service) -> ServiceAction {
+fn decide_untracked(classes: &LoadBalancerClasses, service: &Service) -> ServiceAction {
     if needs_cleanup(classes, service) || is_handed_over(classes, service) {
         ServiceAction::Cleanup
     } else if classes.wants(service) && !is_being_deleted(service) {
@@ -172,7 +177,7 @@ fn decide_unknown(classes: &LoadBalancerClasses, service: &Service) -> ServiceAc
     }
 }
 
-fn decide_known(
+fn decide_tracked(
     classes: &LoadBalancerClasses,
     service: &Service,
     applied: &AppliedService,
@@ -188,8 +193,8 @@ fn decide_known(
         ServiceAction::Ensure(EnsureReason::Changed)
     } else if applied.verify {
         ServiceAction::Ensure(EnsureReason::Resync)
-    } else if let Some(answer) = &applied.unpublished {
-        ServiceAction::Publish(answer.clone())
+    } else if let Some(update) = &applied.unpublished {
+        ServiceAction::Publish(update.clone())
     } else if applied.nodes.as_ref() != Some(hosts) {
         ServiceAction::UpdateHosts
     } else {
@@ -197,8 +202,8 @@ fn decide_known(
     }
 }
 
-/// What to write again into a settled Service because another writer removed it; `None` when nothing is missing. A process that starts now
-/// would write the same.
+/// Returns the status to restore in a settled Service because another writer removed it; `None` when nothing is missing. A
+/// new process would write the same.
 pub fn restoration(
     classes: &LoadBalancerClasses,
     service: &Service,
@@ -218,8 +223,9 @@ pub fn restoration(
         .then(|| ServiceStatusUpdate { status: applied.published.clone(), phase: phase.clone() })
 }
 
-/// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),
-/// Services that have their address already give way to whatever users do meanwhile.
+/// Returns the priority of a Service that was just seen for the first time, or `None` if it needs no work.
+///
+/// In the first list (`initial`), Services that already have their address yield to later changes by users.
 pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool) -> Option<ReconcilePriority> {
     if needs_cleanup(classes, service) {
         return Some(ReconcilePriority::Deletion);
@@ -236,8 +242,9 @@ pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool)
     classes.wants(service).then_some(urgency)
 }
 
-/// Whether an update of a Service is enqueued, and how urgent it is. An update that changes nothing we compare (such as our own
-/// write of the status) must not cut a back-off short.
+/// Returns the priority of an update of a Service, or `None` if it needs no work.
+///
+/// An update that changes nothing we compare (such as our own write of the status) must not cut a backoff short.
 pub fn on_updated(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ReconcilePriority> {
     let is_another = old.metadata.uid != new.metadata.uid;
     if needs_cleanup(classes, new) {
@@ -247,50 +254,50 @@ pub fn on_updated(classes: &LoadBalancerClasses, old: &Service, new: &Service) -
         return Some(ReconcilePriority::Deletion);
     }
     let holder = |service| classes.other_finalizer(service).is_some();
-    let is_let_go = classes.wants(new) && holder(old) && !holder(new);
-    (is_let_go || needs_update(classes, old, new)).then_some(ReconcilePriority::UserChange)
+    let is_released = classes.wants(new) && holder(old) && !holder(new);
+    (is_released || needs_update(classes, old, new)).then_some(ReconcilePriority::UserChange)
 }
 
-/// Which load balancers have other hosts than `hosts`, of those that are settled; the others get them anyway.
+/// Returns the settled load balancers whose hosts differ from `hosts`; the others get them anyway.
 pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a AppliedService)>, hosts: &NodeSet) -> Vec<&'a K> {
     let stale = |applied: &AppliedService| applied.synced && applied.nodes.as_ref() != Some(hosts);
     applied.into_iter().filter(|(_, applied)| stale(applied)).map(|(key, _)| key).collect()
 }
 
-/// What went wrong in a step, classed by what to do next.
+/// Error of a step, classified by the response to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceSyncError {
     /// A call of the provider.
-    #[error("{doing}: {error}")]
+    #[error("{operation}: {error}")]
     Cloud {
-        /// What it was for, in upstream's words.
-        doing: &'static str,
-        /// What the provider said.
+        /// Purpose of the request, in upstream's words.
+        operation: &'static str,
+        /// Error of the provider.
         error: CloudError,
     },
     /// A write to the cluster.
-    #[error("{doing}: {error}")]
+    #[error("{operation}: {error}")]
     Api {
-        /// What it was for, in upstream's words.
-        doing: &'static str,
-        /// What the API server said.
+        /// Purpose of the request, in upstream's words.
+        operation: &'static str,
+        /// Error of the API server.
         error: ApiError,
     },
-    /// Its user edits the Service more often than edits are carried out.
+    /// The user edits the Service faster than the rate limit permits.
     #[error("edited too often: the latest edit is carried out in {} s", .0.as_secs() + 1)]
     Paced(Duration),
 }
 
-/// What a failure means for the queue and for the Service.
+/// Consequences of a failure for the queue and for the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureResponse {
     pub outcome: ReconcileResult,
-    /// For the condition; `None` when users need not hear of it.
+    /// Phase for the condition; `None` if it does not concern users.
     pub phase: Option<LoadBalancerPhase>,
 }
 
 impl ServiceSyncError {
-    /// What the cloud or the server said, without what it was for.
+    /// Returns the error of the cloud or the server, without the purpose of the request.
     pub fn cause(&self) -> &dyn std::fmt::Display {
         match self {
             ServiceSyncError::Cloud { error, .. } => error,
@@ -299,14 +306,15 @@ impl ServiceSyncError {
         }
     }
 
-    /// Whether an event reports it. A conflict is resolved by reading again; an event for each edit would be as many as the edits.
+    /// Returns `true` if an event reports it. A conflict is resolved by reading again; an event for each edit would be as
+    /// many as the edits.
     pub fn is_reportable(&self) -> bool {
         let is_expected =
             matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. } | ServiceSyncError::Paced(_));
         !is_expected && self.response().phase.is_some()
     }
 
-    /// What to do about it.
+    /// Returns the consequences of the error.
     pub fn response(&self) -> FailureResponse {
         let message = self.to_string();
         match self {
@@ -326,7 +334,7 @@ impl ServiceSyncError {
                 outcome: ReconcileResult::RequeueAfter(BACKOFF.max, message.clone()),
                 phase: Some(LoadBalancerPhase::Invalid(message)),
             },
-            // A refusal is told with each try, so that its event stays alive.
+            // A refusal is reported at each attempt, to keep its event alive.
             ServiceSyncError::Cloud { error: CloudError::Refused(_), .. } => FailureResponse {
                 outcome: ReconcileResult::Failed(message.clone()),
                 phase: Some(LoadBalancerPhase::Invalid(message)),

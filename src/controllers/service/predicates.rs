@@ -1,7 +1,7 @@
-//! Which nodes stand behind load balancers, and which changes of a Node can change that. Pure.
+//! Selects the nodes that load balancers use, and the changes of a Node that can affect them. Pure.
 //!
-//! Upstream: `service/controller.go` (`stableNodeSetPredicates`, `shouldSyncUpdatedNode`), KEP-3458. Readiness is left to the
-//! health checks of the load balancer, so that a flapping node causes no writes.
+//! Upstream: `service/controller.go` (`stableNodeSetPredicates`, `shouldSyncUpdatedNode`), KEP-3458. Readiness is left to
+//! the health checks of the load balancer, so that a flapping node causes no writes.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -15,30 +15,34 @@ pub use crate::cloud_provider::helpers::{EXCLUDE_LABEL, is_excluded};
 /// The cluster autoscaler is about to delete the node.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Whether the cluster autoscaler is about to delete `node`.
+/// Returns `true` if the cluster autoscaler is about to delete `node`.
 pub fn is_being_scaled_down(node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == TO_BE_DELETED_TAINT)
 }
 
-/// Whether `node` belongs to the stable node set, which load balancers send traffic to.
+/// Returns `true` if `node` belongs to the stable node set, which load balancers send traffic to.
 pub fn is_host(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_none() && !is_excluded(node) && !is_being_scaled_down(node)
 }
 
-/// The provider id of `node`, empty when it has none yet.
+/// Returns the provider ID of `node`, empty if it has none yet.
 pub fn provider_id(node: &Node) -> &str {
     node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
 }
 
-/// Whether the update of a Node is a reason to look at the hosts of load balancers. Taints and deletion are not: they are taken
-/// in with the next change that is, so that connections to a node that goes can drain.
+/// Returns `true` if the update of a Node requires a sync of the hosts.
+///
+/// Taints and deletion do not: they are applied with the next change that does, so that connections to a node that is being
+/// removed can drain.
 pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
     is_excluded(old) != is_excluded(new) || provider_id(old) != provider_id(new)
 }
 
-/// Whether the update of a Node may move it in or out of load balancers: providers look at labels and addresses, too. That it is about
-/// to go is no reason, as above; that it stays after all is.
+/// Returns `true` if the update of a Node may add it to or remove it from load balancers: providers also read labels and
+/// addresses.
+///
+/// An upcoming deletion is no reason, as above; a cancelled one is.
 pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
     old.metadata.labels != new.metadata.labels
         || provider_id(old) != provider_id(new)
@@ -46,8 +50,10 @@ pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
         || (is_host(new) && !is_host(old))
 }
 
-/// Whether the update of a Node says nothing new to a provider: kubelet's regular report changes times and messages only. In a
-/// large cluster these come by the hundred each second, and the list of hosts outlives them.
+/// Returns `true` if the update of a Node does not concern providers: kubelet's regular report changes times and messages
+/// only.
+///
+/// A large cluster has hundreds of these per second, which do not invalidate the list of hosts.
 pub fn is_heartbeat(old: &Node, new: &Node) -> bool {
     let (a, b) = (&old.metadata, &new.metadata);
     let same_metadata = a.uid == b.uid
@@ -76,7 +82,7 @@ pub struct NodeSet {
 }
 
 impl NodeSet {
-    /// The set of `nodes`, in whatever order they come.
+    /// Returns the set of `nodes`, in any order.
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
         let member = |node: &Node| (node.metadata.name.clone().unwrap_or_default(), provider_id(node).to_owned());
         let mut members: Vec<_> = nodes.into_iter().map(member).collect();
@@ -86,12 +92,10 @@ impl NodeSet {
         Self { hash: hasher.finish(), members: members.into() }
     }
 
-    /// How many hosts there are.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -114,7 +118,7 @@ pub struct LoadBalancerHosts {
 }
 
 impl LoadBalancerHosts {
-    /// The hosts among `nodes`. Keeps `previous`' set when it is the same, so that all load balancers share one.
+    /// Returns the hosts among `nodes`. Reuses `previous`' set if it is equal, so that all load balancers share one.
     pub fn among(nodes: Vec<Arc<Node>>, previous: Option<&NodeSet>) -> Self {
         let nodes: Vec<_> = nodes.into_iter().filter(|node| is_host(node)).collect();
         let set = NodeSet::of(nodes.iter().map(AsRef::as_ref));

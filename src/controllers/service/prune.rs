@@ -1,4 +1,4 @@
-//! What of a Service and of an EndpointSlice is kept in memory. Pure.
+//! Removes the fields of Services and EndpointSlices that have no reader before they are cached. Pure.
 
 use std::sync::Arc;
 
@@ -30,8 +30,11 @@ pub fn service_informer(classes: LoadBalancerClasses, provider: &Arc<dyn CloudPr
     .without(UnreadFields::default().annotations_by_use(move |key| arriving.service_annotation(key, None)))
 }
 
-/// Drops what nobody reads. A Service with a load balancer of this manager, or with one that a manager still has to remove, keeps its spec and the
-/// annotations that `use_of` keeps; of the others, the vast majority in most clusters, only metadata, type, class and status matter.
+/// Removes the fields of a Service that have no reader.
+///
+/// A Service with a load balancer of this manager, or with one that a manager still has to remove, keeps its spec and the
+/// annotations that `use_of` keeps; of the others, the vast majority in most clusters, only metadata, type, class and status
+/// matter.
 fn prune_service(
     service: &mut Service,
     classes: &LoadBalancerClasses,
@@ -57,7 +60,8 @@ fn prune_service(
     }
 }
 
-/// Drops annotations that nobody reads, and the ends of values that are longer than accepted. A digest keeps track of changes to them.
+/// Removes annotations that have no reader, and the ends of values that are longer than accepted. A digest tracks changes to
+/// them.
 fn prune_annotations(service: &mut Service, use_of: impl Fn(&str, Option<&Service>) -> AnnotationUse) {
     let Some(mut annotations) = service.metadata.annotations.take() else { return };
     let mut digest = AnnotationDigest::resume(annotations.remove(UNREAD_ANNOTATIONS).as_deref());

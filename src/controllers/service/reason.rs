@@ -8,9 +8,9 @@ pub(super) const UPDATE_FAILED: &str = "UpdateLoadBalancerFailed";
 pub(super) const DELETING: &str = "DeletingLoadBalancer";
 pub(super) const DELETED: &str = "DeletedLoadBalancer";
 pub(super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
-/// Beyond upstream.
+/// Has no counterpart upstream.
 pub(super) const WAITING_FOR_OTHER_MANAGER: &str = "WaitingForOtherManager";
-/// Beyond upstream.
+/// Has no counterpart upstream.
 pub(super) const RESTORED: &str = "LoadBalancerStatusRestored";
 pub(super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
 pub(super) const TYPE: &str = "Type";

@@ -1,8 +1,8 @@
-//! One Service: read the store, decide ([`super::plan`]), call the provider, write. Decides nothing itself.
+//! Reconciles one Service: reads the store, decides ([`super::plan`]), calls the provider, writes. Makes no decisions
+//! itself.
 //!
-//! Runs in rounds: every round asks the plan for the next step until it answers that nothing is left. A conflict means that the
-//! Service changed under our feet: it is read afresh and the plan is asked again; a call of the provider that succeeded is not
-//! repeated for that.
+//! Runs in rounds: every round requests the next step from the plan until no work remains. A conflict means that the Service
+//! changed meanwhile: it is read again and planned again, without repeating a successful call of the provider.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ use super::{
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     labels::SelectedLabels,
     missing_right::MissingRight,
-    needs_update::{change_event, has_own_mark, is_being_deleted, is_handed_over},
+    needs_update::{change_event, is_being_deleted, is_handed_over, owns_finalizer},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
     status_patch,
@@ -41,14 +41,13 @@ use crate::{
     },
 };
 
-/// Most rounds of one reconcile; a Service that still conflicts then is tried again with back-off.
+/// Largest number of rounds of one reconcile; a Service that still conflicts then is retried with backoff.
 pub(super) const MAX_ROUNDS: usize = 10;
 
-/// How a round ended.
+/// Result of one round.
 pub(super) enum ServiceRoundResult {
-    /// Nothing is left to do.
     Done,
-    /// Ask the plan again.
+    /// Plan again, for the current Service.
     Replan,
     /// As [`ServiceRoundResult::Replan`]; the load balancer has been given the hosts of now.
     Applied,
@@ -56,22 +55,22 @@ pub(super) enum ServiceRoundResult {
     Later(Duration),
 }
 
-/// The Service without the addresses in its status, which are those of somebody else.
+/// Returns the Service without the addresses in its status, which belong to another component.
 pub(super) fn without_status(service: &Service) -> Arc<Service> {
     Arc::new(Service { status: None, ..service.clone() })
 }
 
-/// Everything a reconcile needs.
+/// Dependencies of a reconcile.
 pub(super) struct ServiceReconciler {
     pub(super) context: ControllerContext,
-    /// For Services, which may carry 256 KiB of annotations that nobody reads.
+    /// Client for Services, which may carry 256 KiB of annotations without a reader.
     pub(super) client: kube::Client,
     pub(super) services: InformerStore<Service>,
     pub(super) nodes: InformerStore<Node>,
     /// Empty unless the provider needs them.
     pub(super) namespaces: InformerStore<Namespace>,
     pub(super) balancer: Arc<dyn LoadBalancer>,
-    /// Which Services are this manager's.
+    /// Classes that this manager serves.
     pub(super) classes: LoadBalancerClasses,
     pub(super) queue: ReconcileQueue<ObjectKey>,
     pub(super) node_queue: ReconcileQueue<NodeSync>,
@@ -96,7 +95,7 @@ impl ServiceReconciler {
         self.cache().hosts(|| self.nodes.list())
     }
 
-    /// The labels that decide about the load balancer of `service` now.
+    /// Returns the current labels that select the load balancer of `service`.
     fn labels(&self, service: Option<&Service>) -> SelectedLabels {
         let Some(service) = service else { return SelectedLabels::default() };
         let namespace = self.namespaces.get(&ObjectKey::cluster(service.metadata.namespace.as_deref().unwrap_or_default()));
@@ -116,7 +115,7 @@ impl ServiceReconciler {
     pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
         let node_changes = self.node_changes.load(Ordering::SeqCst);
         let host_changes = self.host_changes.load(Ordering::SeqCst);
-        let outcome = self.rounds(&key).await;
+        let outcome = self.reconcile_until_settled(&key).await;
         let age = self.cache().end_node_sync(&key, self.context.clock.now());
         self.observe_node_sync(age);
         if self.node_changes.load(Ordering::SeqCst) != node_changes {
@@ -130,11 +129,11 @@ impl ServiceReconciler {
         outcome
     }
 
-    async fn rounds(&self, key: &ObjectKey) -> ReconcileResult {
+    async fn reconcile_until_settled(&self, key: &ObjectKey) -> ReconcileResult {
         let mut service = self.services.get(key);
         let mut applied = false;
         for _ in 0..MAX_ROUNDS {
-            let failure = match self.round(key, &mut service, applied).await {
+            let failure = match self.reconcile_once(key, &mut service, applied).await {
                 Ok(ServiceRoundResult::Done) => return ReconcileResult::Done,
                 Ok(ServiceRoundResult::Replan) => continue,
                 Ok(ServiceRoundResult::Later(pause)) => {
@@ -145,8 +144,8 @@ impl ServiceReconciler {
                     continue;
                 }
                 Err(ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) => match self.read(key).await {
-                    Ok(fresh) => {
-                        service = fresh;
+                    Ok(latest) => {
+                        service = latest;
                         continue;
                     }
                     Err(failure) => failure,
@@ -158,9 +157,11 @@ impl ServiceReconciler {
         ReconcileResult::Failed("the Service kept changing while its load balancer was reconciled".to_owned())
     }
 
-    /// One step. Nodes that change after this reconcile `applied` hosts are left to the node sync, which gathers them: while
-    /// a cluster grows, a load balancer would else be updated back to back until the rounds run out.
-    async fn round(
+    /// Runs one round of planning and execution.
+    ///
+    /// Nodes that change after this reconcile `applied` hosts are left to the node sync, which gathers them: while a cluster
+    /// grows, a load balancer would otherwise be updated back to back until the rounds run out.
+    async fn reconcile_once(
         &self,
         key: &ObjectKey,
         current: &mut Option<Arc<Service>>,
@@ -180,11 +181,11 @@ impl ServiceReconciler {
             (_, Some(service)) => service,
         };
         let result = match decision {
-            ServiceAction::HandOver => self.hand_over(key, service).await,
+            ServiceAction::HandOver => self.remove_finalizer_and_condition(key, service).await,
             ServiceAction::Cleanup => self.cleanup(key, service).await,
             ServiceAction::Ensure(cause) => self.ensure(key, service, (&hosts, labels), cause).await,
             ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
-            ServiceAction::Publish(answer) => self.publish(key, service, &answer).await,
+            ServiceAction::Publish(update) => self.publish(key, service, &update).await,
             ServiceAction::Restore(published) => self.restore(key, service, &published).await,
             ServiceAction::Ignore | ServiceAction::Wait(_) | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
         };
@@ -220,17 +221,17 @@ impl ServiceReconciler {
         if hosts.nodes.is_empty() {
             self.record(events::unavailable(service));
         }
-        let answer = match self.call_ensure(key, service, &hosts.nodes, cause).await {
+        let update = match self.call_ensure(key, service, &hosts.nodes, cause).await {
             Ok(status) => ServiceStatusUpdate { status: Some(status), phase: LoadBalancerPhase::Ready },
             Err(CloudError::ImplementedElsewhere) => {
                 ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::ImplementedElsewhere }
             }
-            Err(error) => return Err(ServiceSyncError::Cloud { doing: "failed to ensure load balancer", error }),
+            Err(error) => return Err(ServiceSyncError::Cloud { operation: "failed to ensure load balancer", error }),
         };
-        if cause != EnsureReason::Resync && answer.phase == LoadBalancerPhase::Ready {
+        if cause != EnsureReason::Resync && update.phase == LoadBalancerPhase::Ready {
             self.record(events::ensured(service));
         }
-        self.cache().mark_synced(key, (&hosts.set, labels), answer);
+        self.cache().mark_synced(key, (&hosts.set, labels), update);
         Ok(ServiceRoundResult::Applied)
     }
 
@@ -238,9 +239,9 @@ impl ServiceReconciler {
         &self,
         key: &ObjectKey,
         service: &mut Arc<Service>,
-        answer: &ServiceStatusUpdate,
+        update: &ServiceStatusUpdate,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
-        let body = status_patch::publish(service, answer.status.as_ref(), &answer.phase, self.context.clock.wall());
+        let body = status_patch::publish(service, update.status.as_ref(), &update.phase, self.context.clock.wall());
         if let Some(body) = body {
             match self.patch(key, body, "failed to update load balancer status").await {
                 Ok(written) => *service = written,
@@ -272,8 +273,8 @@ impl ServiceReconciler {
         };
         match stage {
             Ok(stage) => {
-                let answer = ServiceStatusUpdate { status: None, phase: stage };
-                self.cache().mark_synced(key, (&hosts.set, labels), answer);
+                let update = ServiceStatusUpdate { status: None, phase: stage };
+                self.cache().mark_synced(key, (&hosts.set, labels), update);
                 Ok(ServiceRoundResult::Applied)
             }
             Err(error) => Err(self.update_failed(key, service, hosts, error)),
@@ -308,37 +309,37 @@ impl ServiceReconciler {
         } else {
             self.context.metrics.service_nodesync_error_total.with_label_values::<&str>(&[]).inc();
         }
-        let failure = ServiceSyncError::Cloud { doing: "failed to update load balancer hosts", error };
+        let failure = ServiceSyncError::Cloud { operation: "failed to update load balancer hosts", error };
         self.record_failure(&failure, |_| events::update_failed(service, &hosts.nodes, failure.cause()));
         failure
     }
 
     async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> Result<ServiceRoundResult, ServiceSyncError> {
-        let known = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
-        let (handed_over, is_known) = (is_handed_over(&self.classes, service), known.is_some());
+        let cached = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
+        let (handed_over, was_cached) = (is_handed_over(&self.classes, service), cached.is_some());
         // Without the finalizer the store may hold but a stub of a Service that is none of ours any more.
-        let known = known.filter(|_| !self.classes.has_finalizer(service) || handed_over);
-        let subject = known.unwrap_or_else(|| if handed_over { without_status(service) } else { Arc::clone(service) });
+        let cached = cached.filter(|_| !self.classes.has_finalizer(service) || handed_over);
+        let subject = cached.unwrap_or_else(|| if handed_over { without_status(service) } else { Arc::clone(service) });
         self.cache().set_phase(key, LoadBalancerPhase::Deleting);
         let cluster = &self.context.cluster_name;
-        let doing = "failed to check if load balancer exists before cleanup";
+        let operation = "failed to check if load balancer exists before cleanup";
         let found = self.balancer.get_load_balancer(cluster, &subject).await;
-        let exists = found.map_err(|error| ServiceSyncError::Cloud { doing, error })?.is_some();
+        let exists = found.map_err(|error| ServiceSyncError::Cloud { operation, error })?.is_some();
         if exists {
             self.record(events::deleting(service));
             match self.balancer.ensure_load_balancer_deleted(cluster, &subject).await {
                 Ok(()) | Err(CloudError::ImplementedElsewhere) => {}
-                Err(error) => return Err(ServiceSyncError::Cloud { doing: "failed to delete load balancer", error }),
+                Err(error) => return Err(ServiceSyncError::Cloud { operation: "failed to delete load balancer", error }),
             }
         }
-        let is_own = is_known || has_own_mark(&self.classes, service);
+        let is_own = was_cached || owns_finalizer(&self.classes, service);
         if handed_over && !exists && !is_own && !is_being_deleted(service) {
-            // Nothing shows that the finalizer is ours rather than that of whoever implements the class.
+            // Nothing shows that the finalizer is ours rather than that of the component that implements the class.
             return Ok(ServiceRoundResult::Done);
         }
         let announced = exists || (self.classes.has_finalizer(service) && !handed_over);
         let is_elsewhere = self.classes.is_elsewhere(service);
-        let release = if is_elsewhere { status_patch::hand_over } else { status_patch::clean };
+        let release = if is_elsewhere { status_patch::remove_finalizer_and_condition } else { status_patch::clean };
         self.release(key, release(&self.classes, service)).await?;
         if announced {
             self.record(events::deleted(service));
@@ -357,8 +358,12 @@ impl ServiceReconciler {
     }
 
     /// Leaves the Service to another manager, with all that there is of it.
-    async fn hand_over(&self, key: &ObjectKey, service: &Service) -> Result<ServiceRoundResult, ServiceSyncError> {
-        self.release(key, status_patch::let_go(&self.classes, service)).await?;
+    async fn remove_finalizer_and_condition(
+        &self,
+        key: &ObjectKey,
+        service: &Service,
+    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+        self.release(key, status_patch::remove_finalizer(&self.classes, service)).await?;
         self.cache().forget(key);
         Ok(ServiceRoundResult::Done)
     }
@@ -373,7 +378,7 @@ impl ServiceReconciler {
                 Ok(ServiceRoundResult::Replan)
             }
             Err(error) => {
-                let failure = ServiceSyncError::Cloud { doing: "failed to delete load balancer", error };
+                let failure = ServiceSyncError::Cloud { operation: "failed to delete load balancer", error };
                 self.record_failure(&failure, |_| events::delete_failed(old, failure.cause()));
                 Err(failure)
             }
@@ -388,7 +393,7 @@ impl ServiceReconciler {
         &self,
         key: &ObjectKey,
         body: Value,
-        doing: &'static str,
+        operation: &'static str,
     ) -> Result<Arc<Service>, ServiceSyncError> {
         let replaced = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
@@ -396,7 +401,7 @@ impl ServiceReconciler {
         let patch = self.context.writer.patch(&api, key, PatchTarget::Status, PatchKind::Merge, body);
         let result = patch.await;
         self.missing_right.observe(&result);
-        let written: Service = result.map_err(|error| ServiceSyncError::Api { doing, error })?;
+        let written: Service = result.map_err(|error| ServiceSyncError::Api { operation, error })?;
         if written.metadata.resource_version != replaced {
             self.cache().mark_replaced(key, replaced.as_deref());
         }
@@ -406,12 +411,12 @@ impl ServiceReconciler {
         Ok(Arc::new(self.services.as_kept(written)))
     }
 
-    /// The Service as the server has it now, `None` when it is gone.
+    /// Reads the Service from the server; `None` if it does not exist.
     pub(super) async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
         match self.context.writer.get(&self.api(key), key).await {
             Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
             Err(ApiError::NotFound(_)) => Ok(None),
-            Err(error) => Err(ServiceSyncError::Api { doing: "failed to read the Service after a conflict", error }),
+            Err(error) => Err(ServiceSyncError::Api { operation: "failed to read the Service after a conflict", error }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When a Service is restored again after another writer, and what the writer removed. Pure.
+//! Limits repeated restorations after another writer, and names what the writer removed. Pure.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ pub struct StatusRestoration {
 }
 
 impl StatusRestoration {
-    /// The restoration that happens `now`, after `previous`.
+    /// Returns the restoration that happens `now`, after `previous`.
     pub fn after(previous: Option<Self>, now: Instant) -> Self {
         let recent = previous.filter(|previous| now.saturating_duration_since(previous.at) < QUIET_TIME);
         Self { at: now, pause: PAUSE.after(recent.map(|recent| recent.pause)) }
     }
 
-    /// Time to wait before the next one.
+    /// Returns the time until the next one.
     pub fn remaining(&self, now: Instant) -> Duration {
         (self.at + self.pause).saturating_duration_since(now)
     }
 }
 
-/// What another writer removed, for people and for the label of the metric.
+/// Field that another writer removed, for people and for the label of the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrippedField(&'static str);
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl ServiceReconciler {
-    /// Whether an update shows that another writer removed what belongs to a settled Service.
+    /// Returns a priority if an update shows that another writer removed a field of a settled Service.
     pub(super) fn on_stripped(&self, key: &ObjectKey, new: &Service) -> Option<ReconcilePriority> {
         let cache = self.cache();
         let applied = cache.get(key).filter(|applied| applied.service.metadata.uid == new.metadata.uid)?;

@@ -1,7 +1,8 @@
-//! What is written into a Service: one patch of its status subresource for finalizer, ingress and condition together. Pure.
+//! Patches of a Service: one patch of its status subresource for finalizer, ingress and condition together. Pure.
 //!
-//! Upstream (`service/helpers`) sends strategic merge patches; these are JSON merge patches with `resourceVersion`, because a
-//! server that does not know `status.conditions` refuses a strategic merge of it. Lists are sent whole, and the version guards them.
+//! Upstream (`service/helpers`) sends strategic merge patches; these are JSON merge patches with `resourceVersion`, because
+//! a server without `status.conditions` in its schema rejects a strategic merge of it. Lists are sent whole, and the version
+//! guards them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use super::conditions::{self, LoadBalancerPhase};
 use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 
-/// The patch that adds the finalizer, in place of those of other classes that this manager serves; `None` when it is there alone.
+/// Returns the patch that adds the finalizer, in place of those of other classes that this manager serves; `None` if no
+/// change is needed.
 pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Timestamp) -> Option<Value> {
     let finalizers = missing_finalizer(classes, service)?;
     let mut body = body(service);
@@ -19,12 +21,12 @@ pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Time
     Some(body)
 }
 
-/// Whether [`add_finalizer`] has anything to add.
+/// Returns `true` if [`add_finalizer`] has anything to add.
 pub fn lacks_finalizer(classes: &LoadBalancerClasses, service: &Service) -> bool {
     missing_finalizer(classes, service).is_some()
 }
 
-/// The finalizers that `service` should have; `None` when it has them.
+/// Returns the finalizers that `service` should have; `None` if it has them.
 fn missing_finalizer<'a>(classes: &'a LoadBalancerClasses, service: &'a Service) -> Option<Vec<&'a str>> {
     let listed = service.metadata.finalizers.iter().flatten().map(String::as_str);
     let (own, others): (Vec<_>, Vec<_>) = listed.partition(|finalizer| classes.is_own_finalizer(finalizer));
@@ -32,12 +34,12 @@ fn missing_finalizer<'a>(classes: &'a LoadBalancerClasses, service: &'a Service)
     (own != [required]).then(|| others.into_iter().chain([required]).collect())
 }
 
-/// Whether [`publish`] has anything to write.
+/// Returns `true` if [`publish`] has anything to write.
 pub fn needs_publish(service: &Service, status: Option<&LoadBalancerStatus>, phase: &LoadBalancerPhase) -> bool {
-    status.is_some_and(|status| !is_published(service, status)) || phase.is_worth_a_write(conditions::current(service))
+    status.is_some_and(|status| !is_published(service, status)) || phase.needs_write(conditions::current(service))
 }
 
-/// The patch that writes finalizer, addresses and condition again, after another writer.
+/// Returns the patch that restores finalizer, addresses and condition after another writer.
 pub fn restore(
     classes: &LoadBalancerClasses,
     service: &Service,
@@ -55,7 +57,7 @@ pub fn restore(
     body
 }
 
-/// The patch that says what `stage` is and publishes `status`, if the provider gave one; `None` when nothing needs a write.
+/// Returns the patch that writes `stage` and publishes `status`, if the provider returned one; `None` if no write is needed.
 pub fn publish(
     service: &Service,
     status: Option<&LoadBalancerStatus>,
@@ -73,9 +75,9 @@ pub fn publish(
     Some(body)
 }
 
-/// The patch that takes away every trace of a load balancer that is gone; `None` when there is none.
+/// Returns the patch that removes every trace of a deleted load balancer; `None` if there is none.
 pub fn clean(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
-    let marks = hand_over(classes, service);
+    let marks = remove_finalizer_and_condition(classes, service);
     if ingress(service).is_empty() {
         return marks;
     }
@@ -84,9 +86,9 @@ pub fn clean(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> 
     Some(body)
 }
 
-/// The same for a Service whose addresses are somebody else's by now.
-pub fn hand_over(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
-    let finalizer = let_go(classes, service);
+/// Returns the patch that removes only our finalizer and condition; the addresses belong to another component.
+pub fn remove_finalizer_and_condition(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
+    let finalizer = remove_finalizer(classes, service);
     if conditions::current(service).is_none() {
         return finalizer;
     }
@@ -95,8 +97,8 @@ pub fn hand_over(classes: &LoadBalancerClasses, service: &Service) -> Option<Val
     Some(body)
 }
 
-/// The same for a Service whose condition is another manager's by now, too.
-pub fn let_go(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
+/// Returns the patch that removes only our finalizer; the condition belongs to another manager.
+pub fn remove_finalizer(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
     if !classes.has_finalizer(service) {
         return None;
     }
@@ -126,7 +128,7 @@ fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new))
 }
 
-/// Whether `old` says what `new` says. The server fills in `ipMode`, so what the provider leaves open is not compared.
+/// Returns `true` if `old` equals `new` in all fields that the provider sets. The server fills in `ipMode`, for example.
 fn is_same(old: &LoadBalancerIngress, new: &LoadBalancerIngress) -> bool {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     text(&old.ip) == text(&new.ip)
@@ -183,9 +185,9 @@ mod tests {
 
     #[test]
     fn addresses_of_somebody_else_stay() {
-        let body = hand_over(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
+        let body = remove_finalizer_and_condition(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
         assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&json!(["other"]), &Value::Null));
-        assert_eq!(hand_over(&upstream(), &service(&["other"], &["1.2.3.4"])), None);
+        assert_eq!(remove_finalizer_and_condition(&upstream(), &service(&["other"], &["1.2.3.4"])), None);
     }
 
     #[test]
@@ -201,10 +203,10 @@ mod tests {
         let own = LoadBalancerClasses::new(Some("example.com/azure"), false).unwrap();
         let held = service(&[FINALIZER, OURS], &["1.2.3.4"]);
         for (classes, rest) in [(&own, json!([FINALIZER])), (&upstream(), json!([OURS])), (&both, json!([]))] {
-            let body = let_go(classes, &held).unwrap();
+            let body = remove_finalizer(classes, &held).unwrap();
             assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&rest, &Value::Null));
         }
-        assert_eq!(let_go(&own, &service(&[FINALIZER], &["1.2.3.4"])), None);
+        assert_eq!(remove_finalizer(&own, &service(&[FINALIZER], &["1.2.3.4"])), None);
     }
 
     #[test]

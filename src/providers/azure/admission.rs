@@ -1,8 +1,8 @@
-//! Webhooks. `service-validator` tells the author of a Service at once what Azure's load balancers will say of it later; `pv-labeler` asks
-//! where disks are ([`disk`]).
+//! Webhooks. `service-validator` reports at once to the author of a Service what Azure's load balancers would report later;
+//! `pv-labeler` returns the locations of disks ([`disk`]).
 //!
-//! In: a Service about to be written, and the configuration at work. Out: warnings, or a refusal with everything that is wrong. The
-//! planner's own parser judges ([`decide`]); the network is not asked about Services, and nothing is written.
+//! In: a Service about to be written, and the configuration in use. Out: warnings, or a refusal with all errors. The
+//! planner's own parser decides ([`decide`]); no request is sent for Services, and nothing is written.
 
 mod decide;
 mod disk;
@@ -17,9 +17,9 @@ pub(super) use disk::DiskLabeler;
 use super::{planner::load_balancer::settings::LoadBalancerSettings, session::Session, session_proxy::current_session};
 use crate::cloud_provider::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook, load_balancer_class::LoadBalancerClasses};
 
-/// Name for `--webhooks`.
+/// Value for the flag `--webhooks`.
 pub const SERVICE_VALIDATOR: &str = "service-validator";
-/// Where it is served.
+/// Path of the webhook.
 pub const SERVICE_VALIDATOR_PATH: &str = "/validate-v1-service";
 
 /// The webhook, on whatever configuration is at work.

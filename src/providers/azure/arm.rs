@@ -30,7 +30,7 @@ mod url;
 mod write;
 
 pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, RequestDelay, Urgency};
-pub use client::{AcceptedDocument, ArmClient, ArmClientDeps};
+pub use client::{AcceptedDocument, ArmClient, ArmClientDeps, WriteCheck};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
     api::{ApiType, Quota},
@@ -40,7 +40,7 @@ pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
 pub use gate::RequestGate;
 pub use precondition::Precondition;
 pub use retry_after::retry_after;
-pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace};
+pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace, configured_groups};
 pub use token::{CredentialTokens, TokenError, TokenProvider};
 
 #[cfg(feature = "sandbox")]

@@ -1,7 +1,7 @@
-//! `check-config` for Azure: can this configuration be used, and if not, what has to be changed?
+//! Command `check-config` for Azure: whether this configuration can be used, and the necessary changes.
 //!
-//! In: a [`CheckRequest`]. Out: a report. Offline it reads and validates; online it also gets a token and asks ARM which actions the
-//! identity may do. Nothing is written anywhere.
+//! In: a [`CheckRequest`]. Out: a report. Offline it reads and validates; online it also fetches a token and asks ARM which
+//! actions the identity may perform. Nothing is written anywhere.
 
 mod online;
 mod permissions;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::cloud_provider::registry::{CheckReport, CheckRequest};
 
-/// The check of the binary: over the network, with the process's environment.
+/// Returns the check of the binary: over the network, with the process's environment.
 pub async fn check(request: CheckRequest) -> CheckReport {
     let environment = environment();
     match ReqwestTransport::new(&environment) {
@@ -29,7 +29,7 @@ pub async fn check(request: CheckRequest) -> CheckReport {
     }
 }
 
-/// The same with another wire and environment.
+/// Runs the check with another wire and environment.
 pub async fn check_with(
     request: CheckRequest,
     environment: BTreeMap<String, String>,
@@ -58,7 +58,7 @@ pub async fn check_with(
     report
 }
 
-/// What a valid configuration lacks for the cluster of this name, for Services and, with `routes`, for routes.
+/// Returns what a valid configuration lacks for the cluster of this name, for Services and, with `routes`, for routes.
 pub(super) fn lacking(config: &AzureConfig, cluster: &str, routes: bool) -> Vec<ConfigFinding> {
     missing_cluster_entry(config, cluster).into_iter().chain(requirements::lacking(config, routes)).collect()
 }

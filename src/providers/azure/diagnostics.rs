@@ -43,25 +43,25 @@ use checks::{CHECKS, CONFIG};
 use observer::ObservedTransport;
 use opened::OpenedCloud;
 
-/// What `load_balancer::lease` calls.
+/// Rights for the calls of `load_balancer::lease`.
 pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("kube-system", "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"]),
     ("kube-system", "", "configmaps", "*", &["create"]),
     ("kube-system", "", "configmaps", RECORDS_NAME, &["get", "patch"]),
 ];
 
-/// What the binary examines, or a test with another wire.
+/// Diagnostics of the binary, or of a test with another wire.
 pub struct AzureDiagnostics {
     wire: Option<(BTreeMap<String, String>, Arc<dyn ArmTransport>)>,
 }
 
 impl AzureDiagnostics {
-    /// Over the network, with the process's environment.
+    /// Creates diagnostics over the network, with the process's environment.
     pub fn new() -> Self {
         Self { wire: None }
     }
 
-    /// With another wire and environment.
+    /// Creates diagnostics with another wire and environment.
     pub fn over(transport: Arc<dyn ArmTransport>, environment: BTreeMap<String, String>) -> Self {
         Self { wire: Some((environment, transport)) }
     }
@@ -115,9 +115,9 @@ impl ProviderDiagnostics for AzureDiagnostics {
         let mut findings = Vec::new();
         let Some(cloud) = self.open(request, &mut findings).await else {
             let hinders = |finding: &DiagnosticFinding| finding.state != FindingState::Ok;
-            let told = findings.into_iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
+            let reported = findings.into_iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
             let cluster = request.services.as_ref().err().map(|reason| format!("Services: {reason}"));
-            return OrphanReport { unread: told.chain(cluster).collect(), ..OrphanReport::default() };
+            return OrphanReport { unread: reported.chain(cluster).collect(), ..OrphanReport::default() };
         };
         orphans::report(&cloud, request).await
     }
@@ -167,7 +167,7 @@ impl AzureDiagnostics {
     }
 }
 
-/// The configuration that counts, and what is wrong with it.
+/// Returns the configuration that counts, and what is wrong with it.
 async fn report(request: &DiagnosticRequest, environment: BTreeMap<String, String>) -> Result<ConfigReport, String> {
     let environment = EnvironmentOverrides::of(environment);
     let texts = loader(request, &environment).texts().await.map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{auth::ArmCredentials, metrics::AzureMetrics, session::Session};
 use crate::{metrics::GaugeVec, runtime::clock::Clock};
 
-/// What there is to tell.
+/// Sources of the gauges.
 pub(super) struct ProviderGauges<'a> {
     pub(super) metrics: &'a AzureMetrics,
     pub(super) clock: Clock,
@@ -34,15 +34,15 @@ impl ProviderGauges<'_> {
         set(&rows.client_certificate_expiration, &[], compute.certificate.map(|end| end as f64));
     }
 
-    /// A moment of the monotonic clock as the wall shows it.
+    /// Returns a moment of the monotonic clock as the wall shows it.
     fn unix_time(&self, end: Instant) -> f64 {
         let now = self.clock.now();
-        let (left, over) = (end.saturating_duration_since(now), now.saturating_duration_since(end));
-        self.clock.wall().as_duration().as_secs_f64() + left.as_secs_f64() - over.as_secs_f64()
+        let (remaining, over) = (end.saturating_duration_since(now), now.saturating_duration_since(end));
+        self.clock.wall().as_duration().as_secs_f64() + remaining.as_secs_f64() - over.as_secs_f64()
     }
 }
 
-/// A value that is not known has no series: 0 would be one that is.
+/// Sets a gauge. An unknown value has no series: 0 would be a known one.
 fn set(gauge: &GaugeVec, labels: &[&str], value: Option<f64>) {
     match value {
         Some(value) => gauge.with_label_values(labels).set(value),

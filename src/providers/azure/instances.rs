@@ -1,9 +1,9 @@
-//! Instances: what Azure knows of the machines behind Nodes.
+//! Instances: Azure's information about the machines behind Nodes.
 //!
-//! In: Nodes, names or provider ids, and the inventory. Out: [`AzureInstances`], which answers [`crate::cloud_provider`]'s
-//! `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). What is answered is decided by pure functions of plain data:
-//! [`ownership`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
-//! [`provider_id`] and [`errors`].
+//! In: Nodes, names or provider IDs, and the inventory. Out: [`AzureInstances`], which implements
+//! [`crate::cloud_provider`]'s `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). The decisions are made by pure
+//! functions of plain data: [`ownership`] (the owner of a Node), [`describe`] (its metadata), [`existence`] (whether the
+//! machine exists and runs), [`provider_id`] and [`errors`].
 
 pub mod describe;
 pub mod errors;
@@ -35,50 +35,52 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// How old the answer about one machine's existence and power may be. One read does for both questions that the node-lifecycle
-/// controller asks in a row, while two of its confirmations, five seconds apart, are two reads.
+/// Largest age of information about one machine's existence and power.
+///
+/// One read serves both requests that the node-lifecycle controller makes in a row, while two of its confirmations, five
+/// seconds apart, are two reads.
 const EXISTENCE_MAX_AGE: Duration = Duration::from_secs(3);
 
-/// How old the lists may be that a second look at machines that are gone takes its answer from.
+/// Largest age of the lists that a second look at missing machines uses.
 const LIST_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Where machines are looked up: the inventory, or a stand-in in tests.
+/// Lookup of machines: the inventory, or a stand-in in tests.
 #[async_trait]
 trait MachineLookup: Send + Sync {
-    async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
-    async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence;
-    /// The same from a read of this machine alone: a list may be behind.
-    async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence;
-    /// What lists, not older than `freshness`, say of a machine that is gone.
-    async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook;
-    /// Whether no known resource group has a machine of this name, by reads not older than `freshness`.
-    async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String>;
+    async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
+    async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence;
+    /// Checks existence by a read of this machine alone, because a list may be stale.
+    async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence;
+    /// Returns the verdict of lists, not older than `freshness`, on a missing machine.
+    async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook;
+    /// Returns `true` if no known resource group has a machine of this name, by reads not older than `freshness`.
+    async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String>;
 }
 
 #[async_trait]
 impl MachineLookup for Inventory {
-    async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
-        Inventory::look_up(self, wanted, freshness).await
+    async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+        Inventory::look_up(self, query, freshness).await
     }
-    async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
-        Inventory::check_existence(self, wanted, freshness).await
+    async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
+        Inventory::check_existence(self, query, freshness).await
     }
-    async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
-        Inventory::check_existence_directly(self, wanted, freshness).await
+    async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
+        Inventory::check_existence_directly(self, query, freshness).await
     }
-    async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook {
-        Inventory::second_look(self, wanted, freshness).await
+    async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook {
+        Inventory::second_look(self, query, freshness).await
     }
-    async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String> {
-        Inventory::is_unlisted(self, wanted, freshness).await
+    async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String> {
+        Inventory::is_unlisted(self, query, freshness).await
     }
 }
 
-/// What of the configuration matters here.
+/// Settings of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InstanceSettings {
     topology: TopologyRules,
-    /// `nodeInstanceNotFoundGracePeriodInSeconds`; zero: off.
+    /// Value of `nodeInstanceNotFoundGracePeriodInSeconds`; zero for off.
     grace: Duration,
 }
 
@@ -88,12 +90,12 @@ pub struct AzureInstances {
     lookup: Arc<dyn MachineLookup>,
     settings: InstanceSettings,
     clock: Clock,
-    /// Learnt from all Nodes asked about.
+    /// Evidence from all Nodes that were looked up.
     uuid_evidence: Arc<Mutex<SystemUuidEvidence>>,
 }
 
 impl AzureInstances {
-    /// Answers from `inventory`. `clock` tells the age of Nodes.
+    /// Creates the instances of `inventory`. `clock` is used for the age of Nodes.
     pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
         let topology = TopologyRules { vm_type: config.vm_type, fault_domain_label: config.fault_domain_label };
         let settings = InstanceSettings { topology, grace: config.node_instance_not_found_grace_period };
@@ -104,10 +106,10 @@ impl AzureInstances {
         self.uuid_evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one machine asked for, as old as the caches allow.
-    async fn machine(&self, wanted: MachineQuery) -> CloudResult<Arc<Machine>> {
-        let found = self.lookup.look_up(&[wanted], Freshness::Cached).await.pop();
-        let nothing = || LookupError::NotListed("the inventory did not answer".to_owned());
-        found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::from_lookup(&error))
+    /// Returns one machine, as old as the caches allow.
+    async fn machine(&self, query: MachineQuery) -> CloudResult<Arc<Machine>> {
+        let found = self.lookup.look_up(&[query], Freshness::Cached).await.pop();
+        let not_listed = || LookupError::NotListed("the inventory did not answer".to_owned());
+        found.unwrap_or_else(|| Err(not_listed())).map_err(|error| errors::from_lookup(&error))
     }
 }

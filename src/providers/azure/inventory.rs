@@ -31,7 +31,7 @@ mod snapshot;
 mod unlisted;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -59,7 +59,7 @@ use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
 const MAX_CONCURRENT_READS: usize = 64;
 /// Rounds of reads one question may cause. Five are the most that a sane ARM needs.
 const MAX_ROUNDS: usize = 12;
-/// How long one round of reads may keep the next one from starting.
+/// Time for which one round of reads may delay the next one.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The machines of a cluster.
@@ -68,7 +68,7 @@ pub struct Inventory {
     settings: InventorySettings,
     clock: Clock,
     state: Mutex<InventoryState>,
-    /// Whoever holds it plans for all.
+    /// Serializes planning; the holder plans for all pending queries.
     planning: tokio::sync::Mutex<()>,
     /// A read has ended.
     read_ended: Notify,
@@ -83,26 +83,25 @@ pub struct Inventory {
 struct InventoryState {
     snapshot: InventorySnapshot,
     /// Questions that are not answered yet, by ticket.
-    pending: HashMap<u64, Arc<[PendingQuery]>>,
+    pending: BTreeMap<u64, Arc<[PendingQuery]>>,
     next_ticket: u64,
-    in_flight: HashSet<ArmRead>,
+    in_flight: BTreeSet<ArmRead>,
     /// Nodes of the last look-up that found none of its machines.
     unfound_nodes: usize,
 }
 
-/// How far a set of questions is.
+/// Progress of a set of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum QueryProgress {
-    /// All are answered.
     Answered,
-    /// What the others need is being read.
+    /// The reads of the others are in progress.
     ReadsInFlight,
-    /// Something has to be read.
+    /// A read is needed.
     NeedsReads,
 }
 
 impl Inventory {
-    /// An inventory that knows nothing yet.
+    /// Creates an inventory that knows nothing yet.
     pub fn new(arm: ArmClient, settings: InventorySettings, clock: Clock) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             arm,
@@ -118,53 +117,55 @@ impl Inventory {
         })
     }
 
-    /// Where it looks, and how long answers stand.
+    /// Returns where it looks, and how long results are valid.
     pub fn settings(&self) -> &InventorySettings {
         &self.settings
     }
 
-    /// The machines of `wanted`, in its order. Concurrent calls share their reads.
-    pub async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
-        let questions = self.questions(wanted, freshness, false);
-        let answers = self.answer_all(questions, resolve::look_up).await;
-        let answers: Vec<_> =
-            answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(contradiction_error().into()))).collect();
-        let found = answers.iter().any(Result::is_ok);
-        self.lock().unfound_nodes = if found { 0 } else { answers.len() };
-        answers
+    /// Returns the machines of `query`, in its order. Concurrent calls share their reads.
+    pub async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+        let questions = self.questions(query, freshness, false);
+        let results = self.evaluate_all(questions, resolve::look_up).await;
+        let results: Vec<_> =
+            results.into_iter().map(|result| result.unwrap_or_else(|| Err(contradiction_error().into()))).collect();
+        let found = results.iter().any(Result::is_ok);
+        self.lock().unfound_nodes = if found { 0 } else { results.len() };
+        results
     }
 
-    /// Whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
-    pub async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
-        self.existence_of(self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true)).await
+    /// Returns whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
+    pub async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
+        self.existence_of(self.questions(std::slice::from_ref(query), Freshness::Within(freshness), true)).await
     }
 
-    /// The same from a read of this machine alone, for what a list that is a little behind would tell wrongly.
-    pub async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
-        let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true);
+    /// Checks existence by a read of this machine alone, where a slightly stale list would be wrong.
+    pub async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
+        let questions = self.questions(std::slice::from_ref(query), Freshness::Within(freshness), true);
         let directly = |question: &PendingQuery| PendingQuery { needs_single_read: true, ..question.clone() };
         self.existence_of(questions.iter().map(directly).collect()).await
     }
 
-    /// What the lists that should have a machine say of it, now that ARM says that it does not exist; read after that, and not older
-    /// than `freshness`.
-    pub async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook {
-        let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), false);
-        let again = |question: &PendingQuery| PendingQuery { second_look: true, ..question.clone() };
-        let answer = self.answer_all(questions.iter().map(again).collect(), second_look::evaluate).await.pop().flatten();
-        answer.unwrap_or_else(|| SecondLook::Silent(contradiction_error().message))
+    /// Returns the verdict of the lists that should have a machine, after ARM reported that it does not exist; read after
+    /// that, and not older than `freshness`.
+    pub async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook {
+        let questions = self.questions(std::slice::from_ref(query), Freshness::Within(freshness), false);
+        let confirmation = |question: &PendingQuery| PendingQuery { second_look: true, ..question.clone() };
+        let result =
+            self.evaluate_all(questions.iter().map(confirmation).collect(), second_look::evaluate).await.pop().flatten();
+        result.unwrap_or_else(|| SecondLook::Silent(contradiction_error().message))
     }
 
     async fn existence_of(&self, questions: Arc<[PendingQuery]>) -> MachineExistence {
-        let answer = self.answer_all(questions, existence::check_existence).await.pop().flatten();
-        answer.unwrap_or_else(|| MachineExistence::Unknown(contradiction_error().message))
+        let result = self.evaluate_all(questions, existence::check_existence).await.pop().flatten();
+        result.unwrap_or_else(|| MachineExistence::Unknown(contradiction_error().message))
     }
 
-    /// Reads what is older than the cache times allow, or failed last: at start, then now and then, also by those who stand by.
-    /// The first failure is the result; the rest is read all the same.
+    /// Reads what is older than the cache times allow, or failed last: at start, then periodically, also on standbys.
+    ///
+    /// The first failure is the result; the other reads are made nevertheless.
     pub async fn warm(&self) -> ArmResult<()> {
         let started = self.clock.now();
-        let mut attempted = HashSet::new();
+        let mut attempted = BTreeSet::new();
         let mut outcome = Ok(());
         loop {
             let reads = plan::due(&self.lock().snapshot, &self.settings, started, &attempted);
@@ -177,8 +178,8 @@ impl Inventory {
         }
     }
 
-    /// The machines that are known to have some of these interfaces (keys of ids). Nothing is read.
-    pub fn with_interfaces(&self, keys: &HashSet<&str>) -> Vec<Arc<Machine>> {
+    /// Returns the machines that are known to have some of these interfaces (keys of ids). Nothing is read.
+    pub fn with_interfaces(&self, keys: &BTreeSet<&str>) -> Vec<Arc<Machine>> {
         let has = |machine: &Machine| machine.interfaces.iter().any(|interface| keys.contains(interface.id.key().as_str()));
         let state = self.lock();
         state.snapshot.entries().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
@@ -196,13 +197,13 @@ impl Inventory {
         self.lock().snapshot.note_absence(id, now);
     }
 
-    /// Why the inventory cannot be trusted now.
+    /// Returns the reason why the inventory cannot be trusted now.
     pub fn health(&self) -> Result<(), String> {
         let state = self.lock();
         report::health(&state.snapshot, &self.settings, state.unfound_nodes)
     }
 
-    /// Age of the oldest list; `None` before the first.
+    /// Returns the age of the oldest list; `None` before the first.
     pub fn age(&self) -> Option<Duration> {
         report::age(&self.lock().snapshot, self.clock.now())
     }
@@ -221,20 +222,20 @@ impl Inventory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn questions(&self, wanted: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
+    fn questions(&self, query: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
         let now = self.clock.now();
-        wanted.iter().map(|wanted| PendingQuery::new(wanted, &self.settings, now, freshness, confirm)).collect()
+        query.iter().map(|query| PendingQuery::new(query, &self.settings, now, freshness, confirm)).collect()
     }
 
     /// Reads until all questions are answered. `None` stays where reading did not lead to an answer.
-    async fn answer_all<T>(
+    async fn evaluate_all<T>(
         &self,
         questions: Arc<[PendingQuery]>,
-        ask: fn(&QueryView<'_>) -> QueryEvaluation<T>,
+        evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
     ) -> Vec<Option<T>> {
-        let mut answers: Vec<Option<T>> = questions.iter().map(|_| None).collect();
-        if self.evaluate(&questions, ask, &mut answers) == QueryProgress::Answered {
-            return answers;
+        let mut results: Vec<Option<T>> = questions.iter().map(|_| None).collect();
+        if self.evaluate(&questions, evaluate_query, &mut results) == QueryProgress::Answered {
+            return results;
         }
         let _ticket = QueryTicket::new(self, Arc::clone(&questions));
         let mut rounds = 0;
@@ -243,11 +244,11 @@ impl Inventory {
             tokio::pin!(ended);
             ended.as_mut().enable();
             {
-                let _turn = self.planning.lock().await;
-                // Whoever asks at the same moment gets into the same round.
+                let _planning_guard = self.planning.lock().await;
+                // Concurrent callers join the same round.
                 tokio::task::yield_now().await;
-                match self.evaluate(&questions, ask, &mut answers) {
-                    QueryProgress::Answered => return answers,
+                match self.evaluate(&questions, evaluate_query, &mut results) {
+                    QueryProgress::Answered => return results,
                     QueryProgress::NeedsReads if self.start_round().await => {
                         rounds += 1;
                         continue;
@@ -257,24 +258,24 @@ impl Inventory {
             }
             ended.await;
         }
-        self.evaluate(&questions, ask, &mut answers);
-        answers
+        self.evaluate(&questions, evaluate_query, &mut results);
+        results
     }
 
     /// Fills in the answers there are, and says how far that is.
     fn evaluate<T>(
         &self,
         questions: &[PendingQuery],
-        ask: fn(&QueryView<'_>) -> QueryEvaluation<T>,
-        answers: &mut [Option<T>],
+        evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
+        results: &mut [Option<T>],
     ) -> QueryProgress {
         let state = self.lock();
         let mut progress = QueryProgress::Answered;
-        for (question, answer) in questions.iter().zip(answers.iter_mut()).filter(|(_, answer)| answer.is_none()) {
+        for (question, result) in questions.iter().zip(results.iter_mut()).filter(|(_, result)| result.is_none()) {
             let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
-            progress = progress.max(match ask(&view) {
-                QueryEvaluation::Done(done) => {
-                    *answer = Some(done);
+            progress = progress.max(match evaluate_query(&view) {
+                QueryEvaluation::Done(finished) => {
+                    *result = Some(finished);
                     QueryProgress::Answered
                 }
                 QueryEvaluation::NeedsReads(needs)
@@ -304,7 +305,7 @@ impl Inventory {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut urgency = Urgency::Node;
-        let mut needs = HashSet::new();
+        let mut needs = BTreeSet::new();
         for question in state.pending.values().flat_map(|questions| questions.iter()) {
             let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
             let needed = match question {
@@ -327,7 +328,7 @@ impl Inventory {
         (reads, urgency)
     }
 
-    /// Starts those reads that are not under way, each in a task of its own.
+    /// Starts the reads that are not in progress, each in its own task.
     fn start(&self, reads: Vec<ArmRead>, urgency: Urgency) -> Vec<JoinHandle<ArmResult<()>>> {
         let Some(this) = self.this.upgrade() else { return Vec::new() };
         let arm = self.arm.with_urgency(urgency);
@@ -363,7 +364,7 @@ impl Inventory {
     }
 }
 
-/// A resource group that a label names and that does not exist has nothing in it. The cluster's own group has to exist.
+/// Returns an empty list for a missing resource group that a label names. The cluster's own group must exist.
 fn empty_if_foreign(read: &ArmRead, own: &ResourceId, error: ArmError) -> ArmResult<ArmReadPayload> {
     let missing = matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound);
     match read {
@@ -394,7 +395,7 @@ fn contradiction_error() -> ArmError {
     }
 }
 
-/// A place in the line; given up when the caller goes away.
+/// Position in the queue, released when the caller is cancelled.
 struct QueryTicket<'a> {
     inventory: &'a Inventory,
     number: u64,
@@ -416,14 +417,14 @@ impl Drop for QueryTicket<'_> {
     }
 }
 
-/// A read under way, until it has ended or its task is gone.
+/// Read in progress, until it has ended or its task was dropped.
 struct InFlightRead {
     inventory: Arc<Inventory>,
     read: ArmRead,
 }
 
 impl InFlightRead {
-    /// `None` when it is under way already.
+    /// Returns `None` if it is in progress already.
     fn new(inventory: Arc<Inventory>, read: ArmRead) -> Option<Self> {
         let is_new = inventory.lock().in_flight.insert(read.clone());
         is_new.then_some(Self { inventory, read })

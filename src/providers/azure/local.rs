@@ -1,4 +1,4 @@
-//! The provider of a cloud-node-manager: the machine asks its metadata service, or ARM about itself.
+//! Provider of a cloud-node-manager: the machine uses its metadata service, or ARM about itself.
 //!
 //! In: a [`LocalConfig`]. Out: a `CloudProvider` for one Node. Upstream: `pkg/node` (`nodeprovider.go`, `nodearm.go`).
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
 
-/// Tells a pod the name of its Node, where the manifest says so.
+/// Variable with the name of a pod's Node, if the manifest sets it.
 const NODE_NAME: &str = "NODE_NAME";
 
 /// Builds the provider. The metadata service needs no credentials: with it, `faultDomainLabel` is all that is read from `--cloud-config`.
@@ -32,8 +32,9 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport), config.max_age)?))
 }
 
-/// What this machine calls itself: in a pod what the environment says, else its host name. Upstream likewise (`isCurrentInstance`).
+/// Returns the name of this machine: in a pod that of the environment, else its host name. As upstream
+/// (`isCurrentInstance`).
 fn own_name(environment: &BTreeMap<String, String>) -> String {
-    let told = environment.get(NODE_NAME).filter(|name| !name.is_empty());
-    told.cloned().unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
+    let reported = environment.get(NODE_NAME).filter(|name| !name.is_empty());
+    reported.cloned().unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
 }

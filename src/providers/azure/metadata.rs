@@ -34,14 +34,14 @@ use super::{
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, InstanceMetadata, InstancesV2};
 
-/// Where the service is on every machine of Azure.
+/// Address of the service on every machine of Azure.
 const ADDRESS: &str = "http://169.254.169.254";
 /// Moves it, for tests; the name is the Azure SDK's.
 const ENDPOINT_VARIABLE: &str = "IMDS_ENDPOINT";
 /// An answer is used for this long at most. Upstream: `azure_instance_metadata.go`.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// The service's address, as the environment has it.
+/// Returns the service's address, as the environment has it.
 pub fn address(environment: &BTreeMap<String, String>) -> &str {
     environment.get(ENDPOINT_VARIABLE).filter(|address| !address.is_empty()).map_or(ADDRESS, String::as_str)
 }
@@ -55,7 +55,7 @@ pub struct LocalMachineCloud {
 }
 
 impl LocalMachineCloud {
-    /// Asks `service`. An answer is used for `max_age`, and a minute at most.
+    /// Creates the cloud of `service`. A response is used for `max_age`, and a minute at most.
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
         Self {
             cache: Arc::new(MetadataCache::new(service, max_age.min(MAX_AGE))),
@@ -64,7 +64,7 @@ impl LocalMachineCloud {
         }
     }
 
-    /// The same, and its Node may also be called `name`, whatever the service says.
+    /// Also accepts `name` for its Node, whatever the service reports.
     pub fn with_node_name(self, name: impl Into<String>) -> Self {
         Self { own_name: Some(name.into()), ..self }
     }
@@ -99,7 +99,7 @@ impl CloudProvider for LocalMachineCloud {
 
 #[async_trait]
 impl InstancesV2 for LocalMachineCloud {
-    /// A machine that answers is there.
+    /// Returns `true` if the machine responds.
     async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
         self.documents().await.map(|_| true)
     }
@@ -108,13 +108,13 @@ impl InstancesV2 for LocalMachineCloud {
         Ok(false)
     }
 
-    /// Unmanaged Nodes and Nodes of other clouds are treated as in the central mode.
+    /// Treats unmanaged Nodes and Nodes of other clouds as in the central mode.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         if ownership::metadata_query(node).is_none() {
             return Ok(ownership::metadata_without_machine(node));
         }
         let documents = self.documents().await?;
-        // Upstream tells all addresses that the machine has here, and only one family from ARM.
+        // Upstream returns all addresses that the machine has here, and only one family from ARM.
         let subject = DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
         let own = describe::check_name(&documents, subject.name, self.own_name.as_deref());
         match own.and_then(|()| describe::metadata(&documents, subject, self.fault_domain_label)) {

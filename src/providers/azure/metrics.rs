@@ -9,7 +9,7 @@ use std::{
 
 use crate::metrics::{Metric, MetricTable, Registry, RegistryError, declare_metrics};
 
-/// How many of those that are gone keep their series, so that somebody can still read the last values.
+/// Number of ended subjects that keep their series, so that their last values can still be read.
 const MAX_ENDED_SERIES: usize = 100;
 
 /// Series of something that is gone: the labels of each.
@@ -100,11 +100,11 @@ impl MetricTable for AzureMetrics {
 }
 
 impl AzureMetrics {
-    /// Something that operations were counted for is gone. Its series, with these labels, go when a hundred others have gone after it:
-    /// names come and go without end.
+    /// Records that a subject of operations is gone. Its series, with these labels, are removed when a hundred others have
+    /// ended after it: names come and go without end.
     pub fn operations_ended(&self, subject: &str, series: Vec<Vec<String>>) {
         let mut ended = self.ended();
-        ended.retain(|(known, _)| known != subject);
+        ended.retain(|(existing, _)| existing != subject);
         ended.push_back((subject.to_owned(), series));
         if ended.len() > MAX_ENDED_SERIES {
             let oldest = ended.pop_front();
@@ -113,9 +113,9 @@ impl AzureMetrics {
         }
     }
 
-    /// Something that operations are counted for is there, perhaps again.
+    /// Records that a subject of operations exists, perhaps again.
     pub fn operations_go_on(&self, subject: &str) {
-        self.ended().retain(|(known, _)| known != subject);
+        self.ended().retain(|(existing, _)| existing != subject);
     }
 
     fn remove_operation(&self, labels: &[String]) {

@@ -1,7 +1,7 @@
-//! What the Azure provider reads from a Node: pure.
+//! Facts that the Azure provider reads from a Node. Pure.
 //!
-//! In: a Node, possibly pruned. Out: its name, what its labels say about the machine, and what it tells of itself.
-//! Upstream: `pkg/provider/azure.go` (`updateNodeCaches`) and `pkg/consts/consts.go`.
+//! In: a Node, possibly pruned. Out: its name, its labels about the machine, and its status. Upstream:
+//! `pkg/provider/azure.go` (`updateNodeCaches`) and `pkg/consts/consts.go`.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::Node;
 
 /// `false` in any letter case: the machine is none of Azure's.
 pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";
-/// Whether the provider id of `node` has another scheme than Azure's: the Node belongs to another cloud. One with [`LABEL_MANAGED`] is
-/// initialized here all the same.
+/// Returns `true` if the provider id of `node` has another scheme than Azure's: the Node belongs to another cloud. One with
+/// [`LABEL_MANAGED`] is initialized here all the same.
 pub fn is_foreign(node: &Node) -> bool {
     let scheme = provider_id(node).and_then(|id| id.split_once("://")).map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| !scheme.eq_ignore_ascii_case("azure")) && !is_unmanaged(node)
 }
 
-/// Whether Azure has the machine of `node`, as far as the Node says.
+/// Returns `true` if Azure has the machine of `node`, as far as the Node says.
 pub fn is_azures(node: &Node) -> bool {
     !is_unmanaged(node) && !is_foreign(node)
 }
@@ -27,7 +27,7 @@ pub const LABEL_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/fault-domain
 
 /// Resource group of the machine when it is not the cluster's.
 pub const LABEL_RESOURCE_GROUP: &str = "kubernetes.azure.com/resource-group";
-/// The addresses kubelet was told to use: one, or one of each family with a comma.
+/// Annotation with kubelet's `--node-ip`: one address, or one of each family with a comma.
 const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
@@ -38,44 +38,44 @@ pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// `spec.providerID`, unless it is empty.
+/// Returns `spec.providerID`, unless it is empty.
 pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// Whether the label says that the machine is none of Azure's.
+/// Returns `true` if the label says that the machine is none of Azure's.
 pub fn is_unmanaged(node: &Node) -> bool {
     label(node, LABEL_MANAGED).is_some_and(|value| value.eq_ignore_ascii_case("false"))
 }
 
-/// Resource group of the machine when it is not the cluster's, lower-cased.
+/// Returns the resource group of the machine if it is not the cluster's, lower-cased.
 pub fn external_resource_group(node: &Node) -> Option<String> {
     label(node, LABEL_RESOURCE_GROUP).filter(|group| !group.is_empty()).map(str::to_lowercase)
 }
 
-/// `status.nodeInfo.systemUUID`, as the machine's firmware tells it; empty when kubelet has not said yet.
+/// Returns `status.nodeInfo.systemUUID`, which the machine's firmware reports; empty if kubelet has not set it yet.
 pub fn system_uuid(node: &Node) -> &str {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.map(|info| info.system_uuid.as_str()).unwrap_or_default()
 }
 
-/// When `node` was made.
+/// Returns when `node` was created.
 pub fn created(node: &Node) -> Option<Timestamp> {
     node.metadata.creation_timestamp.as_ref().map(|created| created.0)
 }
 
-/// Whether the condition `Ready` is `True`. Absent counts as not ready.
+/// Returns `true` if the condition `Ready` is `True`. Absent counts as not ready.
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether the Node has, or was told to have, an IPv6 address.
+/// Returns `true` if the Node has, or was configured to have, an IPv6 address.
 pub fn has_ipv6(node: &Node) -> bool {
     let is_ipv6 = |text: &str| matches!(text.trim().parse(), Ok(IpAddr::V6(_)));
-    let told = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
+    let reported = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
     let present = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
-    told.is_some_and(|list| list.split(',').any(is_ipv6))
+    reported.is_some_and(|list| list.split(',').any(is_ipv6))
         || present.filter(|address| address.type_ == "InternalIP").any(|address| is_ipv6(&address.address))
 }
 

@@ -15,7 +15,7 @@ use crate::{metrics::Metrics, runtime::clock::Clock};
 pub struct OperationLabels<'a> {
     /// `services`, `services_local` or `routes`.
     pub area: &'a str,
-    /// `ensure_loadbalancer`, `create_route`, …
+    /// Name of the request: `ensure_loadbalancer`, `create_route`, …
     pub request: &'a str,
     /// The cluster's resource group; shown in lower case.
     pub resource_group: &'a str,
@@ -25,8 +25,9 @@ pub struct OperationLabels<'a> {
     pub source: &'a str,
 }
 
-/// Does `work` and counts it. One that is dropped before its end counts as failed. It comes boxed: many wait here at once, and each
-/// future that it is handed through would hold room for it twice.
+/// Runs `work` and counts it. A run that is dropped before its end counts as failed.
+///
+/// Boxed: many wait here at once, and each future that it passes through would reserve room for it twice.
 pub async fn observe_operation<T, E>(
     metrics: &Metrics,
     clock: Clock,
@@ -70,7 +71,7 @@ impl Drop for OperationTimer<'_> {
             metrics.rows.azure_op_failures.with_label_values(&labels).inc();
         }
         let subject = format!("{area} {source}");
-        match REQUESTS.iter().find(|(known, _, last)| *known == area && *last == self.labels.request) {
+        match REQUESTS.iter().find(|(existing, _, last)| *existing == area && *last == self.labels.request) {
             Some((_, requests, _)) if self.succeeded => {
                 let of = |request: &&str| {
                     [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec()

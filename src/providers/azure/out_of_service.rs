@@ -1,11 +1,12 @@
-//! The taint `node.kubernetes.io/out-of-service:NoExecute` on Nodes whose machine is shut down, until it runs again or they are ready.
+//! Taint `node.kubernetes.io/out-of-service:NoExecute` on Nodes whose machine is shut down, until it runs again or they are
+//! ready.
 //!
-//! In: the store of Nodes that the process keeps anyway, and what ARM says of a machine's power just before a taint goes on: the
-//! shutdown taint on a Node may be old, or somebody else's, and a volume that is detached under a running machine is lost data.
-//! Out: patches of `spec.taints` while this replica leads. `decide` decides.
-//! Ready Nodes lose the taint in passes of their own, which ask ARM nothing: a Node that is back does not wait for an ARM that hangs.
-//! Upstream does this at every event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is gone through every
-//! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
+//! In: the process's store of Nodes, and the power of a machine according to ARM just before a taint is added: the shutdown
+//! taint on a Node may be outdated, or another component's, and a volume that is detached under a running machine is lost
+//! data. Out: patches of `spec.taints` while this replica leads. `decide` decides. Ready Nodes lose the taint in passes of
+//! their own, without requests to ARM: a Node that is back does not wait for an ARM that hangs. Upstream does this at every
+//! event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is processed every `PERIOD`, which repairs a
+//! lost event or a failed write.
 
 pub mod decide;
 pub mod events;
@@ -31,25 +32,25 @@ use crate::{
     },
 };
 
-/// How often all Nodes are gone through: as often as the node-lifecycle controller puts the shutdown taint on.
+/// Interval between passes over all Nodes: that at which the node-lifecycle controller adds the shutdown taint.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How the pause grows while writes fail.
+/// Delays while writes fail.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(PERIOD, Duration::from_secs(300));
-/// How many Nodes are written at once.
+/// Number of Nodes written concurrently.
 const CONCURRENT_WRITES: usize = 10;
-/// Longest wait for what ARM says of one machine; after it the next pass asks.
+/// Time limit of ARM's response about one machine; after it the next pass repeats the request.
 const POWER_LIMIT: Duration = Duration::from_secs(30);
-/// How often a decision is made anew after conflicts.
+/// Number of decisions after conflicts.
 const ATTEMPTS: usize = 5;
 
-/// What a pass works with.
+/// Dependencies of a pass.
 #[derive(Clone)]
 pub struct TaintContext {
-    /// The cluster's Nodes.
+    /// Store of the cluster's Nodes.
     pub nodes: InformerStore<Node>,
     /// Writes while this replica leads.
     pub writer: ObjectWriter,
-    /// Asked whether a machine is shut down; answers from a read of the moment, as the node-lifecycle controller needs it.
+    /// Source of the current power state, from a read of the moment, as the node-lifecycle controller needs it.
     pub instances: Arc<dyn InstancesV2>,
     /// Takes one event for each written taint.
     pub events: EventRecorder,
@@ -62,10 +63,10 @@ pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>, events:
     context.shutdown.spawn(run(taints, context.shutdown.clone()));
 }
 
-/// Which taints a pass writes.
+/// Taints that a pass writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaintPass {
-    /// Taints of ready Nodes are removed. Asks ARM nothing.
+    /// Removal of the taints of ready Nodes, without a request to ARM.
     Ready,
     /// Taints are added or removed by the power of the machine, which ARM reports.
     Power,
@@ -80,6 +81,7 @@ async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
     let mut pause = PERIOD;
     loop {
         tokio::select! {
+            biased;
             () = shutdown.begun() => return,
             () = tokio::time::sleep(pause) => {}
         }
@@ -93,32 +95,32 @@ async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
     }
 }
 
-/// Goes through all Nodes once; the error is the last one.
-async fn pass(taints: &TaintContext, which: TaintPass) -> Result<(), ApiError> {
+/// Processes all Nodes once; the error is the last one.
+async fn pass(taints: &TaintContext, pass: TaintPass) -> Result<(), ApiError> {
     if !taints.writer.leadership().is_leading() {
         return Ok(());
     }
-    let is_due = |node: &Arc<Node>| match which {
+    let is_due = |node: &Arc<Node>| match pass {
         TaintPass::Ready => decide(node, MachinePower::Unknown) == TaintDecision::Remove,
         TaintPass::Power => depends_on_power(node),
     };
     let due = taints.nodes.list().into_iter().filter(|node| !is_foreign(node) && is_due(node));
     let writes = due.map(|node| {
         let taints = taints.clone();
-        async move { apply(&taints, &node, which).await }
+        async move { apply(&taints, &node, pass).await }
     });
     let results: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES).collect().await;
     results.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
 }
 
-/// Writes what is decided for `node`; after a conflict for the Node as it is then, if it is still the same one.
-async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Result<(), ApiError> {
+/// Writes the decision for `node`; after a conflict for the current Node, if it is still the same one.
+async fn apply(taints: &TaintContext, node: &Arc<Node>, pass: TaintPass) -> Result<(), ApiError> {
     let TaintContext { writer, instances, .. } = taints;
     let api: Api<Node> = Api::all(writer.client().clone());
     let key = ObjectKey::of(node.as_ref());
     let mut current = Arc::clone(node);
     for _ in 0..ATTEMPTS {
-        let power = match which {
+        let power = match pass {
             TaintPass::Ready => MachinePower::Unknown,
             TaintPass::Power => power(instances.as_ref(), &current).await,
         };
@@ -145,7 +147,7 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Res
     Err(ApiError::Conflict(key.to_string()))
 }
 
-/// The power of the machine of `node`, where the decision depends on it.
+/// Returns the power of the machine of `node`, where the decision depends on it.
 async fn power(instances: &dyn InstancesV2, node: &Node) -> MachinePower {
     if !depends_on_power(node) {
         return MachinePower::Unknown;
@@ -169,7 +171,7 @@ async fn reported_power(instances: &dyn InstancesV2, node: &Node) -> CloudResult
     })
 }
 
-/// Replaces the list of taints, and is refused when somebody else wrote in between.
+/// Returns the patch of the taints, which is rejected if another writer changed the Node in between.
 fn patch(node: &Node, decision: TaintDecision) -> Value {
     let taints = taints_after(node, decision);
     let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
@@ -256,7 +258,7 @@ mod tests {
         pass(taints, TaintPass::Power).await.unwrap();
     }
 
-    /// Nodes as the informer would have them.
+    /// Returns Nodes as the informer would have them.
     fn store(server: &ApiServer) -> InformerStore<Node> {
         InformerStore::of(server.list::<Node>())
     }
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(reasons, ["OutOfServiceTaintAdded", "OutOfServiceTaintRemoved"]);
     }
 
-    /// Never answers.
+    /// Test double that never responds.
     struct Hanging;
 
     #[async_trait]

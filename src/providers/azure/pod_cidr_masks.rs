@@ -28,10 +28,10 @@ use crate::{
 const TAG_IPV4: &str = "kubernetesNodeCIDRMaskIPV4";
 const TAG_IPV6: &str = "kubernetesNodeCIDRMaskIPV6";
 
-/// How old tags may be. A change after the first Node has its CIDRs concerns later Nodes only.
+/// Largest age of tags. A change after the first Node has its CIDRs concerns later Nodes only.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// All that is read of a set.
+/// Fields of a set that are read.
 #[derive(Deserialize)]
 struct TaggedSet {
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct AzurePodCidrMasks {
     arm: ArmClient,
     inventory: Arc<Inventory>,
     clock: Clock,
-    /// Held while a set is read, so that whoever asks meanwhile gets the same answer. There are few sets.
+    /// Cache and lock of the reads: concurrent callers get the same result. There are few sets.
     read: Mutex<HashMap<ResourceId, (Instant, PodCidrMaskSizes)>>,
 }
 
@@ -70,8 +70,8 @@ impl AzurePodCidrMasks {
 #[async_trait]
 impl PodCidrMasks for AzurePodCidrMasks {
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
-        let Some(wanted) = ownership::metadata_query(node) else { return Ok(PodCidrMaskSizes::default()) };
-        let found = self.inventory.look_up(&[wanted], Freshness::Cached).await.pop();
+        let Some(desired) = ownership::metadata_query(node) else { return Ok(PodCidrMaskSizes::default()) };
+        let found = self.inventory.look_up(&[desired], Freshness::Cached).await.pop();
         let found = found.ok_or_else(|| CloudError::failed("the inventory did not answer"))?;
         match &found.map_err(|error| errors::from_lookup(&error))?.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } | MachineKind::FlexInstance { scale_set } => {
@@ -83,7 +83,7 @@ impl PodCidrMasks for AzurePodCidrMasks {
     }
 }
 
-/// The size that a tag says. One that says none is as good as no tag, as upstream; but it is told.
+/// Returns the size in a tag. An invalid one is ignored, as upstream, but logged.
 fn size(set: &ResourceId, tags: &BTreeMap<String, String>, name: &str, longest: u8) -> Option<u8> {
     let (_, text) = tags.iter().find(|(key, _)| spelling::same_name(key, name))?;
     let size = text.trim().parse::<u8>().ok().filter(|size| (1..=longest).contains(size));

@@ -5,6 +5,7 @@
 
 mod first_config;
 mod node_labels;
+mod scope;
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +20,13 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 pub(super) use self::first_config::{environment, has_fault_domain_label, source};
 use self::{
     first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
     node_labels::NodeLabelKeys,
+    scope::ProviderScope,
 };
 use super::{
     NAME,
@@ -51,15 +53,15 @@ use crate::{
         PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
     },
     metrics::Metrics,
-    runtime::{clock::Clock, patch::ObjectWriter},
+    runtime::{clock::Clock, patch::ObjectWriter, watch},
 };
 
-/// What is said while `disableCloudProvider` holds.
+/// Message while `disableCloudProvider` is set.
 const DISABLED: &str = "disableCloudProvider is set in the provider's configuration; set it to false to go on";
 
 /// Time between two tries of a changed configuration that does not work.
 const RETRY: Duration = Duration::from_secs(30);
-/// How often the caches are looked at for what has to be read anew.
+/// Interval at which the caches are checked for entries to read again.
 const WARM_PERIOD: Duration = Duration::from_secs(60);
 
 /// The Azure cloud. Clones are the same.
@@ -75,47 +77,27 @@ struct AzureCloudState {
     /// Read at the start when there is only a file, so that a bad one ends the process at once.
     initial_config: Option<AzureConfig>,
     session: Arc<ArcSwapOption<Session>>,
+    /// Notified when a session with another configuration replaces one.
+    reconfigured: Arc<Notify>,
     /// The newest one. Kept from try to try and from session to session.
     budget: Mutex<Option<Budget>>,
-    /// Why the newest configuration is not at work.
+    /// Reason why the newest configuration is not in use.
     apply_error: watch::Sender<Option<String>>,
-    /// Why what there is to read now is no configuration.
+    /// Reason why the current text is not a valid configuration.
     load_error: watch::Sender<Option<String>>,
-    /// Whether the background work has begun, which it does once.
+    /// Whether the background work has begun, which happens once.
     started: AtomicBool,
-    /// One for the process: sessions come and go.
+    /// Locker of the process: sessions come and go.
     locker: OnceLock<ResourceLocker>,
-    /// Where gauges are kept, once the provider is initialised.
+    /// Metrics for the gauges, once the provider is initialized.
     observed: OnceLock<(Arc<Metrics>, Clock)>,
-    /// One for the process, likewise.
+    /// Watches of the process, which outlive sessions.
     watches: ClusterWatches,
     node_labels: NodeLabelKeys,
     scope: ProviderScope,
 }
 
-/// Whom the provider is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProviderScope {
-    /// All Nodes: their machines are listed, and lists kept fresh.
-    Cluster,
-    /// One Node: nothing is read that it does not ask for. No answer is older than this.
-    OneNode(Duration),
-}
-
-impl ProviderScope {
-    /// The configuration with the cache times that the scope allows.
-    fn limit(self, config: AzureConfig) -> AzureConfig {
-        let Self::OneNode(max_age) = self else { return config };
-        AzureConfig {
-            vmss_virtual_machines_cache_ttl: config.vmss_virtual_machines_cache_ttl.min(max_age),
-            vmss_flex_vm_cache_ttl: config.vmss_flex_vm_cache_ttl.min(max_age),
-            non_vmss_uniform_nodes_cache_ttl: config.non_vmss_uniform_nodes_cache_ttl.min(max_age),
-            ..config
-        }
-    }
-}
-
-/// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
+/// Builds the provider for the binary. An invalid file is an error here; a Secret is read when the provider is initialized.
 pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     let environment = environment();
     let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
@@ -123,7 +105,7 @@ pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
 }
 
 impl AzureCloud {
-    /// The same with another wire and environment, for tests and the demo.
+    /// Creates a provider with another wire and environment, for tests and the demo.
     pub fn new(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
@@ -132,8 +114,8 @@ impl AzureCloud {
         Self::with_scope(config, environment, transport, ProviderScope::Cluster)
     }
 
-    /// The same for a process that looks after one Node: no list is read ahead, no Node is watched, and what is known of the machine is
-    /// not older than `max_age`, whatever the configuration allows.
+    /// Creates a provider for one Node: no list is read ahead, no Node is watched, and information about the machine is not
+    /// older than `max_age`, whatever the configuration allows.
     pub fn for_one_node(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
@@ -168,6 +150,7 @@ impl AzureCloud {
             transport: if config.read_only { Arc::new(ReadOnlyTransport(transport)) } else { transport },
             initial_config: first,
             session: Arc::default(),
+            reconfigured: Arc::default(),
             budget: Mutex::default(),
             apply_error: watch::Sender::default(),
             load_error: watch::Sender::default(),
@@ -180,7 +163,7 @@ impl AzureCloud {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The session at work.
+    /// Returns the session at work.
     pub fn session(&self) -> CloudResult<Arc<Session>> {
         session_proxy::current_session(&self.inner.session)
     }
@@ -194,7 +177,7 @@ impl AzureCloud {
         }
     }
 
-    /// The configuration to begin with. With reloading it is read anew at each try, so that what is mended counts.
+    /// Reads the first configuration. With reloading it is read again at each attempt, so that a correction takes effect.
     async fn first_config(&self, client: kube::Client) -> CloudResult<AzureConfig> {
         if let Some(config) = self.inner.initial_config.as_ref().filter(|_| !self.inner.settings.reload) {
             return Ok(config.clone());
@@ -230,14 +213,15 @@ impl AzureCloud {
         let ProviderContext { client, leadership, shutdown, clock, .. } = context;
         let locker =
             self.inner.locker.get_or_init(|| ResourceLocker::new(client.clone(), leadership.clone(), *clock, shutdown));
+        let check = locker.fence().write_check();
         AzureLoadBalancers::new(engine::LoadBalancerDeps {
             config: &session.config,
             cluster: &self.inner.settings.cluster_name,
             classes: &self.inner.settings.load_balancer_classes,
             networks: &self.inner.settings.networks,
             azure_stack: session.cloud.azure_stack,
-            compute: session.compute.clone(),
-            network: session.network.clone(),
+            compute: session.compute.with_write_check(Arc::clone(&check)),
+            network: session.network.with_write_check(check),
             inventory: Arc::clone(&session.inventory),
             services: context.services.clone(),
             nodes: context.nodes.clone(),
@@ -258,12 +242,12 @@ impl AzureCloud {
         budget
     }
 
-    /// As upstream, which looks at the field only when it reloads.
+    /// Returns `true` if the provider is disabled. As upstream, the field counts only with reloading.
     fn is_disabled(&self, config: &AzureConfig) -> bool {
         self.inner.settings.reload && config.disable_cloud_provider
     }
 
-    /// Why the configuration at work, if any, is not the one that somebody wants.
+    /// Returns the reason why the configuration in use, if any, is not the latest one.
     fn problem(&self) -> Option<String> {
         self.inner.load_error.borrow().clone().or_else(|| self.inner.apply_error.borrow().clone())
     }
@@ -278,6 +262,7 @@ impl AzureCloud {
                 let config = Arc::clone(&receiver.borrow_and_update());
                 let mut newer = receiver.clone();
                 tokio::select! {
+                    biased;
                     () = self.apply(&config, &context) => {}
                     _ = newer.changed() => {}
                 }
@@ -299,6 +284,7 @@ impl AzureCloud {
             match self.open(Arc::clone(config), context).await {
                 Ok(session) => {
                     self.inner.session.store(Some(Arc::new(session)));
+                    self.inner.reconfigured.notify_one();
                     tracing::info!("changed provider configuration in use");
                 }
                 Err(error) => {
@@ -311,8 +297,8 @@ impl AzureCloud {
         self.inner.apply_error.send_replace(None);
     }
 
-    /// Keeps what is known of the machines fresh: the lists on every replica, and on those that stand by also what the controllers
-    /// ask for, so that whoever takes over need not read.
+    /// Keeps the information about machines current: the lists on every replica, and on standbys also what the controllers
+    /// request, so that a new leader does not have to read it.
     async fn keep_warm(self, context: ProviderContext) {
         let rounds = async {
             loop {
@@ -321,6 +307,7 @@ impl AzureCloud {
             }
         };
         tokio::select! {
+            biased;
             () = context.shutdown.begun() => {}
             () = rounds => {}
         }
@@ -419,6 +406,7 @@ impl CloudProvider for AzureCloud {
         Some(Arc::new(session_proxy::LoadBalancerProxy {
             session: session_proxy::SessionProxy(Arc::clone(&self.inner.session)),
             watches: self.inner.watches.clone(),
+            reconfigured: Arc::clone(&self.inner.reconfigured),
         }))
     }
 

@@ -31,14 +31,13 @@ use super::{
     planner::routes::{
         listing, names, next_hop,
         node_history::RouteNodeHistory,
-        plan::{DesiredRoute, RouteChange, RouteTablePlan, RouteTableStep},
+        plan::{DesiredRoute, RouteChange, RouteTableStep},
         settings::RouteSettings,
+        writes,
     },
 };
 use crate::{
-    cloud_provider::{
-        CloudError, CloudResult, PlannedWrite, Route, RouteChanges, RouteOutcomes, Routes, WritePlan, write_plan::PUT,
-    },
+    cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes, WritePlan},
     metrics::Metrics,
     runtime::{
         clock::Clock,
@@ -46,7 +45,7 @@ use crate::{
     },
 };
 
-/// What is said when no table is configured.
+/// Message without a configured table.
 const NO_TABLE: &str = "routeTableName is empty in azure.json: name the route table of the nodes' subnet, or set \
                         --configure-cloud-routes=false";
 
@@ -65,7 +64,8 @@ pub struct AzureRoutes {
 type RouteMachineResult = Result<Arc<Machine>, LookupError>;
 
 impl AzureRoutes {
-    /// Routes of the Nodes in `nodes`, whose machines `inventory` knows, written through `arm` and counted in `metrics`.
+    /// Creates the routes of the Nodes in `nodes`, whose machines are in `inventory`, written through `arm` and counted in
+    /// `metrics`.
     pub fn new(
         settings: RouteSettings,
         arm: &ArmClient,
@@ -75,14 +75,15 @@ impl AzureRoutes {
         clock: Clock,
     ) -> Self {
         let subscription = settings.table.as_ref().map(ResourceId::subscription).unwrap_or_default().to_owned();
-        let known = nodes.clone();
-        let cidrs_of = move |name: &str| known.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| pod_cidrs(&node));
+        let existing = nodes.clone();
+        let cidrs_of =
+            move |name: &str| existing.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| pod_cidrs(&node));
         let table = settings.table.clone().map(|id| RouteTableStore::new(id, settings, arm, clock));
         let committer = table.map(|table| RouteCommitter::new(table, Box::new(cidrs_of)));
         Self { inventory, nodes, committer, node_history: Mutex::default(), subscription, metrics, clock }
     }
 
-    /// For the status page.
+    /// Returns the state for the status page.
     pub fn status(&self) -> Value {
         match &self.committer {
             Some(committer) => committer.status(),
@@ -102,13 +103,13 @@ impl AzureRoutes {
         self.nodes.get(&ObjectKey::cluster(name))
     }
 
-    /// What to write for each route to create. `Ok(None)` for those of unmanaged Nodes, which are only to be remembered.
+    /// Returns the desired form of each route to create. `Ok(None)` for those of unmanaged Nodes, which are only recorded.
     async fn desired_routes(&self, routes: &[&Route]) -> Vec<CloudResult<Option<DesiredRoute>>> {
         let sources: Vec<Option<MachineQuery>> = routes.iter().map(|route| self.machine_query(route)).collect();
         let mut found = self.machines(routes, &sources).await.into_iter();
-        let mut wanted = Vec::new();
+        let mut desired = Vec::new();
         for (route, source) in routes.iter().zip(&sources) {
-            wanted.push(match source {
+            desired.push(match source {
                 None => Ok(None),
                 Some(_) => match found.next() {
                     Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
@@ -117,10 +118,10 @@ impl AzureRoutes {
                 },
             });
         }
-        wanted
+        desired
     }
 
-    /// How the machine is found that the route leads to; `None` for an unmanaged Node.
+    /// Returns the query for the machine that the route leads to; `None` for an unmanaged Node.
     fn machine_query(&self, route: &Route) -> Option<MachineQuery> {
         match self.node(&route.target_node) {
             Some(node) => ownership::metadata_query(&node),
@@ -128,23 +129,23 @@ impl AzureRoutes {
         }
     }
 
-    /// The machines of those `sources` that are some. One whose Node has other addresses is asked for afresh.
+    /// Returns the machines of those `sources` that are some. If the Node has other addresses, the machine is read again.
     async fn machines(&self, routes: &[&Route], sources: &[Option<MachineQuery>]) -> Vec<RouteMachineResult> {
-        let (asked, routes): (Vec<MachineQuery>, Vec<&Route>) =
+        let (queries, routes): (Vec<MachineQuery>, Vec<&Route>) =
             sources.iter().zip(routes).filter_map(|(source, route)| Some((source.clone()?, *route))).unzip();
         let began = self.clock.now();
-        let mut found = self.inventory.look_up(&asked, Freshness::Cached).await;
+        let mut found = self.inventory.look_up(&queries, Freshness::Cached).await;
         let is_outdated = |at: &usize| matches!(&found[*at], Ok(machine) if next_hop::is_outdated(routes[*at], machine));
-        let outdated: Vec<usize> = (0..asked.len().min(found.len())).filter(is_outdated).collect();
+        let outdated: Vec<usize> = (0..queries.len().min(found.len())).filter(is_outdated).collect();
         if !outdated.is_empty() {
-            let again: Vec<MachineQuery> = outdated.iter().map(|at| asked[*at].clone()).collect();
-            let newer = self.inventory.look_up(&again, Freshness::Within(self.clock.now() - began)).await;
+            let outdated_queries: Vec<MachineQuery> = outdated.iter().map(|at| queries[*at].clone()).collect();
+            let newer = self.inventory.look_up(&outdated_queries, Freshness::Within(self.clock.now() - began)).await;
             outdated.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
         }
         found
     }
 
-    /// The name under which a route is in the table: as it was listed, or as it would be created.
+    /// Returns the name under which a route is in the table: as it was listed, or as it would be created.
     fn name_of(route: &Route) -> String {
         if route.name.is_empty() {
             names::route_name(&route.target_node, &route.destination_cidr)
@@ -165,12 +166,12 @@ impl AzureRoutes {
     }
 
     /// Deletions, then what to set.
-    fn table_changes(changes: &RouteChanges, wanted: &[CloudResult<Option<DesiredRoute>>]) -> Vec<RouteChange> {
+    fn table_changes(changes: &RouteChanges, desired: &[CloudResult<Option<DesiredRoute>>]) -> Vec<RouteChange> {
         let removals = changes.delete.iter().map(|route| RouteChange::Remove(Self::name_of(route)));
-        removals.chain(wanted.iter().flatten().flatten().cloned().map(RouteChange::Set)).collect()
+        removals.chain(desired.iter().flatten().flatten().cloned().map(RouteChange::Set)).collect()
     }
 
-    /// The memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
+    /// Returns the memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
     fn foreseen_history(&self) -> RouteNodeHistory {
         let nodes = self.nodes.list();
         let mut history = self.node_history().clone();
@@ -181,33 +182,23 @@ impl AzureRoutes {
         history
     }
 
-    /// What the table would be, and the routes of which nobody knows where they lead.
-    async fn plan_table(&self, changes: &RouteChanges) -> CloudResult<(RouteTablePlan, Vec<RouteTableStep>)> {
-        let committer = self.committer()?;
-        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
-        let wanted = self.desired_routes(&creations).await;
-        let plan = committer.plan(&Self::table_changes(changes, &wanted)).await?;
-        let failed = creations.iter().zip(&wanted).filter_map(|(route, wanted)| Some((route, wanted.as_ref().err()?)));
-        let waits = failed.map(|(route, why)| RouteTableStep::Wait { name: Self::name_of(route), why: why.to_string() });
-        Ok((plan, waits.collect()))
-    }
-
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
         changes.delete.iter().for_each(|route| self.node_history().forget(&route.target_node, &route.destination_cidr));
         let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
-        let wanted = self.desired_routes(&creations).await;
-        let unmanaged = creations.iter().zip(&wanted).filter(|(_, wanted)| matches!(wanted, Ok(None)));
+        let desired = self.desired_routes(&creations).await;
+        let unmanaged = creations.iter().zip(&desired).filter(|(_, desired)| matches!(desired, Ok(None)));
         unmanaged.for_each(|(route, _)| self.node_history().remember(&route.target_node, &route.destination_cidr));
-        let all = Self::table_changes(changes, &wanted);
+        let all = Self::table_changes(changes, &desired);
         if all.is_empty() {
-            let created = wanted.into_iter().map(|wanted| wanted.map(|_| ())).collect();
+            let created = desired.into_iter().map(|desired| desired.map(|_| ())).collect();
             return Ok(RouteOutcomes { deleted: Vec::new(), created });
         }
-        let mut answers = committer.commit(all).await.into_iter();
-        let mut answer = || answers.next().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")));
-        let deleted = changes.delete.iter().map(|_| answer()).collect();
-        let created = wanted.into_iter().map(|wanted| wanted.and_then(|wanted| wanted.map_or(Ok(()), |_| answer())));
+        let mut results = committer.commit(all).await.into_iter();
+        let mut next_result = || results.next().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")));
+        let deleted = changes.delete.iter().map(|_| next_result()).collect();
+        let created =
+            desired.into_iter().map(|desired| desired.and_then(|desired| desired.map_or(Ok(()), |_| next_result())));
         Ok(RouteOutcomes { deleted, created: created.collect() })
     }
 }
@@ -245,38 +236,25 @@ impl Routes for AzureRoutes {
         outcomes
     }
 
-    async fn peek_routes(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
-        let table = self.committer()?.peek().await?;
+    async fn routes_for_plan(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
+        let table = self.committer()?.table_for_plan().await?;
         let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
         Ok(listing::list(table.as_deref(), &self.foreseen_history(), is_unmanaged))
     }
 
-    async fn plan_routes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        let (mut plan, failed) = self.plan_table(changes).await?;
-        plan.steps.extend(failed);
-        Ok(plan.to_string())
-    }
-
-    async fn forecast_routes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        let (plan, failed) = self.plan_table(changes).await?;
-        let unread = failed.iter().map(ToString::to_string).collect();
-        let (waits, steps): (Vec<_>, Vec<_>) =
-            plan.steps.iter().partition(|step| matches!(step, RouteTableStep::Wait { .. }));
-        let refused = waits.iter().map(ToString::to_string).collect();
-        let leftover = steps.iter().all(|step| matches!(step, RouteTableStep::Delete(_)));
-        let before = self.committer()?.peek().await?;
-        let (reasons, json) = (steps.iter().map(ToString::to_string).collect(), |table| serde_json::to_value(table).ok());
-        let write = plan.document.as_ref().map(|document| PlannedWrite {
-            kind: "route_table",
-            method: PUT,
-            target: self.committer.as_ref().map(|committer| committer.table_id().as_str().to_owned()).unwrap_or_default(),
-            reasons,
-            subjects: Vec::new(),
-            leftover,
-            before: before.as_deref().and_then(json),
-            after: json(document),
-        });
-        Ok(WritePlan { writes: write.into_iter().collect(), refused, unread, ..WritePlan::default() })
+    async fn plan_changes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        let committer = self.committer()?;
+        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
+        let desired = self.desired_routes(&creations).await;
+        let before = committer.table_for_plan().await?;
+        let plan = committer.plan(before.as_deref(), &Self::table_changes(changes, &desired));
+        let unresolved =
+            creations.iter().zip(&desired).filter_map(|(route, desired)| Some((route, desired.as_ref().err()?)));
+        let waiting = |(route, error): (&&Route, &CloudError)| {
+            RouteTableStep::Wait { name: Self::name_of(route), why: error.to_string() }.to_string()
+        };
+        let unread = unresolved.map(waiting).collect();
+        Ok(WritePlan { unread, ..writes::write_plan(committer.table_id(), before.as_deref(), &plan) })
     }
 }
 
@@ -284,6 +262,6 @@ fn pod_cidrs(node: &Node) -> Vec<String> {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
-fn single_result(mut answers: Vec<CloudResult<()>>) -> CloudResult<()> {
-    answers.pop().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")))
+fn single_result(mut results: Vec<CloudResult<()>>) -> CloudResult<()> {
+    results.pop().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")))
 }

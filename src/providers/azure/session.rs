@@ -1,7 +1,7 @@
-//! One configuration at work: credentials, ARM client, budget, inventory and what is built on them.
+//! Configuration in use: credentials, ARM client, budget, inventory and the parts built on them.
 //!
-//! In: a checked configuration and the process's parts. Out: a [`Session`] that is used until the configuration changes. Building
-//! one sends nothing but what finds the cloud's endpoints.
+//! In: a checked configuration and the process's parts. Out: a [`Session`] that is used until the configuration changes.
+//! Building one sends only requests for the cloud's endpoints.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,25 +25,25 @@ use crate::{
     runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };
 
-/// What a session takes from the process.
+/// Dependencies from the process.
 #[derive(Clone)]
 pub struct SessionDeps {
     /// The wire to ARM and to the identity service.
     pub transport: Arc<dyn ArmTransport>,
     pub environment: BTreeMap<String, String>,
-    /// Where every request waits its turn. Outlives sessions: what Azure said of its quotas stays true.
+    /// Budget of every request. Outlives sessions: the remaining quotas do not change with the configuration.
     pub budget: Budget,
-    /// Asked before every write but those of routes.
+    /// Checked before every write but those of routes.
     pub leadership: Leadership,
-    /// Asked before every write of routes.
+    /// Checked before every write of routes.
     pub route_leadership: Leadership,
-    /// Where requests are counted.
+    /// Metrics of requests.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
     pub nodes: InformerStore<Node>,
 }
 
-/// One configuration at work.
+/// Session of one configuration.
 pub struct Session {
     pub config: Arc<AzureConfig>,
     /// The cloud it means.
@@ -61,7 +61,7 @@ pub struct Session {
     pub routes: Arc<AzureRoutes>,
     /// Sizes of pod CIDRs of the provider contract.
     pub pod_cidr_masks: Arc<AzurePodCidrMasks>,
-    /// Asked when they end.
+    /// Credentials, for their expiry.
     pub credentials: ArmCredentials,
     budget: Budget,
 }
@@ -72,7 +72,7 @@ impl Session {
             surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let ArmConnection { cloud, credentials } = connection.map_err(|error| auth_to_cloud_error(&error))?;
-        let held = credentials.clone();
+        let stored = credentials.clone();
         let settings =
             ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
         let client = |tokens: CredentialTokens| {
@@ -113,12 +113,12 @@ impl Session {
             routes,
             pod_cidr_masks,
             load_balancers: None,
-            credentials: held,
+            credentials: stored,
             budget: budget.clone(),
         })
     }
 
-    /// Longest time for which a cache may differ from Azure.
+    /// Returns the longest time for which a cache may differ from Azure.
     pub fn longest_cache_ttl(&self) -> Duration {
         let config = &self.config;
         let machines = [
@@ -140,7 +140,7 @@ impl Session {
         machines.into_iter().chain(network).max().unwrap_or_default()
     }
 
-    /// What the session is doing, for the status page.
+    /// Returns the state of the session, for the status page.
     pub fn status(&self) -> Value {
         json!({
             "subscription": self.config.subscription_id,

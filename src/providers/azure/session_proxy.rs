@@ -1,10 +1,11 @@
-//! The parts that the provider hands out: each call goes to the session at work in that moment.
+//! Parts that the provider hands out: each call is made on the current session.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::sync::Notify;
 
 use super::{
     load_balancer::{cluster_watches::ClusterWatches, engine::AzureLoadBalancers},
@@ -12,15 +13,15 @@ use super::{
 };
 use crate::cloud_provider::{
     CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LabelsRead, LoadBalancer,
-    LoadBalancerForecast, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges,
-    RouteOutcomes, Routes, SecondLook, ServiceDemand, WritePlan, Zone, Zones,
+    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, Route, RouteChanges, RouteOutcomes, Routes, SecondLook,
+    ServiceDemand, ServicesPlan, WritePlan, Zone, Zones,
 };
 
-/// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
+/// Reason why `--concurrent-service-syncs=1` is not applied. Upstream: `cmd/cloud-controller-manager/app`.
 const ONLY_ONE: &str = "Azure's Go program accepts no other value, so that it says nothing; \
                         give 2 or more to limit how many Services are worked on at a time";
 
-/// The session at work, if there is one yet.
+/// Returns the session at work, if there is one yet.
 pub(super) fn current_session(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
     session.load_full().ok_or_else(|| {
         CloudError::failed("the azure provider is not running: not initialised yet, or disableCloudProvider is set")
@@ -47,6 +48,8 @@ impl SessionProxy {
 pub(super) struct LoadBalancerProxy {
     pub(super) session: SessionProxy,
     pub(super) watches: ClusterWatches,
+    /// Notified when another session is in use.
+    pub(super) reconfigured: Arc<Notify>,
 }
 
 impl LoadBalancerProxy {
@@ -85,11 +88,8 @@ impl LoadBalancer for LoadBalancerProxy {
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
         self.load_balancers()?.ensure_load_balancer_deleted(cluster, service).await
     }
-    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
-        self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
-    }
-    async fn forecast(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
-        self.load_balancers()?.forecast(cluster, demand).await
+    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
+        self.load_balancers()?.plan_services(cluster, demand).await
     }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
@@ -104,6 +104,10 @@ impl LoadBalancer for LoadBalancerProxy {
 
     async fn hosts_changed(&self) {
         self.watches.endpoints_moved().await;
+    }
+
+    async fn configuration_changed(&self) {
+        self.reconfigured.notified().await;
     }
 
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
@@ -207,14 +211,11 @@ impl Routes for SessionProxy {
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
         self.session()?.routes.delete_route(cluster, route).await
     }
-    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        self.session()?.routes.peek_routes(cluster).await
+    async fn routes_for_plan(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.session()?.routes.routes_for_plan(cluster).await
     }
-    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        self.session()?.routes.plan_routes(cluster, changes).await
-    }
-    async fn forecast_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        self.session()?.routes.forecast_routes(cluster, changes).await
+    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        self.session()?.routes.plan_changes(cluster, changes).await
     }
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         match self.session() {

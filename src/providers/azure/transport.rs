@@ -1,6 +1,6 @@
-//! The wire under the ARM client and the credentials: one request out, one answer in. Tests put a simulator here.
+//! Wire under the ARM client and the credentials: one request out, one response in. Tests replace it by a simulator.
 //!
-//! What comes back is bounded, because whoever answers decides how long it is: a megabyte of gzip is a gigabyte of text. The bound
+//! Responses are bounded, because the server decides how long they are: a megabyte of gzip is a gigabyte of text. The limit
 //! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; without one it is that of a token.
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ impl MaxBodySize {
     /// Of ARM: a page of a list. Azure documents no maximum. A load balancer at its limits (1,500 rules, 5,000 addresses) has 4 MB.
     pub const ARM: Self = Self(64 << 20);
 
-    /// What `request` allows; without a word of it 1 MiB. Tokens, clouds and documents about one machine have a few thousand bytes.
+    /// Returns the limit of `request`, by default 1 MiB. Tokens, clouds and documents about one machine have a few thousand
+    /// bytes.
     pub fn of<B>(request: &http::Request<B>) -> Self {
         request.extensions().get().copied().unwrap_or_default()
     }
@@ -32,7 +33,7 @@ impl Default for MaxBodySize {
 /// Sends one request. The URL is absolute; headers are complete but for what HTTP itself adds.
 #[async_trait]
 pub trait ArmTransport: Send + Sync {
-    /// The answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
+    /// Returns the answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 
     /// Compares what is sent with what was planned.
@@ -48,11 +49,10 @@ pub trait PlanWitness: Send + Sync {
     fn planned(&self, plan: &crate::cloud_provider::WritePlan);
 }
 
-/// How paths end at which the identity service gives tokens: the only requests of a process that only reads which are no `GET`. No
-/// path of ARM ends so.
+/// Ends of the paths of token requests: the only requests of a read-only process that are not `GET`. No path of ARM ends so.
 const TOKENS: [&str; 2] = ["/oauth2/token", "/oauth2/v2.0/token"];
 
-/// The same wire for a process that only reads (`--dry-run`, `plan`): nothing else leaves.
+/// Wire for a process that only reads (`--dry-run`, `plan`): other requests are refused.
 pub struct ReadOnlyTransport(pub Arc<dyn ArmTransport>);
 
 #[async_trait]
@@ -67,7 +67,7 @@ impl ArmTransport for ReadOnlyTransport {
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmTransportError {
     /// The request did not leave: no connection, no name, no trust.

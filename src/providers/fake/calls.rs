@@ -54,12 +54,12 @@ calls! {
     EnsureLoadBalancer "ensureLoadBalancer" Write "Create or update a load balancer.";
     UpdateLoadBalancer "updateLoadBalancer" Write "Change the hosts of a load balancer.";
     EnsureLoadBalancerDeleted "ensureLoadBalancerDeleted" Write "Delete a load balancer.";
-    PlanLoadBalancer "planLoadBalancer" Read "Print what would be done.";
+    PlanLoadBalancer "planLoadBalancer" Read "Plan for a Service.";
     ListRoutes "listRoutes" Read "List the routes of a cluster.";
     CreateRoute "createRoute" Write "Create a route, alone or inside a batch.";
     DeleteRoute "deleteRoute" Write "Delete a route, alone or inside a batch.";
     ApplyRoutes "applyRoutes" Write "Change many routes at once.";
-    PlanRoutes "planRoutes" Read "Print what would be done to routes.";
+    PlanRoutes "planRoutes" Read "Plan changes of routes.";
     ListClusters "listClusters" Read "List the clusters.";
     Master "master" Read "Address of a cluster's control plane.";
     AllocateAddress "allocateAddress" Step "Step of ensure: take an address from the pool.";

@@ -9,8 +9,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
-
 use super::{
     call_log::CallLog,
     calls::{self, CallName, FakeFault, FaultInjection},
@@ -20,7 +18,7 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
-    runtime::leader_election::Leadership,
+    runtime::{leader_election::Leadership, watch},
 };
 
 /// Handle on a fake cloud. Clones are the same cloud.

@@ -11,7 +11,11 @@ use super::{
     calls::CallName,
     state::{FakeCloudState, FakeCloudStep, FakeIpFamily, FakeLoadBalancer, FakeLoadBalancerSpec, FakePort},
 };
-use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus};
+use crate::cloud_provider::{
+    CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PlannedWrite, ServiceDemand,
+    ServicesPlan,
+    write_plan::{DELETE, PUT},
+};
 
 /// `namespace/name`, as calls are recorded under.
 pub(super) fn service_key(service: &Service) -> String {
@@ -140,18 +144,43 @@ impl LoadBalancer for FakeCloud {
         self.call(CallName::EnsureLoadBalancerDeleted, &key, body).await
     }
 
-    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
-        let name = self.get_load_balancer_name(cluster, service);
-        let body = async {
-            let wanted = load_balancer_spec(name, cluster, service, nodes)?;
-            let plan = self.with_state(|config, memory| {
-                let pool = &config.load_balancers.address_pool;
-                refuse_foreign_address(pool, memory, &wanted.name, service)?;
-                plan(memory.clone(), |memory| memory.next_to_ensure(pool, &wanted))
-            })?;
-            Ok(plan.join("\n"))
-        };
-        self.call(CallName::PlanLoadBalancer, &service_key(service), body).await
+    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
+        let mut memory = self.with_state(|_, memory| Ok(memory.clone()))?;
+        let mut plan = ServicesPlan::default();
+        let all = demand.to_ensure.iter().map(|service| (service, true));
+        for (service, is_wanted) in all.chain(demand.to_delete.iter().map(|service| (service, false))) {
+            let (name, key) = (self.get_load_balancer_name(cluster, service), service_key(service));
+            let work = async {
+                self.with_state(|config, _| {
+                    let pool = &config.load_balancers.address_pool;
+                    if !is_wanted {
+                        return steps(&mut memory, |memory| Ok(memory.next_to_delete(&name)));
+                    }
+                    let spec = load_balancer_spec(name.clone(), cluster, service, &demand.nodes)?;
+                    refuse_foreign_address(pool, &memory, &name, service)?;
+                    steps(&mut memory, |memory| memory.next_to_ensure(pool, &spec))
+                })
+            };
+            match self.call(CallName::PlanLoadBalancer, &key, work).await {
+                Ok(steps) if is_wanted => {
+                    plan.writes.writes.extend(write(PUT, &name, &key, &steps));
+                    plan.statuses.extend(status(&memory, &name).map(|status| (key, status)));
+                }
+                Ok(steps) => {
+                    plan.existing.extend((!steps.is_empty()).then(|| key.clone()));
+                    plan.writes.writes.extend(write(DELETE, &name, &key, &steps));
+                }
+                Err(error @ (CloudError::Refused(_) | CloudError::Invalid(_))) if is_wanted => {
+                    plan.writes.refused.insert(format!("Service {key}: {error}"));
+                    plan.refused.insert(key, error);
+                }
+                Err(error) => {
+                    plan.writes.unread.insert(format!("Service {key}: {error}"));
+                    plan.unknown.insert(key);
+                }
+            }
+        }
+        Ok(plan)
     }
 
     fn max_in_flight(&self) -> Option<usize> {
@@ -159,15 +188,29 @@ impl LoadBalancer for FakeCloud {
     }
 }
 
-/// All steps that would follow one another, tried on a copy.
-fn plan(
-    mut memory: FakeCloudState,
+/// Applies all steps that follow one another to `memory`, and returns them.
+fn steps(
+    memory: &mut FakeCloudState,
     next: impl Fn(&FakeCloudState) -> CloudResult<Option<FakeCloudStep>>,
 ) -> CloudResult<Vec<String>> {
     let mut lines = Vec::new();
-    while let Some(step) = next(&memory)? {
+    while let Some(step) = next(memory)? {
         lines.push(step.to_string());
         memory.apply(step);
     }
     Ok(lines)
+}
+
+/// `None`: there is nothing to do.
+fn write(method: &'static str, name: &str, key: &str, steps: &[String]) -> Option<PlannedWrite> {
+    let write = PlannedWrite {
+        kind: "load_balancer",
+        method,
+        target: name.to_owned(),
+        reasons: steps.to_vec(),
+        subjects: vec![key.to_owned()],
+        leftover: method == DELETE,
+        ..PlannedWrite::default()
+    };
+    (!steps.is_empty()).then_some(write)
 }

@@ -21,6 +21,7 @@ pub(super) async fn follow(cloud: FakeCloud, shutdown: Shutdown) {
             }
         }
         tokio::select! {
+            biased;
             () = shutdown.begun() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }

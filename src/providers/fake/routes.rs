@@ -10,7 +10,10 @@ use super::{
     instances::FakeInstanceLookup,
     state::{FakeCloudState, FakeRoute},
 };
-use crate::cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes};
+use crate::cloud_provider::{
+    CloudError, CloudResult, PlannedWrite, Route, RouteChanges, RouteOutcomes, Routes, WritePlan,
+    write_plan::{DELETE, PUT},
+};
 
 /// Two spellings of a destination are one route.
 fn key(cluster: &str, cidr: &str) -> CloudResult<String> {
@@ -63,20 +66,28 @@ fn delete(memory: &mut FakeCloudState, cluster: &str, route: &Route) -> CloudRes
     Ok(there && memory.routes.remove(&key).is_some())
 }
 
-/// All changes, tried on a copy.
-fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes: &RouteChanges) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut tell = |verb: &str, route: &Route, tried: CloudResult<bool>| {
-        let what = format!("route to {} of Node {:?}", route.destination_cidr, route.target_node);
-        lines.extend(match tried {
-            Ok(true) => Some(format!("{verb} {what}\n")),
-            Ok(false) => None,
-            Err(why) => Some(format!("{what} waits: {why}\n")),
-        });
+/// All changes, tried on `memory`.
+fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes: &RouteChanges) -> WritePlan {
+    let mut plan = WritePlan::default();
+    let mut record = |method: &'static str, verb: &str, route: &Route, tried: CloudResult<bool>| {
+        let target = format!("route to {} of Node {:?}", route.destination_cidr, route.target_node);
+        match tried {
+            Ok(false) => {}
+            Ok(true) => {
+                let (kind, reasons, leftover) = ("route", vec![format!("{verb} it")], method == DELETE);
+                let write = PlannedWrite { kind, method, target, reasons, leftover, ..PlannedWrite::default() };
+                plan.writes.push(write);
+            }
+            Err(error) => {
+                plan.refused.insert(format!("{target} waits: {error}"));
+            }
+        }
     };
-    changes.delete.iter().for_each(|route| tell("delete", route, delete(memory, cluster, route)));
-    changes.create.iter().for_each(|(hint, route)| tell("create", route, create(config, memory, cluster, hint, route)));
-    lines
+    changes.delete.iter().for_each(|route| record(DELETE, "delete", route, delete(memory, cluster, route)));
+    for (hint, route) in &changes.create {
+        record(PUT, "create", route, create(config, memory, cluster, hint, route));
+    }
+    plan
 }
 
 #[async_trait]
@@ -121,9 +132,8 @@ impl Routes for FakeCloud {
         }
     }
 
-    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
-        let body =
-            async { self.with_state(|config, memory| Ok(plan(config, &mut memory.clone(), cluster, changes).concat())) };
+    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
+        let body = async { self.with_state(|config, memory| Ok(plan(config, &mut memory.clone(), cluster, changes))) };
         self.call(CallName::PlanRoutes, cluster, body).await
     }
 }

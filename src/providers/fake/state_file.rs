@@ -5,7 +5,6 @@
 use std::{
     fs,
     io::ErrorKind,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -13,7 +12,7 @@ use std::{
 use super::state::FakeCloudState;
 use crate::cloud_provider::{CloudError, CloudResult};
 
-/// What tells one version of a file from the next. A renamed file has another inode, however coarse the time.
+/// What tells one version of a file from the next. A renamed file has another inode, however coarse the time; Windows shows none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateFileVersion {
     modified: Option<SystemTime>,
@@ -25,11 +24,21 @@ impl StateFileVersion {
     /// `None` when there is no such file.
     pub(super) fn of(path: &Path) -> std::io::Result<Option<Self>> {
         match fs::metadata(path) {
-            Ok(found) => Ok(Some(Self { modified: found.modified().ok(), inode: found.ino(), length: found.len() })),
+            Ok(found) => Ok(Some(Self { modified: found.modified().ok(), inode: inode(&found), length: found.len() })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+#[cfg(unix)]
+fn inode(file: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(file)
+}
+
+#[cfg(not(unix))]
+fn inode(_: &fs::Metadata) -> u64 {
+    0
 }
 
 /// The file and the version of it that is in memory.

@@ -1,9 +1,9 @@
-//! Credentials that change while the process runs: a token in a file, and what an exec plugin gives.
+//! Credentials that change while the process runs: a token in a file, and those of an exec plugin.
 //!
-//! In: the user of a kubeconfig, or the pod's. Out: a layer that puts the newest credentials on each request. After 401 it gets new ones,
-//! and when these are others it sends the request once more. A `tokenFile` goes before a `token`, which counts while the file cannot be
-//! read; a plugin counts only where there is no other way to log in. Upstream: client-go `transport/round_trippers.go`,
-//! `plugin/pkg/client/auth/exec`.
+//! In: the user of a kubeconfig, or the pod's. Out: a layer that adds the newest credentials to each request. After 401 it
+//! requests new ones, and if they differ it sends the request once more. A `tokenFile` takes precedence over a `token`,
+//! which counts while the file cannot be read; a plugin counts only where there is no other way to log in. Upstream:
+//! client-go `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
 
 mod bearer;
 mod exec_plugin;
@@ -24,10 +24,10 @@ use self::token_file::TokenFile;
 pub(super) use self::{exec_plugin::ExecPlugin, static_login::authorization as static_login};
 use super::request_metrics::RequestMetricsLayer;
 
-/// Where credentials come from. Clones share what is known.
+/// Source of credentials. Clones share its cache.
 #[derive(Clone)]
 pub(super) enum KubeCredentials {
-    /// The kubeconfig itself has them, or nobody asks for any.
+    /// The kubeconfig itself contains them, or none are required.
     Static,
     /// A token in a file.
     TokenFile(Arc<TokenFile>),
@@ -51,7 +51,7 @@ impl KubeCredentials {
         }
     }
 
-    /// The plugin that may give client certificates.
+    /// Returns the plugin that may issue client certificates.
     pub(super) fn exec_plugin(&self) -> Option<Arc<ExecPlugin>> {
         match self {
             Self::ExecPlugin(plugin) => Some(Arc::clone(plugin)),
@@ -67,7 +67,7 @@ impl KubeCredentials {
         }
     }
 
-    /// Whether there are others now than those that the server refused.
+    /// Returns `true` if the credentials now differ from those that the server refused.
     async fn renew_after_refusal(&self, refused: Option<&HeaderValue>) -> bool {
         match self {
             Self::Static => false,
@@ -138,17 +138,17 @@ impl CredentialsLayer {
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();
         let used = self.credentials.current().await?;
-        let answer = inner.call(with_authorization(parts.clone(), body, used.clone())).await?;
-        let Some(copy) = copy.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else { return Ok(answer) };
+        let response = inner.call(with_authorization(parts.clone(), body, used.clone())).await?;
+        let Some(copy) = copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else { return Ok(response) };
         if !self.credentials.renew_after_refusal(used.as_ref()).await {
-            return Ok(answer);
+            return Ok(response);
         }
         let method = parts.method.clone();
         let renewed = self.credentials.current().await?;
         std::future::poll_fn(|context| inner.poll_ready(context)).await?;
-        let answer = inner.call(with_authorization(parts, copy, renewed)).await;
-        self.metrics.record_retry(&method, answer.as_ref().ok().map(Response::status));
-        answer
+        let response = inner.call(with_authorization(parts, copy, renewed)).await;
+        self.metrics.record_retry(&method, response.as_ref().ok().map(Response::status));
+        response
     }
 }
 

@@ -1,17 +1,17 @@
-//! Every wait for the API server ends.
+//! Deadlines of every wait for the API server.
 //!
-//! In: a request. Out: its [`RequestDeadlines`] (pure), and an answer whose head and body keep to them. The time a request
+//! In: a request. Out: its [`RequestDeadlines`] (pure), and a response whose head and body keep them. The time a request
 //! waits for the rate limit does not count: these limits begin when it leaves.
 //!
 //! | wait | limit | then |
 //! | --- | --- | --- |
-//! | head of an answer to a read | [`HEAD`] | the request fails |
-//! | head of an answer to a write | [`HEAD_OF_WRITE`] | the request fails |
-//! | next bytes of an ordinary answer | [`NEXT_BYTES`] | the request fails |
-//! | an ordinary answer in all | [`WHOLE`] | the request fails |
+//! | head of a response to a read | [`HEAD`] | the request fails |
+//! | head of a response to a write | [`HEAD_OF_WRITE`] | the request fails |
+//! | next bytes of an ordinary response | [`NEXT_BYTES`] | the request fails |
+//! | an ordinary response in all | [`WHOLE`] | the request fails |
 //! | next bytes of a watch on HTTP/2 | [`SILENCE`] | the watch ends, as if the server had ended it |
-//! | next bytes of a watch on HTTP/1.1 | [`SILENCE_UNPROVEN`] | the watch ends likewise |
-//! | a watch in all | its `timeoutSeconds` + [`OVERTIME`] | the watch ends likewise |
+//! | next bytes of a watch on HTTP/1.1 | [`SILENCE_UNPROVEN`] | the watch ends in the same way |
+//! | a watch in all | its `timeoutSeconds` + [`OVERTIME`] | the watch ends in the same way |
 
 use std::{
     pin::Pin,
@@ -27,24 +27,26 @@ use hyper::body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::{BoxError, Layer, Service};
 
-/// Longer than a busy API server takes, shorter than the 45 s within which a hung one has to be noticed.
+/// Longer than a busy API server takes, shorter than the 45 s within which a hung one must be detected.
 pub(super) const HEAD: Duration = Duration::from_secs(30);
-/// Longer than the API server itself gives a write (`--request-timeout`), which may wait for several admission webhooks: one that is given
-/// up too soon takes effect all the same, and is sent again for ever.
+/// Longer than the API server itself gives a write (`--request-timeout`), which may wait for several admission webhooks.
+///
+/// A write that is abandoned too soon takes effect nevertheless, and is sent again forever.
 const HEAD_OF_WRITE: Duration = Duration::from_secs(65);
 /// Between two pieces of an answer that has begun.
 const NEXT_BYTES: Duration = Duration::from_secs(15);
 /// The API server itself gives an ordinary request 60 s (`--request-timeout`).
 const WHOLE: Duration = Duration::from_secs(90);
-/// A bookmark comes about once a minute. HTTP/2 pings tell whether the connection lives.
+/// Longer than the interval of bookmarks, about a minute. HTTP/2 pings show whether the connection is alive.
 const SILENCE: Duration = Duration::from_secs(90);
-/// Nobody pings on HTTP/1.1, and a proxy may keep a connection open that leads nowhere: only a new request tells.
+/// Shorter, because HTTP/1.1 has no pings, and a proxy may keep a connection open that leads nowhere: only a new request
+/// shows that.
 const SILENCE_UNPROVEN: Duration = Duration::from_secs(40);
-/// How long a watch is asked for there: the server ends it, with a bookmark just before, sooner than its silence would.
+/// Requested duration of a watch there: the server ends it, with a bookmark just before, sooner than this silence would.
 const UNPROVEN_SECONDS: u32 = 35;
-/// What a watch may last beyond what was asked for.
+/// Time that a watch may exceed its requested duration.
 const OVERTIME: Duration = Duration::from_secs(15);
-/// How long a watch lasts that did not say: more than the API server grants one.
+/// Assumed duration of a watch that requests none: more than the API server grants.
 const UNSAID: Duration = Duration::from_secs(3600);
 
 /// A body within its limits.
@@ -64,7 +66,7 @@ pub(in crate::runtime) enum DeadlineExceeded {
     Whole,
 }
 
-/// What a request may wait for.
+/// Class of a request, which determines its deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) enum RequestDeadlines {
     /// A single answer to a read.
@@ -76,7 +78,7 @@ pub(in crate::runtime) enum RequestDeadlines {
 }
 
 impl RequestDeadlines {
-    /// The limits of a request with this method and query.
+    /// Returns the deadlines of a request with this method and query.
     pub(in crate::runtime) fn of(method: &Method, query: Option<&str>) -> Self {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Self::Write;
@@ -85,16 +87,16 @@ impl RequestDeadlines {
         if !pairs().any(|(name, value)| name == "watch" && matches!(value, "true" | "1")) {
             return Self::Read;
         }
-        let asked = pairs().find(|(name, _)| *name == "timeoutSeconds").and_then(|(_, value)| value.parse().ok());
-        Self::Watch(asked.map_or(UNSAID, |seconds: u32| Duration::from_secs(seconds.into())) + OVERTIME)
+        let timeout_seconds = pairs().find(|(name, _)| *name == "timeoutSeconds").and_then(|(_, value)| value.parse().ok());
+        Self::Watch(timeout_seconds.map_or(UNSAID, |seconds: u32| Duration::from_secs(seconds.into())) + OVERTIME)
     }
 
-    /// How long the head may take.
+    /// Returns the deadline of the head.
     fn for_head(self) -> Duration {
         if self == Self::Write { HEAD_OF_WRITE } else { HEAD }
     }
 
-    /// How long the next bytes, and all of them, may take.
+    /// Returns the deadlines of the next bytes, and of all of them.
     fn for_body(self, version: Version) -> (Duration, Duration) {
         match self {
             Self::Read | Self::Write => (NEXT_BYTES, WHOLE),
@@ -104,19 +106,19 @@ impl RequestDeadlines {
     }
 }
 
-/// `uri` of a watch, asked for so briefly that it ends in good order where no ping proves the connection.
+/// Returns `uri` of a watch with a duration so short that it ends in good order where no ping proves the connection.
 pub(in crate::runtime) fn shorten_watch(uri: &Uri) -> Uri {
-    let kept = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
-    let query = kept.fold(format!("timeoutSeconds={UNPROVEN_SECONDS}"), |query, pair| format!("{query}&{pair}"));
+    let other_pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
+    let query = other_pairs.fold(format!("timeoutSeconds={UNPROVEN_SECONDS}"), |query, pair| format!("{query}&{pair}"));
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = format!("{}?{query}", uri.path()).parse().ok();
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
-/// Waits for `answer` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
+/// Waits for `request` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
 pub(in crate::runtime) async fn with_deadlines<B, E>(
     limits: RequestDeadlines,
-    answer: impl Future<Output = Result<Response<B>, E>>,
+    request: impl Future<Output = Result<Response<B>, E>>,
     silent: impl Fn() + Send + 'static,
 ) -> Result<Response<BoxedResponseBody>, BoxError>
 where
@@ -126,7 +128,7 @@ where
 {
     let head = limits.for_head();
     let response =
-        tokio::time::timeout(head, answer).await.map_err(|_| DeadlineExceeded::Head(head))?.map_err(Into::into)?;
+        tokio::time::timeout(head, request).await.map_err(|_| DeadlineExceeded::Head(head))?.map_err(Into::into)?;
     let (silence, whole) = limits.for_body(response.version());
     Ok(response.map(|body| {
         let now = Instant::now();

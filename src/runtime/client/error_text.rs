@@ -1,7 +1,8 @@
-//! What an error and its causes say, in one line. Pure.
+//! Text of an error and its causes, in one line. Pure.
 
-/// `error` with what caused it, since libraries leave the cause out of the message: "client error (Connect)" alone tells nobody
-/// whether the address or the certificate is wrong.
+/// Returns `error` with its causes, because libraries omit them from the message.
+///
+/// "client error (Connect)" alone does not show whether the address or the certificate is wrong.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>()
         && !status.message.is_empty()

@@ -1,8 +1,7 @@
-//! The last look at leadership, when a write leaves the client.
+//! Last check of leadership, when a write leaves the client.
 //!
-//! [`super::super::patch::ObjectWriter`] asks before it hands a write over; the write may then wait for the rate limit, or
-//! the whole process may stand still. A write that was overtaken by the loss of the lease is refused here, with
-//! [`NotLeading`].
+//! [`super::super::patch::ObjectWriter`] checks before it sends a write; the write may then wait for the rate limit, or the
+//! whole process may be suspended. A write that was overtaken by the loss of the lease is refused here, with [`NotLeading`].
 
 use std::task::{Context, Poll};
 

@@ -10,7 +10,7 @@ use super::with_causes;
 /// Objects of a page.
 const PAGE: u32 = 500;
 
-/// All objects, page by page.
+/// Lists all objects, page by page.
 pub async fn list_all<K>(api: &Api<K>) -> Result<Vec<K>, String>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,

@@ -11,10 +11,14 @@ use hyper_util::client::proxy::matcher::Matcher;
 use ipnet::IpNet;
 use kube::config::{Cluster, Kubeconfig};
 
-/// Never asked through a proxy that the environment names.
+/// Hosts that are never reached through a proxy from the environment.
 const DIRECT: &str = "localhost,127.0.0.0/8,::1";
 
-/// The proxy for `server`. The error is the variable or field that is not the URL of a proxy.
+/// Returns the proxy for `server`.
+///
+/// # Errors
+///
+/// The variable or field whose value is not the URL of a proxy.
 pub(super) fn of(
     server: &Uri,
     kubeconfig: &Kubeconfig,
@@ -25,8 +29,8 @@ pub(super) fn of(
     }
     let name = if server.scheme_str() == Some("http") { "HTTP_PROXY" } else { "HTTPS_PROXY" };
     let read = |name: &str| {
-        let given = |name: &str| variable(name).filter(|value| !value.is_empty());
-        given(name).or_else(|| given(&name.to_ascii_lowercase()))
+        let non_empty = |name: &str| variable(name).filter(|value| !value.is_empty());
+        non_empty(name).or_else(|| non_empty(&name.to_ascii_lowercase()))
     };
     match read(name) {
         Some(url) if !is_direct(server, &read("NO_PROXY").unwrap_or_default()) => parse(&url).map(Some).ok_or(name),
@@ -34,14 +38,14 @@ pub(super) fn of(
     }
 }
 
-/// The cluster of the current context.
+/// Returns the cluster of the current context.
 pub(super) fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
     let name = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref()?;
     kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()
 }
 
-/// A URL without scheme is one of `http`.
+/// Parses a URL; without a scheme it is one of `http`.
 fn parse(url: &str) -> Option<Uri> {
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     url.parse().ok()
@@ -54,7 +58,7 @@ fn is_direct(server: &Uri, no_proxy: &str) -> bool {
     Matcher::builder().all("http://proxy").no(entries.join(",")).build().intercept(server).is_none()
 }
 
-/// An entry of `NO_PROXY` without its port, unless that is another one; `*.` means the same as the dot alone.
+/// Returns the host of an entry of `NO_PROXY`, unless its port is another one; `*.` means the same as the dot alone.
 fn of_port(entry: &str, port: u16) -> Option<&str> {
     let is_address = entry.parse::<IpAddr>().is_ok() || entry.parse::<IpNet>().is_ok();
     let host = match entry.rsplit_once(':') {

@@ -1,7 +1,7 @@
-//! The client-side rate limit: the tower layer that waits for a token of a bucket.
+//! Client-side rate limit: the tower layer that waits for a token of a bucket.
 //!
-//! A limit that nobody has asked for holds only while the server has no priority and fairness: a server that has names the flow schema
-//! of each request in its answer, queues what is too much by itself, and refuses what is more with 429.
+//! A default limit applies only while the server has no priority and fairness: a server that has names the flow schema of
+//! each request in its response, queues excess requests, and rejects more with 429.
 //!
 //! Upstream: client-go `util/flowcontrol`, a bucket of `burst` tokens refilled with `qps` per second.
 
@@ -22,18 +22,20 @@ use tower::{Layer, Service};
 
 use crate::{metrics::Metrics, runtime::token_bucket::TokenBucket};
 
-/// Upstream: `k8s.io/api/flowcontrol`, `ResponseHeaderMatchedFlowSchemaUID`.
+/// Header of the flow schema. Upstream: `k8s.io/api/flowcontrol`, `ResponseHeaderMatchedFlowSchemaUID`.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
 /// On each answer of an API server. Upstream: `k8s.io/apiserver/pkg/apis/audit`, `HeaderAuditID`.
 const AUDIT_ID: &str = "audit-id";
 
-/// Whether the server has priority and fairness, as its last answer shows. Clones are of the same server.
+/// Priority and fairness of the server, according to its last response. Clones are of the same server.
 #[derive(Clone, Default)]
 pub(super) struct ServerFairness(Arc<AtomicBool>);
 
 impl ServerFairness {
-    /// Refusals may come from something in front of the server, or from the server before it has come to priority and fairness: whom
-    /// it does not know, or who asks while it shuts down.
+    /// Records whether the server has priority and fairness.
+    ///
+    /// Rejections may come from a proxy in front of the server, or from the server before priority and fairness applies: to
+    /// unauthenticated callers, or during its shutdown.
     fn note<B>(&self, response: &http::Response<B>) {
         const EARLY: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS];
         let (status, headers) = (response.status(), response.headers());
@@ -53,7 +55,7 @@ impl ServerFairness {
 #[derive(Clone)]
 pub(super) struct RateLimitLayer {
     bucket: TokenBucket,
-    /// What lifts the limit; `None` when it always holds.
+    /// State that lifts the limit; `None` if it always applies.
     fairness: Option<ServerFairness>,
     host: String,
     metrics: Arc<Metrics>,
@@ -64,7 +66,7 @@ impl RateLimitLayer {
         Self { bucket: TokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), fairness, host, metrics }
     }
 
-    /// How long the next request waits.
+    /// Returns how long the next request must wait.
     fn take(&mut self) -> Duration {
         if self.fairness.as_ref().is_some_and(ServerFairness::is_known) {
             return Duration::ZERO;
@@ -112,9 +114,9 @@ where
         let waited = self.waiting.take().map_or(Duration::ZERO, |(_, wait)| wait);
         let duration = &self.layer.metrics.rest_client_rate_limiter_duration;
         duration.with_label_values(&[request.method().as_str(), &self.layer.host]).observe(waited.as_secs_f64());
-        let (answer, fairness) = (self.inner.call(request), self.layer.fairness.clone());
+        let (pending, fairness) = (self.inner.call(request), self.layer.fairness.clone());
         Box::pin(async move {
-            let response = answer.await?;
+            let response = pending.await?;
             fairness.iter().for_each(|fairness| fairness.note(&response));
             Ok(response)
         })

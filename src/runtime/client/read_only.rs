@@ -1,13 +1,13 @@
-//! A client that cannot write: the last thing that requests of a preview or a shadow manager pass.
+//! Client that cannot write: the last layer that requests of a plan or a dry run pass.
 //!
-//! In: a client. Out: the same, which answers every request with [`ReadOnlyRefusal`] that is neither a read nor a review. Nothing of such a
-//! request reaches the server, whoever sends it and whatever he believes of his leadership.
+//! In: a client. Out: a client that responds with [`ReadOnlyRefusal`] to every request that is neither a read nor a review.
+//! Nothing of such a request reaches the server, whatever component sends it and whatever its leadership.
 
 use http::Method;
 use kube::{Client, client::Body};
 use tower::BoxError;
 
-/// Reviews are questions, although they are asked with a POST: paths end like this.
+/// Ends of the paths of reviews, which only read although they use POST.
 const REVIEWS: [&str; 5] = [
     "/authentication.k8s.io/v1/tokenreviews",
     "/authentication.k8s.io/v1/selfsubjectreviews",
@@ -16,12 +16,12 @@ const REVIEWS: [&str; 5] = [
     "/authorization.k8s.io/v1/selfsubjectrulesreviews",
 ];
 
-/// Why a request was not sent.
+/// Reason why a request was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this process only reads (--dry-run or plan): {0} was not sent")]
 pub struct ReadOnlyRefusal(String);
 
-/// The same client, which only reads.
+/// Returns a client that only reads.
 pub fn read_only(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: http::Request<Body>| {

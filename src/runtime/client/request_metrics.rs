@@ -17,7 +17,7 @@ use super::deadline::RequestDeadlines;
 use crate::metrics::Metrics;
 
 /// Upstream's label for a request without an answer.
-const NO_ANSWER: &str = "<error>";
+const NO_RESPONSE: &str = "<error>";
 
 /// Adds `rest_client_requests_total`, `rest_client_request_duration_seconds` and the sizes of bodies to a client.
 #[derive(Clone)]
@@ -37,13 +37,13 @@ impl RequestMetricsLayer {
         duration.with_label_values(&[method, &self.host]).observe(started.elapsed().as_secs_f64());
     }
 
-    /// A request was sent again.
+    /// Records that a request was sent again.
     pub(super) fn record_retry(&self, method: &Method, code: Option<StatusCode>) {
-        let code = code.as_ref().map_or(NO_ANSWER, StatusCode::as_str);
+        let code = code.as_ref().map_or(NO_RESPONSE, StatusCode::as_str);
         self.metrics.rest_client_request_retries_total.with_label_values(&[code, method.as_str(), &self.host]).inc();
     }
 
-    /// A body of unknown length, or none, is not measured.
+    /// Records the size of a request. A body of unknown length, or none, is not measured.
     fn record_request(&self, method: &Method, body: &impl Body) {
         if let Some(size) = body.size_hint().exact().filter(|size| *size > 0) {
             observe(&self.metrics.rest_client_request_size, &[method.as_str(), &self.host], size);
@@ -82,7 +82,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for MeasuredBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Whoever reads to the end has to come for it.
+        // The reader must come for the end, which records the measurement.
         self.measure.is_none() && self.inner.is_end_stream()
     }
 
@@ -91,7 +91,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for MeasuredBody<B> {
     }
 }
 
-/// A request that has left. It is counted when this is dropped, so also when whoever sent it waits no longer.
+/// Timer of a request that has left. It records on drop, so also if the caller was cancelled.
 struct RequestTimer {
     layer: RequestMetricsLayer,
     method: Method,
@@ -107,7 +107,7 @@ impl RequestTimer {
 
 impl Drop for RequestTimer {
     fn drop(&mut self) {
-        let code = self.code.as_ref().map_or(NO_ANSWER, StatusCode::as_str);
+        let code = self.code.as_ref().map_or(NO_RESPONSE, StatusCode::as_str);
         self.layer.record(self.method.as_str(), code, self.started);
     }
 }
@@ -145,11 +145,11 @@ where
         let is_watch = matches!(RequestDeadlines::of(&method, request.uri().query()), RequestDeadlines::Watch(_));
         let measure = (!is_watch).then(|| (layer.clone(), method.clone()));
         let mut sent = RequestTimer { layer, method, started: Instant::now(), code: None };
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            sent.set_code(answer.as_ref().ok().map(http::Response::status));
-            Ok(answer?.map(|inner| MeasuredBody { inner, bytes: 0, measure }))
+            let response = response.await;
+            sent.set_code(response.as_ref().ok().map(http::Response::status));
+            Ok(response?.map(|inner| MeasuredBody { inner, bytes: 0, measure }))
         })
     }
 }

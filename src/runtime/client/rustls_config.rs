@@ -28,7 +28,7 @@ use serde_json::Value;
 
 type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// What `config` asks for. Certificates and keys that it names by path are read now.
+/// Returns the TLS configuration for `config`. Certificates and keys that it names by path are read now.
 pub(super) fn rustls_config(config: &Config) -> Result<ClientConfig, kube::Error> {
     let identity = identity_pem(config)?.map(|pem| identity(&pem)).transpose().map_err(kube::Error::RustlsTls)?;
     let builder = trust(ClientConfig::builder(), config.root_cert.as_deref()).map_err(kube::Error::RustlsTls)?;
@@ -45,7 +45,7 @@ pub(super) fn rustls_config(config: &Config) -> Result<ClientConfig, kube::Error
     Ok(tls)
 }
 
-/// Without authorities of its own, a kubeconfig means those of the system.
+/// Trusts the authorities of the kubeconfig or, without any, those of the system.
 fn trust(
     builder: ConfigBuilder<ClientConfig, WantsVerifier>,
     authorities: Option<&[Vec<u8>]>,
@@ -61,7 +61,7 @@ fn trust(
     Ok(builder.with_root_certificates(store))
 }
 
-/// Key and certificate, one after the other.
+/// Returns key and certificate, one after the other.
 fn identity_pem(config: &Config) -> Result<Option<Vec<u8>>, kube::Error> {
     let user = &config.auth_info;
     let certificate = read(user.client_certificate_data.as_deref(), user.client_certificate.as_deref());
@@ -82,15 +82,15 @@ enum UnreadIdentity {
 }
 
 impl UnreadIdentity {
-    fn about(self, what: &str, wrap: fn(LoadDataError) -> KubeconfigError) -> kube::Error {
+    fn about(self, subject: &str, wrap: fn(LoadDataError) -> KubeconfigError) -> kube::Error {
         match self {
             Self::File(error) => wrap(error).into(),
-            Self::Base64 => kube::Error::Service(format!("failed to load client {what}: it is not base64").into()),
+            Self::Base64 => kube::Error::Service(format!("failed to load client {subject}: it is not base64").into()),
         }
     }
 }
 
-/// What stands in the kubeconfig goes before what it names.
+/// Returns the inline data of the kubeconfig, else the content of the file that it names.
 fn read(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, UnreadIdentity> {
     let read = match (data, file) {
         (Some(data), _) => {

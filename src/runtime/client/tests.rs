@@ -75,7 +75,7 @@ async fn serve(router: Router) -> (String, tokio::task::JoinHandle<()>) {
 
 #[tokio::test]
 async fn a_thousand_requests_are_few_at_once() {
-    let (arrived, mut waiting) = tokio::sync::watch::channel(0_usize);
+    let (arrived, mut waiting) = crate::runtime::watch::channel(0_usize);
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let held = Arc::clone(&go);
     let router = Router::new().fallback(any(move || {

@@ -1,7 +1,7 @@
-//! A client that the API server asks to wait waits.
+//! Throttle that follows `Retry-After` of the API server.
 //!
-//! In: answers of code 429 or 503 with `Retry-After`. Out: the moment before which nothing else leaves the client. The request that was
-//! refused fails: whoever sent it decides what to do. Upstream: client-go `rest/with_retry.go`.
+//! In: responses of code 429 or 503 with `Retry-After`. Out: the moment before which nothing else leaves the client. The
+//! rejected request fails: its sender decides about a retry. Upstream: client-go `rest/with_retry.go`.
 
 use std::{
     future::Future,
@@ -18,7 +18,7 @@ use tower::{Layer, Service};
 /// No server makes a client wait longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How long an answer of this kind asks the client to wait; `None` when it does not.
+/// Returns the delay that such a response requests, or `None`.
 fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let value = headers.get(RETRY_AFTER).filter(|_| busy)?;
@@ -26,7 +26,7 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST))
 }
 
-/// When the next request may leave. Clones are the same client's.
+/// Earliest time of the next request. Clones belong to the same client.
 #[derive(Clone, Default)]
 pub(in crate::runtime) struct RetryAfterThrottle(Arc<Mutex<Option<Instant>>>);
 
@@ -38,18 +38,18 @@ impl RetryAfterThrottle {
         }
     }
 
-    /// Takes note of what `response` asks for.
+    /// Records the delay that `response` requests.
     pub(in crate::runtime) fn note<B>(&self, response: &Response<B>) {
         if let Some(pause) = retry_after(response.status(), response.headers()) {
             let until = Instant::now() + pause;
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *kept = (*kept).max(Some(until));
+            let mut retry_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *retry_at = (*retry_at).max(Some(until));
         }
     }
 
     fn until(&self) -> Option<Instant> {
-        let kept = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.filter(|until| *until > Instant::now())
+        let retry_at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        retry_at.filter(|until| *until > Instant::now())
     }
 }
 
@@ -87,9 +87,9 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let (answer, throttle) = (self.inner.call(request), self.throttle.clone());
+        let (pending, throttle) = (self.inner.call(request), self.throttle.clone());
         Box::pin(async move {
-            let response = answer.await?;
+            let response = pending.await?;
             throttle.note(&response);
             Ok(response)
         })

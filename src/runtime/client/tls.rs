@@ -25,20 +25,20 @@ use tokio::time::Instant;
 
 use super::{credentials::ExecPlugin, error_text::with_causes, rustls_config::rustls_config};
 
-/// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
+/// Interval between checks of the files. A pair is replaced by two writes, which are rarely further apart.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How requests share connections.
+/// Sharing of connections among requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionSharing {
-    /// All share one, where the server speaks HTTP/2.
+    /// Requests share one connection, where the server speaks HTTP/2.
     Shared,
     /// None do (HTTP/1.1): a request that is given up takes its connection with it, and the next one does not go into a dead one.
     Exclusive,
 }
 
 impl ConnectionSharing {
-    /// How many connections may wait for a request. Where they are not shared, one that is dead must not be followed by a second.
+    /// Returns how many connections may be idle. Where they are not shared, a dead one must not be followed by a second.
     pub(super) fn max_idle(self) -> usize {
         if self == Self::Shared { usize::MAX } else { 1 }
     }
@@ -64,9 +64,9 @@ struct LoadedTls {
     config: Arc<rustls::ClientConfig>,
     /// The certificate of the plugin that it has.
     certificate: Option<Arc<CertifiedKey>>,
-    /// What the files said that is used.
+    /// Digest of the files that are in use.
     digest: u64,
-    /// What they said that could not be used, and was complained about.
+    /// Digest of the files that were rejected and reported.
     rejected_digest: Option<u64>,
     checked_at: Instant,
 }
@@ -97,7 +97,8 @@ impl KubeClientTls {
         Ok(Self { config, sharing, authorities, plugin, files, loaded: Mutex::new(loaded) })
     }
 
-    /// What to connect with now. The same `Arc` as before unless files or the certificate of the plugin have changed.
+    /// Returns the configuration to connect with. It is the same `Arc` as before unless files or the certificate of the
+    /// plugin have changed.
     pub(super) fn current(&self) -> Arc<rustls::ClientConfig> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.files.is_empty() && loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
@@ -116,10 +117,10 @@ impl KubeClientTls {
 }
 
 impl LoadedTls {
-    /// Has the client present this certificate. Nothing of a session with another one is resumed.
+    /// Sets the client certificate. No session with another one is resumed.
     fn set_client_certificate(&mut self, certificate: Option<Arc<CertifiedKey>>) {
         let is_same = match (&self.certificate, &certificate) {
-            (Some(known), Some(new)) => Arc::ptr_eq(known, new),
+            (Some(current), Some(new)) => Arc::ptr_eq(current, new),
             (None, None) => true,
             _ => false,
         };

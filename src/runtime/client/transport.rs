@@ -1,9 +1,9 @@
 //! Connections to the API server that are known to be alive.
 //!
 //! In: a [`Config`] and the [`KubeClientTls`] material. Out: a tower service that sends requests. HTTP/2 where the server
-//! offers it, with pings, so that a peer that is gone is noticed within [`PING_EVERY`] + [`PING_ANSWER`] whatever stands in
-//! between; below it TCP keepalive and `TCP_USER_TIMEOUT`, which is all that HTTP/1.1 has. Upstream: client-go pings after
-//! 30 s and waits for 15 s (`k8s.io/apimachinery/pkg/util/net/http.go`).
+//! offers it, with pings, so that a dead peer is detected within [`PING_EVERY`] + [`PING_TIMEOUT`] whatever is in between;
+//! below it TCP keepalive and `TCP_USER_TIMEOUT`, the only means of HTTP/1.1. Upstream: client-go pings after 30 s and waits
+//! for 15 s (`k8s.io/apimachinery/pkg/util/net/http.go`).
 
 mod erased;
 
@@ -46,20 +46,20 @@ use super::{rustls_config::rustls_config, tls::KubeClientTls};
 
 /// Longest part of an HTTP/1.1 response that a connection holds: what it holds grows with the largest response, and stays.
 const HTTP1_BUFFER: usize = 64 * 1024;
-/// A connection that was silent for so long is asked whether it still works.
+/// Silence after which a connection is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
-/// One that does not answer within this time is closed, and what waits on it fails.
-const PING_ANSWER: Duration = Duration::from_secs(15);
-/// When TCP first asks a silent peer, and how often after that.
+/// Time after which an unresponsive connection is closed, and its requests fail.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// Silence before TCP's first keepalive probe, and the interval of the following ones.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEPALIVE_TRIES: u32 = 3;
-/// How long what was sent may stay without acknowledgement.
+/// Time for which sent data may remain unacknowledged.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// Port of a SOCKS proxy whose URL has none.
 const SOCKS_PORT: u16 = 1080;
-/// How long a connection may take, with name lookup, proxy and TLS handshake.
+/// Time limit of a connection, with name lookup, proxy and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
 
 /// There is no connection. Its cause says why, but neither to whom nor through whom.
@@ -98,8 +98,10 @@ type KubeResponseFuture = BoxFuture<'static, Result<Response<Incoming>, BoxError
 type SendRequestFn = dyn Fn(Request<Body>) -> KubeResponseFuture + Send + Sync;
 type ConnectionPoolFactory = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<SendRequestFn> + Send + Sync>;
 
-/// Sends requests over connections that it keeps. When the certificates change, new requests go over new connections; the old ones
-/// close when what runs on them has ended, since a server checks the client's certificate again at each request.
+/// Sends requests over connections that it keeps.
+///
+/// When the certificates change, new requests use new connections; the old ones close when their requests have ended,
+/// because a server checks the client's certificate again at each request.
 #[derive(Clone)]
 pub(super) struct KubeTransport {
     new_pool: ConnectionPoolFactory,
@@ -113,7 +115,7 @@ struct ConnectionPool {
 }
 
 impl KubeTransport {
-    /// Connects to nobody yet.
+    /// Creates the transport without connecting.
     pub(super) fn new(config: &Config, tls: KubeClientTls) -> Result<Self, kube::Error> {
         let names: Option<TlsNameResolver> = match &config.tls_server_name {
             None => None,
@@ -181,11 +183,11 @@ fn tunnel<C>(proxy: &Uri, auth: Option<http::HeaderValue>, inner: C) -> Tunnel<C
     }
 }
 
-/// The proxy looks names up, as in Go.
+/// Creates the connector of a SOCKS proxy, which resolves names itself, as in Go.
 fn socks(proxy: &Uri, login: Option<(&str, &str)>, inner: HttpConnector) -> SocksV5<HttpConnector> {
     let host = proxy.host().unwrap_or_default();
-    let place = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(SOCKS_PORT));
-    let socks = SocksV5::new(place.parse().unwrap_or_else(|_| proxy.clone()), inner);
+    let address = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(SOCKS_PORT));
+    let socks = SocksV5::new(address.parse().unwrap_or_else(|_| proxy.clone()), inner);
     match login {
         Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
         None => socks,
@@ -222,12 +224,12 @@ where
             .pool_max_idle_per_host(idle)
             .http1_max_buf_size(HTTP1_BUFFER)
             .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_ANSWER)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
             .http2_keep_alive_while_idle(true)
             .build(connector);
         Arc::new(move |request| {
-            let answer = client.request(request);
-            Box::pin(async move { answer.await.map_err(BoxError::from) })
+            let pending = client.request(request);
+            Box::pin(async move { pending.await.map_err(BoxError::from) })
         })
     })
 }

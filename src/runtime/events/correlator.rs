@@ -1,4 +1,4 @@
-//! What becomes of an event: written as new, counted up, combined with similar ones, or dropped as spam. Pure.
+//! Decides whether an event is written as new, counted up, combined with similar ones, or dropped as spam. Pure.
 //!
 //! In: events with the time. Out: a [`CorrelationDecision`]. Upstream: client-go `tools/record/events_cache.go`.
 
@@ -18,7 +18,7 @@ use crate::runtime::token_bucket::TokenBucket;
 const MAX_KEYS: usize = 4096;
 /// Different messages with the same reason on the same object before they are combined.
 const MAX_SIMILAR_MESSAGES: usize = 10;
-/// How long a pause makes similar events start anew.
+/// Pause after which similar events are counted from the beginning.
 const AGGREGATION_WINDOW: Duration = Duration::from_secs(600);
 /// Events per source and object in one go.
 const BURST: f64 = 25.0;
@@ -28,7 +28,7 @@ const COMBINED: &str = "(combined from similar events): ";
 /// Longest object name that Kubernetes takes.
 const LONGEST_NAME: usize = 253;
 
-/// Component and object. Keys stand in several maps at once, so that their texts are shared.
+/// Component and object. Keys are in several maps at once, so their texts are shared.
 type EventSourceKey = (&'static str, Arc<str>);
 /// Source, type and reason: what makes events similar.
 type EventAggregateKey = (EventSourceKey, EventType, &'static str);
@@ -38,20 +38,20 @@ pub(super) type EventKey = (EventAggregateKey, Arc<str>);
 /// Time in both kinds: one to write, one to measure with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventTime {
-    /// Written into events.
+    /// Time that is written into events.
     pub(super) wall: Timestamp,
-    /// Measures pauses.
+    /// Time that pauses are measured with.
     pub(super) monotonic: Instant,
 }
 
-/// What to do with an event.
+/// Decision about an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CorrelationDecision {
     /// Too many from this source on this object.
     Drop,
     /// Write it as a new object.
     Create(EventKey, Box<CoreEvent>),
-    /// It was written before: raise `count` on that object. Should that be gone, create it whole.
+    /// The event was written before: increment `count` of that object. If that was deleted, create it whole.
     Increment(EventKey, Box<CoreEvent>),
 }
 
@@ -76,7 +76,6 @@ pub(super) struct EventCorrelator {
 }
 
 impl EventCorrelator {
-    /// One that has seen nothing.
     pub(super) fn new() -> Self {
         Self {
             aggregates: LruMap::new(MAX_KEYS),
@@ -86,7 +85,7 @@ impl EventCorrelator {
         }
     }
 
-    /// What to do with `event` of `component`.
+    /// Decides about `event` of `component`.
     pub(super) fn correlate(
         &mut self,
         component: &'static str,
@@ -116,7 +115,7 @@ impl EventCorrelator {
         }
     }
 
-    /// The server does not have the event: the next one of its kind is new again.
+    /// Records that the server does not have the event: the next one of its kind is new again.
     pub(super) fn forget(&mut self, identity: &EventKey) {
         if let Some(written) = self.event_log.get(identity) {
             written.count = 0;
@@ -131,8 +130,9 @@ impl EventCorrelator {
     }
 
     fn is_aggregated(&mut self, group: &EventAggregateKey, message: &str, now: Instant) -> bool {
-        let fresh = |similar: &mut EventAggregate| now.saturating_duration_since(similar.last_seen) <= AGGREGATION_WINDOW;
-        if !self.aggregates.get(group).is_some_and(fresh) {
+        let is_recent =
+            |similar: &mut EventAggregate| now.saturating_duration_since(similar.last_seen) <= AGGREGATION_WINDOW;
+        if !self.aggregates.get(group).is_some_and(is_recent) {
             self.aggregates.put(group, EventAggregate { messages: HashSet::new(), last_seen: now });
         }
         let Some(similar) = self.aggregates.get(group) else { return false };

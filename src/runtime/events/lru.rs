@@ -1,7 +1,7 @@
-//! A map that forgets what was used longest ago. In: keys and values. Out: at most `capacity` of them.
+//! Map that evicts the least recently used entry. In: keys and values. Out: at most `capacity` of them.
 //!
-//! It keeps 64-bit hashes rather than keys, since keys here are long texts and are never asked for. Two keys of one hash would be taken
-//! for the same; with thousands of keys that is one chance in a million million.
+//! It stores 64-bit hashes rather than keys, because keys here are long texts and are never returned. Two keys with one hash
+//! would be taken for the same; with thousands of keys that is one chance in a million million.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +27,7 @@ impl<K: Hash, V> LruMap<K, V> {
         Self { capacity, clock: 0, hasher: RandomState::new(), values, used, keys: PhantomData }
     }
 
-    /// The value at `key`, which counts as used; `None` if it is not there.
+    /// Returns the value at `key`, and marks it as used; `None` if it is missing.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let hash = self.hasher.hash_one(key);
         let (used, value) = self.values.get_mut(&hash)?;

@@ -1,7 +1,7 @@
-//! How long the message of an event may be. Pure.
+//! Limits the length of an event's message. Pure.
 //!
-//! In: texts that may repeat what users or clouds say, at any length. Out: what the API server takes and a person reads.
-//! Upstream: the API's limit for notes of events (`pkg/apis/core/validation/events.go`, 1,024 bytes).
+//! In: texts that may repeat what users or clouds say, at any length. Out: texts that the API server accepts and a person
+//! reads. Upstream: the API's limit for notes of events (`pkg/apis/core/validation/events.go`, 1,024 bytes).
 
 /// Longest message, in bytes.
 pub(super) const LONGEST: usize = 1024;

@@ -26,11 +26,11 @@ use crate::{
 
 /// Tries per event while the API server cannot be reached.
 const TRIES: u32 = 12;
-/// Pause between them.
+/// Delay between attempts to write an event.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long a shutdown waits for what is queued.
+/// Time that a shutdown waits for queued events.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How long one request may take.
+/// Time limit of one request.
 const REQUEST: Duration = Duration::from_secs(30);
 
 type EventReceiver = mpsc::Receiver<(&'static str, RecordedEvent)>;
@@ -49,7 +49,7 @@ enum EventWriteResult {
     Gone,
     /// The server refused; trying again would not help.
     Refused(String),
-    /// No answer.
+    /// No response from the server.
     Unreachable(String),
 }
 
@@ -62,12 +62,13 @@ struct EventSink {
 
 impl EventSink {
     async fn run(mut self, events: EventReceiver, stop: Shutdown) {
-        // One limit for everything, a write under way included.
+        // One limit for everything, including a write in flight.
         let overdue = async {
             stop.begun().await;
             sleep(FLUSH).await;
         };
         tokio::select! {
+            biased;
             () = self.work(events, &stop) => {}
             () = overdue => tracing::warn!("stopped before all events were written"),
         }
@@ -104,13 +105,13 @@ impl EventSink {
             EventWriteResult::Unreachable(error) => ("unreachable", error),
         };
         self.correlator.forget(&identity);
-        let (why, error) = refused;
+        let (cause, error) = refused;
         tracing::warn!(reason = event.reason, object = event.involved_object.name, error, "event not written");
-        self.count_discarded(why);
+        self.count_discarded(cause);
     }
 
-    fn count_discarded(&self, why: &str) {
-        self.metrics.events_discarded_total.with_label_values(&[why]).inc();
+    fn count_discarded(&self, reason: &str) {
+        self.metrics.events_discarded_total.with_label_values(&[reason]).inc();
     }
 
     /// Tries again while the server cannot be reached, but not during a shutdown.
@@ -126,8 +127,9 @@ impl EventSink {
             }
             tries += 1;
             // The first pause is random, so that replicas do not all come back at once.
-            let pause = if tries == 2 { PAUSE.mul_f64(rand::random()) } else { PAUSE };
+            let pause = if tries == 2 { PAUSE.mul_f64(self.clock.chance(&event.metadata.name)) } else { PAUSE };
             tokio::select! {
+                biased;
                 () = stop.begun() => {}
                 () = sleep(pause) => {}
             }

@@ -5,13 +5,13 @@
 /// The annotation that carries the digest of those that are not kept.
 pub const UNREAD_ANNOTATIONS: &str = "cloud-controller-manager/unread-annotations";
 
-/// FNV-1a.
+/// Offset basis of FNV-1a.
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 /// Separates a key from its value: no byte of UTF-8.
 const SEPARATOR: u8 = 0xff;
 
-/// Where JSON text is within an escape.
+/// Position within an escape of JSON text.
 #[derive(Debug, Default, Clone, Copy)]
 enum JsonEscape {
     #[default]
@@ -54,12 +54,12 @@ impl AnnotationDigest {
         text.iter().for_each(|byte| self.json_byte(*byte));
     }
 
-    /// Ends a member.
+    /// Adds the current member to the sum.
     pub(super) fn end(&mut self) {
         self.sum = self.sum.wrapping_add(self.member);
     }
 
-    /// The text of [`UNREAD_ANNOTATIONS`]; `None`: nothing was added.
+    /// Returns the text of [`UNREAD_ANNOTATIONS`]; `None` if no member was added.
     pub fn text(&self) -> Option<String> {
         (self.sum != 0).then(|| format!("{:016x}", self.sum))
     }

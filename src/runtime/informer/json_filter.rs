@@ -1,7 +1,8 @@
-//! Leaves out of JSON what nobody reads, before anything is made of it: half of a Node are images and `managedFields`.
+//! Removes fields without a reader from JSON before it is decoded: half of a Node are images and `managedFields`.
 //!
-//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the same without `metadata.managedFields` and the
-//! [`UnreadFields`] of each object. Anything else passes byte for byte, broken JSON too: whoever decodes it complains.
+//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the body without `metadata.managedFields`
+//! and the [`UnreadFields`] of each object. Anything else passes byte for byte, including broken JSON: the decoder reports
+//! it.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -12,7 +13,7 @@ use super::{
     unread_fields::{AnnotationUse, MAX_SAMPLED_ANNOTATIONS, UnreadFields},
 };
 
-/// What lists, watches and objects call their parts.
+/// Names of the parts of lists, watches and objects.
 const ITEMS: &[u8] = b"items";
 const WATCHED: &[u8] = b"object";
 const METADATA: &[u8] = b"metadata";
@@ -22,7 +23,7 @@ const STATUS: &[u8] = b"status";
 const CONDITIONS: &[u8] = b"conditions";
 const MANAGED_FIELDS: &str = "managedFields";
 
-/// The response without what nobody reads.
+/// Returns the response without the fields that have no reader.
 pub(super) fn without_unread<B>(
     response: http::Response<B>,
     unread: UnreadFields,
@@ -59,12 +60,12 @@ impl JsonLevel {
         !matches!(self, JsonLevel::Items | JsonLevel::Conditions)
     }
 
-    /// Whether members may be left out.
+    /// Returns `true` if members of this level may be removed.
     fn is_filtered(self) -> bool {
         !matches!(self, JsonLevel::Document | JsonLevel::Items | JsonLevel::Object | JsonLevel::Conditions)
     }
 
-    /// The level that `opening` begins as the value of `key` within `parent`.
+    /// Returns the level that `opening` begins as the value of `key` within `parent`.
     fn below(parent: Option<JsonLevel>, key: &[u8], opening: u8) -> Option<JsonLevel> {
         match (parent, key, opening) {
             (None, _, b'{') => Some(JsonLevel::Document),
@@ -93,11 +94,11 @@ pub(super) struct JsonFilter {
     expects_key: bool,
     reads_key: bool,
     key: Vec<u8>,
-    /// Whether the member under way is left out.
+    /// Whether the current member is removed.
     skips: bool,
     /// Whether the filtered level has a member already, so that the next one needs a comma.
     needs_comma: bool,
-    /// Of the annotations under way: what is left out, and how many were kept as a sample.
+    /// Digest of the removed annotations of the current object, and the number of those retained as a sample.
     digest: AnnotationDigest,
     sampled: usize,
 }
@@ -121,19 +122,19 @@ impl JsonFilter {
         }
     }
 
-    /// What is left of the next `piece`.
+    /// Returns the filtered form of the next `piece`.
     pub(super) fn filter(&mut self, piece: &[u8]) -> Vec<u8> {
-        let mut kept = Vec::with_capacity(piece.len());
+        let mut output = Vec::with_capacity(piece.len());
         let mut rest = piece;
         while !rest.is_empty() {
             let read = match (self.skips && self.depth > 0, self.in_string) {
                 (true, _) => self.skip(rest),
-                (false, true) => self.string(rest, &mut kept),
-                (false, false) => self.structure(rest, &mut kept),
+                (false, true) => self.string(rest, &mut output),
+                (false, false) => self.structure(rest, &mut output),
             };
             rest = rest.get(read..).unwrap_or_default();
         }
-        kept
+        output
     }
 
     fn level(&self) -> Option<JsonLevel> {
@@ -184,28 +185,28 @@ impl JsonFilter {
         rest.len()
     }
 
-    /// How many bytes of a string follow that end nothing and escape nothing.
+    /// Returns how many bytes of a string follow without an end or an escape.
     fn plain_text(&mut self, rest: &[u8]) -> usize {
         let escaped = usize::from(std::mem::take(&mut self.escaped));
         memchr::memchr2(b'"', b'\\', rest.get(escaped..).unwrap_or_default()).map_or(rest.len(), |text| text + escaped)
     }
 
     /// Reads on within a string, at most to its end. Answers how many bytes that were.
-    fn string(&mut self, rest: &[u8], kept: &mut Vec<u8>) -> usize {
+    fn string(&mut self, rest: &[u8], output: &mut Vec<u8>) -> usize {
         let (text, stop) = rest.split_at(self.plain_text(rest));
-        self.inside_string(text, kept);
+        self.inside_string(text, output);
         match stop.first() {
             None => return text.len(),
             Some(b'\\') => {
                 self.escaped = true;
-                self.inside_string(b"\\", kept);
+                self.inside_string(b"\\", output);
             }
-            Some(_) => self.end_string(kept),
+            Some(_) => self.end_string(output),
         }
         text.len() + 1
     }
 
-    fn inside_string(&mut self, text: &[u8], kept: &mut Vec<u8>) {
+    fn inside_string(&mut self, text: &[u8], output: &mut Vec<u8>) {
         if self.reads_key {
             self.key.extend_from_slice(text);
         } else if self.digests() {
@@ -213,14 +214,14 @@ impl JsonFilter {
         }
         // The key of a member that may go waits for the decision.
         if !(self.skips || self.reads_key && self.is_filtered()) {
-            kept.extend_from_slice(text);
+            output.extend_from_slice(text);
         }
     }
 
-    fn end_string(&mut self, kept: &mut Vec<u8>) {
+    fn end_string(&mut self, output: &mut Vec<u8>) {
         self.in_string = false;
         if !std::mem::take(&mut self.reads_key) || !self.is_filtered() {
-            return self.keep(b'"', kept);
+            return self.keep(b'"', output);
         }
         self.skips = self.is_unread();
         if self.digests() {
@@ -228,15 +229,15 @@ impl JsonFilter {
         }
         if !self.skips {
             if std::mem::replace(&mut self.needs_comma, true) {
-                kept.push(b',');
+                output.push(b',');
             }
-            kept.push(b'"');
-            kept.extend_from_slice(&self.key);
-            kept.push(b'"');
+            output.push(b'"');
+            output.extend_from_slice(&self.key);
+            output.push(b'"');
         }
     }
 
-    /// Whether the member under way is an annotation that only the digest keeps.
+    /// Returns `true` if the current member is an annotation that only the digest covers.
     fn digests(&self) -> bool {
         self.skips
             && self.depth == 0
@@ -273,44 +274,44 @@ impl JsonFilter {
         }
     }
 
-    fn keep(&self, byte: u8, kept: &mut Vec<u8>) {
+    fn keep(&self, byte: u8, output: &mut Vec<u8>) {
         if !self.skips {
-            kept.push(byte);
+            output.push(byte);
         }
     }
 
-    /// Reads what stands between strings up to the first byte that changes anything, and that one.
-    fn structure(&mut self, rest: &[u8], kept: &mut Vec<u8>) -> usize {
+    /// Reads the bytes between strings up to and including the first one that changes the state.
+    fn structure(&mut self, rest: &[u8], output: &mut Vec<u8>) -> usize {
         let plain = |byte: &u8| !matches!(byte, b'"' | b'{' | b'[' | b'}' | b']' | b',' | b':');
         let text = rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len());
         let (text, stop) = rest.split_at(text);
         if !self.skips {
-            kept.extend_from_slice(text);
+            output.extend_from_slice(text);
         }
         let Some(stop) = stop.first().copied() else { return text.len() };
         match stop {
-            b'"' => self.begin_string(kept),
-            b'{' | b'[' => self.open(stop, kept),
-            b'}' | b']' => self.close(stop, kept),
-            b',' => self.comma(kept),
-            _ => self.keep(stop, kept),
+            b'"' => self.begin_string(output),
+            b'{' | b'[' => self.open(stop, output),
+            b'}' | b']' => self.close(stop, output),
+            b',' => self.comma(output),
+            _ => self.keep(stop, output),
         }
         text.len() + 1
     }
 
-    fn begin_string(&mut self, kept: &mut Vec<u8>) {
+    fn begin_string(&mut self, output: &mut Vec<u8>) {
         self.in_string = true;
         if self.depth == 0 && std::mem::take(&mut self.expects_key) {
             self.reads_key = true;
             self.key.clear();
         }
         if !(self.reads_key && self.is_filtered()) {
-            self.keep(b'"', kept);
+            self.keep(b'"', output);
         }
     }
 
-    fn open(&mut self, opening: u8, kept: &mut Vec<u8>) {
-        self.keep(opening, kept);
+    fn open(&mut self, opening: u8, output: &mut Vec<u8>) {
+        self.keep(opening, output);
         let level = (self.depth == 0 && !self.skips).then(|| JsonLevel::below(self.level(), &self.key, opening)).flatten();
         match level {
             Some(level) => {
@@ -324,20 +325,20 @@ impl JsonFilter {
         }
     }
 
-    fn close(&mut self, closing: u8, kept: &mut Vec<u8>) {
+    fn close(&mut self, closing: u8, output: &mut Vec<u8>) {
         if self.depth > 0 {
             self.depth -= 1;
         } else {
             self.end_member();
             if self.level() == Some(JsonLevel::Annotations) {
-                self.write_digest(kept);
+                self.write_digest(output);
             }
             self.expects_key = false;
             self.levels.pop();
             // What has closed is a member of the level around it.
             self.needs_comma = true;
         }
-        self.keep(closing, kept);
+        self.keep(closing, output);
     }
 
     fn end_member(&mut self) {
@@ -347,20 +348,20 @@ impl JsonFilter {
         self.skips = false;
     }
 
-    /// The digest is the last annotation.
-    fn write_digest(&mut self, kept: &mut Vec<u8>) {
+    /// Writes the digest as the last annotation.
+    fn write_digest(&mut self, output: &mut Vec<u8>) {
         let Some(digest) = std::mem::take(&mut self.digest).text() else { return };
         let comma = if self.needs_comma { "," } else { "" };
-        kept.extend_from_slice(format!("{comma}\"{UNREAD_ANNOTATIONS}\":\"{digest}\"").as_bytes());
+        output.extend_from_slice(format!("{comma}\"{UNREAD_ANNOTATIONS}\":\"{digest}\"").as_bytes());
     }
 
-    fn comma(&mut self, kept: &mut Vec<u8>) {
+    fn comma(&mut self, output: &mut Vec<u8>) {
         if self.depth == 0 {
             self.expects_key = self.level().is_some_and(JsonLevel::has_keys);
             self.end_member();
         }
         if !self.is_filtered() {
-            self.keep(b',', kept);
+            self.keep(b',', output);
         }
     }
 }
@@ -380,8 +381,8 @@ mod tests {
     /// In pieces of `size` bytes.
     fn filtered(text: &str, size: usize) -> String {
         let mut filter = JsonFilter::new(unread());
-        let kept = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
-        String::from_utf8(kept).unwrap()
+        let output = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
+        String::from_utf8(output).unwrap()
     }
 
     fn node(unread: bool) -> Value {
@@ -418,8 +419,8 @@ mod tests {
         for (whole, expected) in documents(true).iter().zip(documents(false)) {
             for text in [whole.to_string(), serde_json::to_string_pretty(whole).unwrap()] {
                 for size in 1..=text.len() {
-                    let kept: Value = serde_json::from_str(&filtered(&text, size)).unwrap();
-                    assert_eq!(kept, expected, "pieces of {size} of {text}");
+                    let output: Value = serde_json::from_str(&filtered(&text, size)).unwrap();
+                    assert_eq!(output, expected, "pieces of {size} of {text}");
                 }
             }
         }
@@ -450,13 +451,13 @@ mod tests {
         };
         for size in 1..=list.len() {
             let mut filter = JsonFilter::new(UnreadFields::default().annotations_by_use(use_of));
-            let kept: Vec<u8> = list.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
-            let kept: Value = serde_json::from_slice(&kept).unwrap();
-            assert_eq!(kept["items"][0]["metadata"]["annotations"], json!({"r": "read", UNREAD_ANNOTATIONS: digest(&[])}));
-            assert_eq!(kept["items"][1]["metadata"]["annotations"], json!({"r": "b"}));
-            let sampled = kept["items"][2]["metadata"]["annotations"].as_object().unwrap();
+            let output: Vec<u8> = list.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
+            let output: Value = serde_json::from_slice(&output).unwrap();
+            assert_eq!(output["items"][0]["metadata"]["annotations"], json!({"r": "read", UNREAD_ANNOTATIONS: digest(&[])}));
+            assert_eq!(output["items"][1]["metadata"]["annotations"], json!({"r": "b"}));
+            let sampled = output["items"][2]["metadata"]["annotations"].as_object().unwrap();
             assert_eq!((sampled.len(), &sampled[UNREAD_ANNOTATIONS]), (12, &json!(digest(&["s10", "s11"]))));
-            assert_eq!(kept["items"][2]["metadata"]["name"], "n");
+            assert_eq!(output["items"][2]["metadata"]["name"], "n");
         }
     }
 

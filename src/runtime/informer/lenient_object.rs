@@ -1,7 +1,7 @@
-//! An object of a list or a watch that may not decode: one bad object must not end either.
+//! Object of a list or a watch that may not decode: one bad object must not end either.
 //!
-//! In: the text of an object. Out: which object it is, and the object itself once somebody asks, or what is wrong with it. The text is
-//! of no kind, so that what lists and watches is in the program once and not for each kind.
+//! In: the text of an object. Out: its identity, and the object itself or the decoding error on demand. The text is untyped,
+//! so that the code of lists and watches is in the program once and not for each kind.
 
 use std::{borrow::Cow, fmt};
 
@@ -22,7 +22,7 @@ pub(super) struct RawObject {
 }
 
 impl RawObject {
-    /// The object, or why it could not be decoded.
+    /// Decodes the object from its text.
     pub(super) fn decode<K: Resource + DeserializeOwned>(&self) -> Result<K, String> {
         let mut object: K = serde_json::from_str(self.text.get()).map_err(|error| error.to_string())?;
         // The filter of the bytes has left them out already where the answer came through it.
@@ -31,7 +31,7 @@ impl RawObject {
     }
 }
 
-/// What tells an object and its version from others.
+/// Fields that identify an object and its version.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct ObjectIdentity<'text> {
@@ -44,7 +44,7 @@ struct ObjectIdentity<'text> {
 }
 
 impl<'text> ObjectIdentity<'text> {
-    /// Of the object in `text`. Nothing after its metadata is read.
+    /// Returns the identity of the object in `text`. Nothing after its metadata is read.
     fn of(text: &'text str) -> Self {
         let mut identity = Self::default();
         // Always an error, as there is more to read, unless metadata come last.
@@ -76,8 +76,10 @@ impl<'text> Visitor<'text> for UpToMetadata<'_, 'text> {
 }
 
 impl<'de> Deserialize<'de> for RawObject {
-    /// From its text, since a decoder that has failed cannot tell what it has read. Only JSON has text, and an event of a watch only
-    /// while its type stands before its object, as every server written in Go sends it.
+    /// Decodes from the text, because a failed decoder cannot report what it has read.
+    ///
+    /// Only JSON has text, and an event of a watch only if its type precedes its object, as every server written in Go sends
+    /// it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let ObjectIdentity { name, namespace, resource_version } = ObjectIdentity::of(text.get());

@@ -1,7 +1,8 @@
-//! An informer that lists and watches only once somebody needs its objects: most clusters never pay for it.
+//! Informer that lists and watches only after the first demand: most clusters never pay for it.
 //!
-//! In: an [`Informer`] with its subscribers, and the first call of [`OnDemandInformer::demand`]. Out: the store, which fills from then on. It is
-//! never stopped again before the process ends: whoever needed it once may do so again after a change of the configuration.
+//! In: an [`Informer`] with its subscribers, and the first call of [`OnDemandInformer::demand`]. Out: the store, which fills
+//! from then on. It is never stopped again before the process ends: a component that needed it once may do so again after a
+//! change of the configuration.
 
 use std::{
     fmt,
@@ -23,7 +24,7 @@ use crate::{
 /// Starts the informer with one more subscriber.
 type Starter<K> = Box<dyn FnOnce(Box<dyn Fn(&ObjectChange<K>) + Send + Sync>) + Send>;
 
-/// See the module. Clones are the same.
+/// Informer that starts on demand. Clones share its state.
 pub struct OnDemandInformer<K> {
     inner: Arc<OnDemandState<K>>,
 }
@@ -53,7 +54,8 @@ impl<K> OnDemandInformer<K> {
         Self { inner: Arc::new(OnDemandState { store, starter: Mutex::new(starter), demanded: OnceLock::new() }) }
     }
 
-    /// The store, which fills from now on. `handler` is told of changes if this is the first demand, and of no later one.
+    /// Returns the store, which fills from now on. `handler` is called for changes if this is the first demand, and for
+    /// those of no later one.
     pub fn demand(&self, handler: impl Fn(&ObjectChange<K>) + Send + Sync + 'static) -> InformerStore<K> {
         let _ = self.inner.demanded.set(());
         let starter = self.starter().take();
@@ -63,12 +65,12 @@ impl<K> OnDemandInformer<K> {
         self.inner.store.clone()
     }
 
-    /// How the watch is doing and how many objects there are; `None`: nobody has needed them yet.
+    /// Returns the status of the watch and the number of objects; `None` before the first demand.
     pub fn status(&self) -> Option<(WatchStatus, usize)> {
         self.inner.demanded.get().map(|()| (self.inner.store.status(), self.inner.store.len()))
     }
 
-    /// The store, whether it fills or not.
+    /// Returns the store, whether it fills or not.
     pub fn store(&self) -> InformerStore<K> {
         self.inner.store.clone()
     }
@@ -82,7 +84,7 @@ impl<K> OnDemandInformer<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    /// Over `informer`, which is started with the rest once somebody needs it.
+    /// Wraps `informer`, which starts at the first demand.
     pub fn new(informer: Informer<K>, client: kube::Client, shutdown: &Shutdown, metrics: Arc<Metrics>) -> Self {
         let (store, shutdown) = (informer.store(), shutdown.clone());
         let start: Starter<K> = Box::new(move |handler| {
@@ -93,7 +95,7 @@ where
         Self::over(store, Some(start))
     }
 
-    /// Over objects that are there already, for tests.
+    /// Creates an informer over existing objects, for tests.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self {
         Self::over(InformerStore::of(objects), None)
     }
@@ -120,8 +122,8 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!((informer.status(), informer.store().len()), (None, 0));
 
-        let told = Arc::clone(&seen);
-        let store = informer.demand(move |change| told.lock().unwrap().push(change.object().metadata.name.clone()));
+        let observed = Arc::clone(&seen);
+        let store = informer.demand(move |change| observed.lock().unwrap().push(change.object().metadata.name.clone()));
         informer.demand(|_| unreachable!("it runs already")).synced().await;
         assert!(seen.lock().unwrap().contains(&Some("shop".to_owned())));
         assert!(informer.status().is_some_and(|(status, objects)| status.synced && objects == store.len()));

@@ -1,7 +1,8 @@
-//! Running for the lease: reads, writes and waits as [`super::lease`] decides.
+//! Competes for the lease: reads, writes and waits as [`super::lease`] decides.
 //!
-//! In: a client, an [`ElectorConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
-//! whose `until` is the start of the last successful write plus the renew deadline: it ends before anybody else may take over.
+//! In: a client, an [`ElectorConfig`] and a stop signal that begins only after the controllers have drained. Out: a
+//! [`Leadership`] whose `until` is the start of the last successful write plus the renew deadline: it ends before another
+//! candidate may take over.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
@@ -11,14 +12,11 @@ use kube::{
     Api,
     api::{PostParams, WatchEvent, WatchParams},
 };
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
-};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Leadership, LeadershipState,
-    lease::{self, ElectionCandidate, JITTER_FACTOR, LeaseAction, ObservedLease},
+    lease::{self, ElectionCandidate, JITTER_FACTOR, LeaseAction, NewestLease, ObservedLease},
 };
 use crate::{
     metrics::Metrics,
@@ -27,6 +25,7 @@ use crate::{
         events::{EventDescription, EventRecorder, EventType, RecordedEvent, object_reference},
         patch::ApiError,
         shutdown::Shutdown,
+        watch,
     },
 };
 
@@ -39,13 +38,13 @@ const LEADER_ELECTION: EventDescription = EventDescription {
 /// Every event of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
 pub const EVENTS: &[EventDescription] = &[LEADER_ELECTION];
 
-/// How long a leader may go without renewing, beyond the lease duration, before its health check fails.
-/// Upstream: cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
+/// Time that a leader may go without renewing, beyond the lease duration, before its health check fails. Upstream:
+/// cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
 /// Shorter than the client's read timeout, so that a quiet watch ends in good order.
 const WATCH_SECONDS: u32 = 25;
 
-/// An identity nobody else has: `<hostname>_<random UUID>`.
+/// Returns a unique identity: `<hostname>_<random UUID>`.
 pub fn identity() -> String {
     format!("{}_{}", gethostname::gethostname().to_string_lossy(), uuid::Uuid::new_v4())
 }
@@ -56,18 +55,18 @@ pub struct ElectorConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     pub name: String,
-    /// See [`identity`].
+    /// Unique name of the candidate, see [`identity`].
     pub identity: String,
-    /// How long a silent leader keeps the lease.
+    /// Time for which a silent leader keeps the lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// Time for which a leader tries to renew before it stops.
     pub renew_deadline: Duration,
-    /// Pause between tries.
+    /// Delay between attempts to acquire or renew.
     pub retry_period: Duration,
 }
 
 impl ElectorConfig {
-    /// Whether these times can keep two leaders apart. Upstream: `leaderelection.NewLeaderElector`.
+    /// Checks that these times can prevent two concurrent leaders. Upstream: `leaderelection.NewLeaderElector`.
     pub fn validate(&self) -> Result<(), String> {
         let Self { lease_duration, renew_deadline, retry_period, .. } = self;
         if retry_period.is_zero() {
@@ -88,7 +87,7 @@ impl ElectorConfig {
         Ok(())
     }
 
-    /// Limit of one request: two must fit into the renew deadline.
+    /// Returns the deadline of one request: two must fit into the renew deadline.
     fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
@@ -103,18 +102,18 @@ impl ElectorConfig {
     }
 }
 
-/// How an election ended for this process.
+/// Outcome of an election for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElectionOutcome {
-    /// It led and could not renew, or somebody else took the lease: the process must exit.
+    /// Led and could not renew, or another candidate took the lease: the process must exit.
     Lost,
-    /// It led, was told to stop and gave the lease up.
+    /// Led, was stopped and released the lease.
     Released,
-    /// It was told to stop before it led.
+    /// Stopped before it led.
     Stopped,
 }
 
-/// Health check `leaderElection`.
+/// State for the health check `leaderElection`.
 #[derive(Debug, Clone)]
 pub struct LeaderElectionHealth {
     state: watch::Receiver<LeadershipState>,
@@ -153,10 +152,11 @@ pub struct LeaderElector {
     holder_hints: watch::Receiver<Option<String>>,
     hint_sender: Option<watch::Sender<Option<String>>>,
     observed: Option<ObservedLease>,
+    newest: NewestLease,
 }
 
 impl LeaderElector {
-    /// An elector that has not started, and the leadership it will decide. `client` must not retry by itself.
+    /// Creates an elector that has not started, and the leadership it will decide. `client` must not retry.
     pub fn new(
         client: kube::Client,
         config: ElectorConfig,
@@ -183,12 +183,13 @@ impl LeaderElector {
                 holder_hints: hints,
                 hint_sender,
                 observed: None,
+                newest: NewestLease::default(),
             },
             leadership,
         )
     }
 
-    /// The health check of this election.
+    /// Returns the health check of this election.
     pub fn health(&self) -> LeaderElectionHealth {
         LeaderElectionHealth {
             state: self.state.subscribe(),
@@ -197,19 +198,23 @@ impl LeaderElector {
         }
     }
 
-    /// Waits for the lease, holds it, and answers how that ended. Begin `stop` only when nothing writes any more: the lease is
-    /// renewed until then and given up at once after.
+    /// Waits for the lease, holds it, and returns the outcome.
+    ///
+    /// Begin `stop` only when no component writes any more: the lease is renewed until then and released directly after.
     pub async fn run(mut self, stop: Shutdown) -> ElectionOutcome {
         let hints =
             watch_holder(self.api.clone(), self.config.name.clone(), self.hint_sender.take(), self.config.retry_period);
         tokio::select! {
+            biased;
             ended = self.elect(&stop) => ended,
             never = hints => match never {},
         }
     }
 
     async fn elect(&mut self, stop: &Shutdown) -> ElectionOutcome {
-        let Some(mut until) = self.acquire(stop).await else { return ElectionOutcome::Stopped };
+        let Some(mut until) = self.acquire(stop).await else {
+            return if self.newest.went_back() { self.lost(NewestLease::WENT_BACK) } else { ElectionOutcome::Stopped };
+        };
         self.started_leading(until);
         loop {
             let me = self.candidate.identity.clone();
@@ -229,6 +234,7 @@ impl LeaderElector {
                 return self.lost("it was not renewed within the renew deadline");
             }
             match timeout_at(until.running(), self.renew()).await {
+                Ok(Ok(_)) if self.newest.went_back() => return self.lost(NewestLease::WENT_BACK),
                 Ok(Ok(LeaseAttempt::Holding { until: renewed })) => {
                     until = renewed;
                     self.state.send_replace(LeadershipState::Leading { until });
@@ -240,7 +246,7 @@ impl LeaderElector {
         }
     }
 
-    /// Waits until the lease is held; answers until when. `None`: told to stop.
+    /// Waits until the lease is held; returns its expiry, or `None` if stopped or if the API server went back to an older state.
     async fn acquire(&mut self, stop: &Shutdown) -> Option<Uptime> {
         tracing::info!(
             lease = self.config.name,
@@ -248,8 +254,9 @@ impl LeaderElector {
             "attempting to acquire the leader lease"
         );
         while !stop.has_begun() {
-            // Not cut short by `stop`: a write under way would leave a lease that nobody releases.
+            // Not cut short by `stop`: a write in flight would leave a lease that is never released.
             let expires_in = match self.try_acquire_or_renew().await {
+                Ok(_) if self.newest.went_back() => return None,
                 Ok(LeaseAttempt::Holding { until }) => return Some(until),
                 Ok(LeaseAttempt::Waiting { expires_in }) => Some(expires_in),
                 Err(error) => {
@@ -257,23 +264,26 @@ impl LeaderElector {
                     None
                 }
             };
+            let chance = self.clock.chance(&self.candidate.identity);
+            let pause = lease::next_poll_delay(self.config.retry_period, expires_in, chance);
             tokio::select! {
+                biased;
                 () = stop.begun() => {}
-                () = sleep(lease::next_poll_delay(self.config.retry_period, expires_in, rand::random())) => {}
+                () = sleep(pause) => {}
                 () = holder_changed(&mut self.holder_hints, str::is_empty) => {}
             }
         }
         None
     }
 
-    /// Writes without reading first, as long as nobody else writes; else reads and decides again.
+    /// Writes without reading first, as long as there is no other writer; else reads and decides again.
     async fn renew(&mut self) -> Result<LeaseAttempt, ApiError> {
         match self.write_if_due().await {
             Err(error) => {
                 self.metrics.leader_election_slowpath_total.with_label_values(&[&self.config.name]).inc();
                 tracing::info!(lease = self.config.name, %error, "lease renewal conflicted, reading the lease");
             }
-            held => return held,
+            attempt => return attempt,
         }
         self.read_lease().await?;
         match lease::taken_by(self.observed.as_ref(), &self.candidate) {
@@ -289,6 +299,7 @@ impl LeaderElector {
 
     async fn read_lease(&mut self) -> Result<(), ApiError> {
         let lease = self.with_request_timeout(self.api.get_opt(&self.config.name)).await?;
+        lease.iter().for_each(|lease| self.newest.note(lease));
         let before = self.observed.take();
         self.observed = lease.map(|lease| ObservedLease::of(before.as_ref(), lease, self.clock.now()));
         let (old, new) = (before.as_ref().map(ObservedLease::holder), self.observed.as_ref().map(ObservedLease::holder));
@@ -300,6 +311,9 @@ impl LeaderElector {
 
     async fn write_if_due(&mut self) -> Result<LeaseAttempt, ApiError> {
         let started = self.clock.uptime();
+        if self.newest.went_back() {
+            return Ok(LeaseAttempt::Waiting { expires_in: Duration::ZERO });
+        }
         let params = PostParams::default();
         let written = match lease::decide(self.observed.as_ref(), started.running(), self.clock.wall(), &self.candidate) {
             LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
@@ -313,6 +327,7 @@ impl LeaderElector {
                 self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
             }
         };
+        self.newest.note(&written);
         self.observed = Some(ObservedLease::of(None, written, self.clock.now()));
         Ok(LeaseAttempt::Holding { until: started + self.config.renew_deadline })
     }
@@ -339,19 +354,19 @@ impl LeaderElector {
         self.record_event("stopped leading");
     }
 
-    fn lost(&self, why: &'static str) -> ElectionOutcome {
+    fn lost(&self, reason: &'static str) -> ElectionOutcome {
         self.stopped_leading();
-        tracing::error!(lease = self.config.name, identity = self.candidate.identity, why, "leaderelection lost");
+        tracing::error!(lease = self.config.name, identity = self.candidate.identity, reason, "leaderelection lost");
         ElectionOutcome::Lost
     }
 
-    fn record_event(&self, what: &str) {
+    fn record_event(&self, detail: &str) {
         let Some(seen) = &self.observed else { return };
         self.events.record(RecordedEvent {
             about: object_reference(&seen.lease),
             type_: LEADER_ELECTION.type_,
             reason: LEADER_ELECTION.reason,
-            message: format!("{} {what}", self.candidate.identity),
+            message: format!("{} {detail}", self.candidate.identity),
         });
     }
 
@@ -388,7 +403,7 @@ async fn holder_changed(hints: &mut watch::Receiver<Option<String>>, matters: im
     }
 }
 
-/// Keeps `hints` at the holder of the Lease. Polling goes on besides, so RBAC without `watch` on leases only costs speed.
+/// Keeps `hints` at the holder of the Lease. Polling continues, so RBAC without `watch` on leases only costs speed.
 async fn watch_holder(
     api: Api<Lease>,
     name: String,
@@ -413,7 +428,7 @@ async fn watch_holder(
 
 async fn watch_once(api: &Api<Lease>, name: &str, hints: &watch::Sender<Option<String>>) -> kube::Result<()> {
     let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
-    // Version "0": starts with the object as it is, without a list.
+    // Version "0": starts with the current object, without a list.
     let mut changes = api.watch(&params, "0").await?.boxed();
     while let Some(change) = changes.try_next().await? {
         let holder = match change {
@@ -422,10 +437,10 @@ async fn watch_once(api: &Api<Lease>, name: &str, hints: &watch::Sender<Option<S
             WatchEvent::Bookmark(_) => continue,
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         };
-        hints.send_if_modified(|known| {
-            let news = known.as_deref() != Some(holder.as_str());
-            *known = Some(holder);
-            news
+        hints.send_if_modified(|current_holder| {
+            let has_changed = current_holder.as_deref() != Some(holder.as_str());
+            *current_holder = Some(holder);
+            has_changed
         });
     }
     Ok(())

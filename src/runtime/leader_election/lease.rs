@@ -1,7 +1,7 @@
-//! What to do about the Lease: pure decisions.
+//! Decisions about the Lease. Pure.
 //!
-//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: a [`LeaseAction`]. Expiry is judged by the local
-//! monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot make two leaders.
+//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: a [`LeaseAction`]. Expiry is judged
+//! by the local monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot cause two leaders.
 //! Upstream: client-go `tools/leaderelection/leaderelection.go`, `tryAcquireOrRenew` and `release`.
 
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::runtime::backoff::ExponentialBackoff;
 /// Waiting candidates poll at the retry period times 1 to 1 + this. Upstream: `leaderelection.JitterFactor`.
 pub const JITTER_FACTOR: f64 = 1.2;
 
-/// Who asks, and for which lease.
+/// Candidate for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionCandidate {
     /// Namespace of the Lease.
     pub namespace: String,
     pub name: String,
-    /// What goes into `holderIdentity`.
+    /// Value of the field `holderIdentity`.
     pub identity: String,
-    /// How long others must see the Lease unchanged before they may take it.
+    /// Time for which others must see the Lease unchanged before they may take it.
     pub lease_duration: Duration,
 }
 
@@ -34,24 +34,24 @@ pub struct ElectionCandidate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedLease {
     pub lease: Lease,
-    /// When this spec was first seen; taken after the answer arrived, so never too early.
+    /// Time at which this spec was first seen; taken after the response arrived, so never too early.
     pub unchanged_since: Instant,
 }
 
 impl ObservedLease {
-    /// What is known after `lease` arrived at `now`.
+    /// Returns the observation after `lease` arrived at `now`.
     pub fn of(previous: Option<&Self>, lease: Lease, now: Instant) -> Self {
         let since =
             previous.filter(|previous| previous.lease.spec == lease.spec).map_or(now, |previous| previous.unchanged_since);
         Self { lease, unchanged_since: since }
     }
 
-    /// `holderIdentity`; empty when nobody holds the lease.
+    /// Returns `holderIdentity`; empty if the lease has no holder.
     pub fn holder(&self) -> &str {
         holder(&self.lease)
     }
 
-    /// When the lease may be taken: counted with the duration that the *holder* recorded.
+    /// Returns when the lease may be taken: counted with the duration that the *holder* recorded.
     fn expires(&self, me: &ElectionCandidate) -> Instant {
         let recorded = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let recorded = recorded.and_then(|seconds| u64::try_from(seconds).ok());
@@ -59,25 +59,54 @@ impl ObservedLease {
     }
 }
 
-/// What to do next. The leases are complete objects to send.
+/// The newest version of the Lease that was read or written.
+///
+/// Reads and writes of one object are in order. A version that is older than one before shows that the API server lost what was written
+/// since: its etcd was restored from a backup. What this process has seen of the cluster may then never have happened, and watches that go
+/// on from a lost version miss changes. Kubernetes compares resourceVersions as numbers (KEP-5504).
+#[derive(Debug, Default)]
+pub struct NewestLease {
+    version: u64,
+    went_back: bool,
+}
+
+impl NewestLease {
+    /// Reason for the end of a replica that has seen what the API server lost.
+    pub const WENT_BACK: &str = "the API server went back to an older state, so what this replica knows may be wrong";
+
+    /// Records a Lease that was read or written. Versions that are not numbers are ignored.
+    pub fn note(&mut self, lease: &Lease) {
+        let version =
+            lease.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(self.version);
+        self.went_back |= version < self.version;
+        self.version = self.version.max(version);
+    }
+
+    /// Returns `true` if an older version followed a newer one.
+    pub fn went_back(&self) -> bool {
+        self.went_back
+    }
+}
+
+/// Next step. The leases are complete objects to send.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LeaseAction {
     /// There is none: create it.
     Create(Lease),
-    /// It is free or expired: replace it, provided nobody else wrote in between.
+    /// The lease is free or expired: replace it, unless another writer changed it in between.
     TakeOver(Lease),
-    /// It is ours: replace it with a new renew time.
+    /// The lease is ours: replace it with a new renew time.
     Renew(Lease),
-    /// Somebody else holds it for at least this long, unless released.
+    /// Another candidate holds it for at least this long, unless released.
     Wait(Duration),
 }
 
-/// `holderIdentity` of `lease`, empty when nobody holds it.
+/// Returns `holderIdentity` of `lease`, empty if it has no holder.
 pub fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// The next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
+/// Returns the next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
 pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &ElectionCandidate) -> LeaseAction {
     let Some(seen) = seen else {
         return LeaseAction::Create(create(wall, me));
@@ -92,7 +121,8 @@ pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &
     LeaseAction::Wait(expires - now)
 }
 
-/// Who took the lease from `me`, if somebody did. A leader that sees another holder stops at once instead of contending.
+/// Returns the candidate that took the lease from `me`, if any. A leader that sees another holder stops at once instead of
+/// contending.
 pub fn taken_by<'a>(seen: Option<&'a ObservedLease>, me: &ElectionCandidate) -> Option<&'a str> {
     seen.map(ObservedLease::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
 }
@@ -121,7 +151,7 @@ fn renew(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
     lease
 }
 
-/// The Lease given up: nobody holds it and the next candidate need not wait.
+/// Returns the released Lease: it has no holder, and the next candidate does not have to wait.
 pub fn released(old: &Lease, wall: Timestamp) -> Lease {
     let mut lease = old.clone();
     let spec = lease.spec.get_or_insert_default();
@@ -132,14 +162,14 @@ pub fn released(old: &Lease, wall: Timestamp) -> Lease {
     lease
 }
 
-/// Rounded up: what others wait for must not be shorter than what was configured.
+/// Returns the seconds, rounded up: others must not wait for less than what was configured.
 fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
 }
 
-/// When a waiting candidate looks again: the retry period with jitter, or earlier if the lease expires before that. `random` is
-/// in [0, 1).
+/// Returns the delay until a waiting candidate reads again: the retry period with jitter, or less if the lease expires
+/// before. `random` is in [0, 1).
 pub fn next_poll_delay(retry_period: Duration, expires_in: Option<Duration>, random: f64) -> Duration {
     let max = expires_in.unwrap_or(Duration::MAX);
     let steady = ExponentialBackoff { first: retry_period, factor: 1.0, jitter: JITTER_FACTOR, max };

@@ -1,4 +1,4 @@
-//! Where addresses come from: one counter for public ones, the lowest free one of a subnet or prefix for the others. Pure.
+//! Allocation of addresses: one counter for public ones, the lowest free one of a subnet or prefix for the others. Pure.
 //!
 //! Public addresses: `20.0.0.n`, `2603:1030:c02::n` and prefixes `52.0.n.0/len` of one counter n = 1, 2, …
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Azure keeps the first addresses of a subnet for itself.
 const FIRST_IN_SUBNET: usize = 4;
-/// How many addresses of a subnet are looked at.
+/// Number of addresses of a subnet that are searched.
 const LOOKED_AT: usize = 200_000;
 
 /// Counts the public addresses handed out.
@@ -27,18 +27,18 @@ impl Counters {
         self.issued
     }
 
-    /// A new public IPv4 address.
+    /// Returns a new public IPv4 address.
     pub fn ipv4(&mut self) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(20, 0, 0, 0)) + self.next()))
     }
 
-    /// A new public IPv6 address.
+    /// Returns a new public IPv6 address.
     pub fn ipv6(&mut self) -> IpAddr {
         let last = u128::from(Ipv6Addr::new(0x2603, 0x1030, 0xc02, 0, 0, 0, 0, 0));
         IpAddr::V6(Ipv6Addr::from(last + u128::from(self.next())))
     }
 
-    /// A new prefix of `length` bits; `None` for a length that does not fit.
+    /// Returns a new prefix of `length` bits; `None` for a length that does not fit.
     pub fn prefix(&mut self, length: u8) -> Option<IpNet> {
         let start = u32::from(Ipv4Addr::new(52, 0, 0, 0)) + (self.next() << 8);
         Ipv4Net::new(Ipv4Addr::from(start), length).ok().map(IpNet::V4)
@@ -71,14 +71,14 @@ fn prefix_ordinal(prefix: &Value) -> Option<u32> {
     (first == 52).then(|| u32::from(second) << 8 | u32::from(third))
 }
 
-/// The lowest free address of a subnet.
-pub fn lowest_in_subnet(subnet: &IpNet, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-    nth_addresses(subnet).skip(FIRST_IN_SUBNET).find(|address| !taken.contains(address))
+/// Returns the lowest free address of a subnet.
+pub fn lowest_in_subnet(subnet: &IpNet, used: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    nth_addresses(subnet).skip(FIRST_IN_SUBNET).find(|address| !used.contains(address))
 }
 
-/// The lowest free address of a public prefix.
-pub fn lowest_in_prefix(prefix: &IpNet, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-    nth_addresses(prefix).find(|address| !taken.contains(address))
+/// Returns the lowest free address of a public prefix.
+pub fn lowest_in_prefix(prefix: &IpNet, used: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    nth_addresses(prefix).find(|address| !used.contains(address))
 }
 
 fn nth_addresses(net: &IpNet) -> Box<dyn Iterator<Item = IpAddr> + '_> {

@@ -21,17 +21,17 @@ fn short_forms() -> [(&'static str, String); 3] {
     ]
 }
 
-/// Text with `$NET/`, `$COMPUTE/` and `$RGS/` expanded.
+/// Returns the text with `$NET/`, `$COMPUTE/` and `$RGS/` expanded.
 pub fn expand(text: &str) -> String {
     short_forms().iter().fold(text.to_owned(), |text, (short, long)| text.replace(short, long))
 }
 
-/// The opposite of [`expand`].
+/// Returns the opposite of [`expand`].
 pub fn shorten(text: &str) -> String {
     short_forms().iter().fold(text.to_owned(), |text, (short, long)| text.replace(long, short))
 }
 
-/// Documents from the text of a recorded file (a JSON list), short ids expanded.
+/// Parses the text of a recorded file (a JSON list), and expands short IDs.
 pub fn parse(text: &str) -> Result<Vec<Value>, serde_json::Error> {
     serde_json::from_str(&expand(text))
 }
@@ -60,7 +60,7 @@ const SETS: &[&str] = &[
     "virtualMachines",
 ];
 
-/// A document of the store in canonical form.
+/// Returns a document of the store in canonical form.
 pub fn document(store: &Store, document: &Document) -> Value {
     let mut value = view::derived(store, document, Derived::Canonical);
     for list in ["inboundNatRules", "inboundNatPools", "outboundRules"] {

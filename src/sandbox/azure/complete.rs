@@ -1,4 +1,4 @@
-//! What ARM adds to a document that is written: defaults, what is kept from before, addresses. Pure.
+//! Fields that ARM adds to a document that is written: defaults, retained values, addresses. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -63,7 +63,7 @@ pub fn document(
     }
 }
 
-/// Compute takes what a PUT leaves out from the document before; lists are replaced as a whole.
+/// Copies what a PUT omits from the document before, as compute does; lists are replaced as a whole.
 fn keep_absent(old: &Value, new: &mut Value) {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else { return };
     for (name, value) in old {
@@ -120,10 +120,10 @@ fn public_ip(
     if let Some(label) = properties["dnsSettings"]["domainNameLabel"].as_str().map(str::to_ascii_lowercase) {
         properties["dnsSettings"]["fqdn"] = json!(format!("{label}.{}.cloudapp.azure.com", options.location));
     }
-    let kept = old.map(|old| old["properties"]["ipAddress"].clone()).unwrap_or_default();
+    let previous = old.map(|old| old["properties"]["ipAddress"].clone()).unwrap_or_default();
     let is_static = properties["publicIPAllocationMethod"].as_str().is_some_and(|how| how.eq_ignore_ascii_case("Static"));
-    if !kept.is_null() {
-        properties["ipAddress"] = kept;
+    if !previous.is_null() {
+        properties["ipAddress"] = previous;
     } else if !is_static {
         properties.as_object_mut().map(|properties| properties.remove("ipAddress"));
     } else {
@@ -140,8 +140,8 @@ fn new_public(store: &mut Store, id: &ResourceId, properties: &Value) -> Result<
     };
     let net = store.get(prefix).and_then(|document| document.body["properties"]["ipPrefix"].as_str()?.parse::<IpNet>().ok());
     let addresses = store.referrers(prefix).filter_map(|other| store.get(&other.document));
-    let taken = addresses.filter_map(|other| other.body["properties"]["ipAddress"].as_str()?.parse().ok()).collect();
-    net.and_then(|net| lowest_in_prefix(&net, &taken)).ok_or_else(|| {
+    let used = addresses.filter_map(|other| other.body["properties"]["ipAddress"].as_str()?.parse().ok()).collect();
+    net.and_then(|net| lowest_in_prefix(&net, &used)).ok_or_else(|| {
         let message = format!("Cannot allocate a public IP address for {id} from prefix {prefix}: no address is free.");
         Refusal::invalid("PublicIPPrefixOutOfIpAddresses", message)
     })
@@ -150,9 +150,9 @@ fn new_public(store: &mut Store, id: &ResourceId, properties: &Value) -> Result<
 fn prefix(store: &mut Store, old: Option<&Value>, body: &mut Value) -> Result<(), Refusal> {
     let properties = &mut body["properties"];
     default(properties, &[("publicIPAddressVersion", json!("IPv4"))]);
-    let kept = old.map(|old| old["properties"]["ipPrefix"].clone()).unwrap_or_default();
-    if !kept.is_null() {
-        properties["ipPrefix"] = kept;
+    let previous = old.map(|old| old["properties"]["ipPrefix"].clone()).unwrap_or_default();
+    if !previous.is_null() {
+        properties["ipPrefix"] = previous;
         return Ok(());
     }
     let length = properties["prefixLength"].as_u64().and_then(|length| u8::try_from(length).ok());
@@ -208,7 +208,7 @@ fn previous<'a>(old: Option<&'a Value>, list: &str, part: &Value) -> Option<&'a 
     shape::part(old?, list, part["name"].as_str()?)
 }
 
-/// The address that an ip configuration has already: asked for, or given before in the same subnet.
+/// Returns the address that an IP configuration already has: requested, or allocated before in the same subnet.
 fn fixed(part: &Value, previous: Option<&Value>) -> Option<IpAddr> {
     let address = |part: &Value| part["properties"]["privateIPAddress"].as_str()?.parse().ok();
     if part["properties"]["privateIPAllocationMethod"].as_str().is_some_and(|how| how.eq_ignore_ascii_case("Static")) {
@@ -226,15 +226,15 @@ fn lowest_free(
     own: &BTreeSet<IpAddr>,
 ) -> Result<IpAddr, Refusal> {
     let ipv6 = properties["privateIPAddressVersion"].as_str().is_some_and(|version| version.eq_ignore_ascii_case("IPv6"));
-    let mut taken = taken_in(store, subnet, key);
-    taken.extend(own);
+    let mut used = taken_in(store, subnet, key);
+    used.extend(own);
     let net = prefixes_of(store, subnet).into_iter().find(|net| ipv6 == matches!(net, IpNet::V6(_)));
-    net.and_then(|net| lowest_in_subnet(&net, &taken)).ok_or_else(|| {
+    net.and_then(|net| lowest_in_subnet(&net, &used)).ok_or_else(|| {
         Refusal::invalid("SubnetIsFull", format!("Subnet {subnet} does not have enough capacity for 1 IP addresses."))
     })
 }
 
-/// The address ranges of a subnet.
+/// Returns the address ranges of a subnet.
 pub fn prefixes_of(store: &Store, subnet: &str) -> Vec<IpNet> {
     let Ok(id) = ResourceId::parse(subnet) else { return Vec::new() };
     let Some(network) = id.parent().and_then(|parent| store.get(parent.as_str())) else { return Vec::new() };
@@ -244,7 +244,7 @@ pub fn prefixes_of(store: &Store, subnet: &str) -> Vec<IpNet> {
     many.chain([&properties["addressPrefix"]]).filter_map(|prefix| prefix.as_str()?.parse().ok()).collect()
 }
 
-/// The private addresses in a subnet that documents other than `except` (a key) have.
+/// Returns the private addresses in a subnet that documents other than `except` (a key) have.
 pub fn taken_in(store: &Store, subnet: &str, except: &str) -> BTreeSet<IpAddr> {
     let documents: BTreeSet<&str> = store.referrers(subnet).map(|referrer| referrer.document.as_str()).collect();
     let others = documents.into_iter().filter(|key| *key != except).filter_map(|key| store.get(key));

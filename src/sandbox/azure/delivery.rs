@@ -1,7 +1,7 @@
-//! How the body of an answer reaches the client: whole, byte by byte, or only half of it.
+//! Delivery of a response's body to the client: whole, byte by byte, or only half of it.
 //!
-//! In: an answer and its pace. Out: for clients in process, the moment at which they have all of it; for a socket, the body in
-//! frames. Both see the same.
+//! In: a response and its pace. Out: for clients in process, the moment at which they have all of it; for a socket, the body
+//! in frames. Both see the same.
 
 use std::{
     io,
@@ -18,13 +18,12 @@ use tokio::time::Sleep;
 use super::faults::Effect;
 use crate::providers::azure::arm::ArmTransportError;
 
-/// How long a connection lives on after the first half of a body, so that the client gets that half.
+/// Lifetime of a connection after the first half of a body, so that the client gets that half.
 const LAST_BREATH: Duration = Duration::from_millis(20);
 
-/// How a body comes.
+/// Pace of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// At once.
     Whole,
     /// Byte by byte, each so long after the one before.
     Slow(Duration),
@@ -35,7 +34,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// The pace that an effect makes.
+    /// Returns the pace that an effect makes.
     pub fn of(effect: Option<&Effect>) -> Self {
         match effect {
             Some(Effect::SlowBody(pause)) => Self::Slow(*pause),
@@ -50,12 +49,12 @@ impl Pace {
 #[derive(Debug)]
 pub struct Delivery {
     pub response: Response<Bytes>,
-    /// How its body comes.
+    /// Pace of the body.
     pub pace: Pace,
 }
 
 impl Delivery {
-    /// The answer once all of it is there.
+    /// Returns the response once all of it has arrived.
     pub async fn arrive(self) -> Result<Response<Bytes>, ArmTransportError> {
         match self.pace {
             Pace::Whole => Ok(self.response),
@@ -71,21 +70,21 @@ impl Delivery {
         }
     }
 
-    /// The answer for a socket.
+    /// Returns the answer for a socket.
     pub fn framed(self) -> Response<PacedBody> {
         let pace = self.pace;
-        self.response.map(|left| {
-            let end = if matches!(pace, Pace::Breaks | Pace::Stalls) { left.len() / 2 } else { 0 };
-            PacedBody { left, end, pace, pause: None }
+        self.response.map(|body| {
+            let end = if matches!(pace, Pace::Breaks | Pace::Stalls) { body.len() / 2 } else { 0 };
+            PacedBody { remaining: body, end, pace, pause: None }
         })
     }
 }
 
-/// A body that comes at a pace. Its length is told as if all of it came.
+/// Body that arrives at a pace. Its length is declared as if all of it arrived.
 #[derive(Debug)]
 pub struct PacedBody {
-    left: Bytes,
-    /// How much of it never comes.
+    remaining: Bytes,
+    /// Number of bytes that arrive.
     end: usize,
     pace: Pace,
     pause: Option<Pin<Box<Sleep>>>,
@@ -100,7 +99,7 @@ impl PacedBody {
     }
 
     fn take(&mut self, length: usize) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Poll::Ready(Some(Ok(Frame::data(self.left.split_to(length)))))
+        Poll::Ready(Some(Ok(Frame::data(self.remaining.split_to(length)))))
     }
 }
 
@@ -109,10 +108,10 @@ impl Body for PacedBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if !self.left.has_remaining() {
+        if !self.remaining.has_remaining() {
             return Poll::Ready(None);
         }
-        let ready = self.left.len() - self.end;
+        let ready = self.remaining.len() - self.end;
         match self.pace {
             Pace::Slow(pause) => {
                 std::task::ready!(self.wait(pause, context));
@@ -128,10 +127,10 @@ impl Body for PacedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
+        self.remaining.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.len() as u64)
+        SizeHint::with_exact(self.remaining.len() as u64)
     }
 }

@@ -1,7 +1,7 @@
-//! What faults make of ARM's answers about documents: lists that lack some or are old, etags that are not what they should be. Pure
-//! over the state and the time that are passed in.
+//! Distortion of ARM's responses about documents by faults: incomplete or outdated lists, changed etags.
 //!
-//! In: the state, a request that a fault hits, and the answer ARM would give. Out: the answer that the client gets.
+//! Pure over the state and the time that are passed in. In: the state, a request that a fault hits, and the response ARM
+//! would give. Out: the response that the client gets.
 
 use std::time::Duration;
 
@@ -28,19 +28,19 @@ pub fn read(
     match effect {
         Effect::EmptyList if target.is_list() => Ok(Answer::new(200, json!({"value": []}))),
         Effect::PartialList(omission) if target.is_list() => {
-            let mut answer = read::answer(state, request, target)?;
-            answer.body.iter_mut().for_each(|body| omit(body, omission));
-            Ok(answer)
+            let mut response = read::answer(state, request, target)?;
+            response.body.iter_mut().for_each(|body| omit(body, omission));
+            Ok(response)
         }
         Effect::StaleList(age) if target.is_list() => stale(state, request, target, before(now, *age)),
         Effect::MissJustWritten(age) if target.is_list() => {
-            let mut answer = read::answer(state, request, target)?;
+            let mut response = read::answer(state, request, target)?;
             let missing = state.store.written_since(before(now, *age));
             let is_new = |id: &Value| id.as_str().is_some_and(|id| missing.contains(&id.to_ascii_lowercase()));
-            if let Some(documents) = answer.body.as_mut().and_then(|body| body["value"].as_array_mut()) {
+            if let Some(documents) = response.body.as_mut().and_then(|body| body["value"].as_array_mut()) {
                 documents.retain(|document| !is_new(&document["id"]));
             }
-            Ok(answer)
+            Ok(response)
         }
         Effect::Etags(EtagMode::Restless) => {
             touch(state, target);
@@ -50,7 +50,7 @@ pub fn read(
     }
 }
 
-/// The time so long ago, as far as the clock goes back.
+/// Returns the time so long ago, as far as the clock reaches back.
 fn before(now: Instant, age: Duration) -> Option<Instant> {
     now.checked_sub(age)
 }
@@ -59,9 +59,9 @@ fn before(now: Instant, age: Duration) -> Option<Instant> {
 fn stale(state: &mut State, request: &ArmRequest, target: &Target, at: Option<Instant>) -> Result<Answer, Refusal> {
     let past = state.store.as_of(at);
     let present = std::mem::replace(&mut state.store, past);
-    let answer = read::answer(state, request, target);
+    let response = read::answer(state, request, target);
     state.store = present;
-    answer
+    response
 }
 
 fn omit(body: &mut Value, omission: &Omission) {
@@ -72,10 +72,10 @@ fn omit(body: &mut Value, omission: &Omission) {
     match omission {
         Omission::Last(count) => documents.truncate(documents.len().saturating_sub(*count)),
         Omission::EveryOther => {
-            let mut kept = false;
+            let mut is_retained = false;
             documents.retain(|_| {
-                kept = !kept;
-                kept
+                is_retained = !is_retained;
+                is_retained
             });
         }
         Omission::Named(name) => {
@@ -99,16 +99,16 @@ fn touch(state: &mut State, target: &Target) {
 }
 
 /// Changes how etags are shown in an answer.
-pub fn etags(answer: &mut Answer, mode: EtagMode) {
+pub fn etags(response: &mut Answer, mode: EtagMode) {
     match mode {
         EtagMode::Restless => {}
         EtagMode::Absent => {
-            answer.headers.retain(|(name, _)| *name != "etag");
-            answer.body.iter_mut().for_each(without_etags);
+            response.headers.retain(|(name, _)| *name != "etag");
+            response.body.iter_mut().for_each(without_etags);
         }
         EtagMode::Weak => {
-            answer.headers.iter_mut().filter(|(name, _)| *name == "etag").for_each(|(_, etag)| *etag = weak(etag));
-            answer.body.iter_mut().for_each(weaken);
+            response.headers.iter_mut().filter(|(name, _)| *name == "etag").for_each(|(_, etag)| *etag = weak(etag));
+            response.body.iter_mut().for_each(weaken);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a write does to other documents: their etags, and the interfaces of scale-set instances. Pure.
+//! Effects of a write on other documents: their etags, and the interfaces of scale-set instances. Pure.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn remove(store: &mut Store, key: &str) {
     below.difference(&before).for_each(|changed| store.touch(changed));
 }
 
-/// The private link services that a private endpoint is connected with, before or after its change.
+/// Returns the private link services that a private endpoint is connected with, before or after its change.
 fn connected(store: &Store, key: &str, after: Option<&Value>) -> BTreeSet<String> {
     let is_endpoint = ResourceId::parse(key).is_ok_and(|id| id.is_type("Microsoft.Network/privateEndpoints"));
     let before = store.get(key).map(|document| &*document.body);
@@ -77,13 +77,13 @@ fn touch(store: &mut Store, (key, kind): (&str, &str), before: &BTreeSet<String>
     changed.iter().for_each(|other| store.touch(other));
 }
 
-/// Whether documents that refer to this one show in it.
+/// Returns `true` if documents that refer to this one show in it.
 fn shows_referrers(store: &Store, key: &str) -> bool {
     let Some(document) = store.get(key) else { return false };
     kinds::BACK_REFERENCES.iter().any(|reference| reference.target.starts_with(document.kind.as_str()))
 }
 
-/// The documents of the interfaces and scale sets that are in pools of a load balancer.
+/// Returns the documents of the interfaces and scale sets that are in pools of a load balancer.
 fn members(store: &Store, key: &str) -> BTreeSet<String> {
     let Some(document) = store.get(key) else { return BTreeSet::new() };
     shape::parts(&document.body, "backendAddressPools")
@@ -94,15 +94,15 @@ fn members(store: &Store, key: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// An instance's interfaces are members of the pools that the instance's own network profile names.
+/// Adds an instance's interfaces to the pools that the instance's own network profile names.
 fn configure_interfaces(store: &mut Store, key: &str, instance: &Value) {
     let profile = &instance["properties"]["networkProfileConfiguration"]["networkInterfaceConfigurations"];
     for configuration in profile.as_array().into_iter().flatten() {
         let Some(name) = configuration["name"].as_str() else { continue };
         let Some((id, mut body)) = interface(store, &format!("{key}/networkinterfaces/{name}")) else { continue };
-        let wanted = configuration["properties"]["ipConfigurations"].as_array();
-        for wanted in wanted.into_iter().flatten() {
-            set_pools(&mut body, wanted);
+        let desired = configuration["properties"]["ipConfigurations"].as_array();
+        for desired in desired.into_iter().flatten() {
+            set_pools(&mut body, desired);
         }
         insert(store, &id, body);
     }
@@ -113,13 +113,14 @@ fn interface(store: &Store, id: &str) -> Option<(ResourceId, Value)> {
     Some((ResourceId::parse(&document.id).ok()?, (*document.body).clone()))
 }
 
-fn set_pools(interface: &mut Value, wanted: &Value) {
+fn set_pools(interface: &mut Value, desired: &Value) {
     const POOLS: &str = "loadBalancerBackendAddressPools";
     let configurations = interface["properties"]["ipConfigurations"].as_array_mut();
-    for configuration in configurations.into_iter().flatten().filter(|configuration| configuration["name"] == wanted["name"])
+    for configuration in
+        configurations.into_iter().flatten().filter(|configuration| configuration["name"] == desired["name"])
     {
         let Some(properties) = configuration["properties"].as_object_mut() else { continue };
-        match wanted["properties"].get(POOLS).filter(|pools| pools.as_array().is_some_and(|pools| !pools.is_empty())) {
+        match desired["properties"].get(POOLS).filter(|pools| pools.as_array().is_some_and(|pools| !pools.is_empty())) {
             Some(pools) => drop(properties.insert(POOLS.to_owned(), pools.clone())),
             None => drop(properties.remove(POOLS)),
         }

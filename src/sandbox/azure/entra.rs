@@ -22,16 +22,15 @@ pub use refusal::Refusal;
 
 use assertion::Assertion;
 
-/// Where a token is asked for.
+/// Endpoint for tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<'a> {
-    /// Tenant, or `adfs`.
     pub tenant: &'a str,
     /// Whether it is the one of an ADFS.
     pub adfs: bool,
 }
 
-/// The token endpoint a path names, if it names one.
+/// Returns the token endpoint a path names, if it names one.
 pub fn endpoint(path: &str) -> Option<Endpoint<'_>> {
     match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
         ["adfs", "oauth2", "token"] => Some(Endpoint { tenant: "adfs", adfs: true }),
@@ -40,7 +39,7 @@ pub fn endpoint(path: &str) -> Option<Endpoint<'_>> {
     }
 }
 
-/// Names and values of a query or a form.
+/// Returns the names and values of a query or a form.
 pub fn pairs(text: &str) -> BTreeMap<String, String> {
     let url = Url::parse(&format!("https://form/?{text}"));
     url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
@@ -66,7 +65,7 @@ pub fn answer(
     }
 }
 
-/// Client credentials flow. Answers the token and its life in seconds.
+/// Grants a token by the client credentials flow. Returns the token and its lifetime in seconds.
 fn grant(
     directory: &mut Directory,
     endpoint: Endpoint<'_>,
@@ -95,7 +94,7 @@ fn grant(
     Ok(directory.issue(&principal, &audience, now))
 }
 
-/// The resource a token is for. Entra wants it as `{resource}/.default`; an ADFS takes it either way.
+/// Returns the resource a token is for. Entra requires it as `{resource}/.default`; an ADFS accepts it either way.
 fn audience(endpoint: Endpoint<'_>, scope: Option<&str>, resource: Option<&str>) -> Result<String, Refusal> {
     match (scope, resource) {
         (Some(scope), _) => match scope.strip_suffix("/.default") {
@@ -107,7 +106,7 @@ fn audience(endpoint: Endpoint<'_>, scope: Option<&str>, resource: Option<&str>)
     }
 }
 
-/// A projected service account token that is registered as it is, or a token signed with a registered certificate.
+/// Checks a projected service account token that is registered verbatim, or a token signed with a registered certificate.
 fn check_assertion(principal: &Principal, endpoint: Endpoint<'_>, text: &str, now: Timestamp) -> Result<(), Refusal> {
     if principal.has_federated_token(text) {
         return Ok(());
@@ -124,7 +123,7 @@ fn check_assertion(principal: &Principal, endpoint: Endpoint<'_>, text: &str, no
     }
 }
 
-/// A JSON response.
+/// Returns a JSON response.
 pub(in crate::sandbox::azure) fn respond(status: u16, body: &Value) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);

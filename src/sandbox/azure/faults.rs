@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{log::RequestRecord, options::Class};
 
-/// What a partial list leaves out.
+/// Entries that a partial list omits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Omission {
     /// So many at the end of each page.
@@ -21,14 +21,14 @@ pub enum Omission {
     EveryOther,
     /// The one of this name, in any letter case.
     Named(String),
-    /// All pages but the first, without telling that there are more.
+    /// All pages but the first, without a link to more.
     LaterPages,
 }
 
-/// What is wrong with etags.
+/// Distortion of etags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtagMode {
-    /// Those that are strong are shown as weak (`W/"1"`). A write may bring either form.
+    /// Strong etags are shown as weak (`W/"1"`). A write may send either form.
     Weak,
     /// They are not shown: not in bodies, not in headers.
     Absent,
@@ -36,20 +36,20 @@ pub enum EtagMode {
     Restless,
 }
 
-/// What a fault does.
+/// Effect of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Answers with this status, error code and `Retry-After` (seconds); nothing is done.
     Refuse(u16, String, Option<u64>),
-    /// Serves it later.
+    /// Delay before it is served.
     Delay(Duration),
     /// No connection: nothing is sent.
     NoConnection,
     /// The connection breaks before anything is done.
     DropBefore,
-    /// It is done, and the answer is lost.
+    /// Executed, and the response is lost.
     DropAfter,
-    /// It is done, and the answer (200) is HTML.
+    /// Executed, and the response (200) is HTML.
     Garbage,
     /// 403 `AuthorizationFailed`, as while a role assignment is on its way; nothing is done.
     Forbidden,
@@ -69,13 +69,13 @@ pub enum Effect {
     MissJustWritten(Duration),
     /// Etags are not what they should be.
     Etags(EtagMode),
-    /// It is done, and the answer's body ends in the middle, as if it were whole.
+    /// Executed, and the response's body ends in the middle, as if it were whole.
     Truncated,
-    /// It is done, and the connection breaks in the middle of the answer's body.
+    /// Executed, and the connection breaks in the middle of the response's body.
     BreakHalfway,
-    /// It is done, and the second half of the answer's body never comes.
+    /// Executed, and the second half of the response's body never arrives.
     StallHalfway,
-    /// It is done, and the answer's body comes byte by byte, each so long after the one before.
+    /// Executed, and the response's body arrives byte by byte, with this delay in between.
     SlowBody(Duration),
     /// No answer ever comes; nothing is done.
     Hang,
@@ -84,13 +84,13 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether it changes lists only. Other requests are not hit.
+    /// Returns `true` if it changes lists only. Other requests are not hit.
     fn is_for_lists(&self) -> bool {
         matches!(self, Self::EmptyList | Self::PartialList(_) | Self::StaleList(_) | Self::MissJustWritten(_))
     }
 }
 
-/// Which requests are hit, how often, and what happens to them.
+/// Requests that are hit, their number, and the effect on them.
 #[derive(Debug, Clone)]
 pub struct Fault {
     effect: Effect,
@@ -135,7 +135,7 @@ impl Fault {
         self
     }
 
-    /// Hits only paths that match as a whole, ignoring letter case; `*` stands for any text.
+    /// Restricts the fault to paths that match as a whole, ignoring letter case; `*` matches any text.
     pub fn path(mut self, pattern: &str) -> Self {
         self.path = Some(pattern.to_ascii_lowercase());
         self
@@ -153,7 +153,7 @@ impl Fault {
         self
     }
 
-    /// Hits only lists.
+    /// Restricts the fault to lists.
     pub fn lists(mut self) -> Self {
         self.lists = true;
         self
@@ -195,7 +195,7 @@ impl Fault {
             && self.class.is_none_or(|class| class == request.class)
             && (request.list || !self.lists)
             && self.until.is_none_or(|end| request.at < end)
-            && self.resource_type.as_ref().is_none_or(|wanted| *wanted == request.resource_type)
+            && self.resource_type.as_ref().is_none_or(|desired| *desired == request.resource_type)
             && self.path.as_ref().is_none_or(|pattern| glob(pattern, &request.path.to_ascii_lowercase()))
     }
 
@@ -217,7 +217,7 @@ impl Fault {
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text.
+/// Returns `true` if `text` matches `pattern`, in which `*` matches any text.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
@@ -229,7 +229,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     text.ends_with(last)
 }
 
-/// When a crash hits its request.
+/// Moment at which a crash hits its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// Before it has an effect.
@@ -238,12 +238,12 @@ pub enum Crash {
     After,
 }
 
-/// What happens to a request.
+/// Effect on a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// How long it waits first.
+    /// Delay before any effect.
     pub delay: Duration,
-    /// What else happens; `None`: it is served.
+    /// Effect; `None` if the request is served.
     pub effect: Option<Effect>,
 }
 
@@ -257,7 +257,7 @@ pub struct FaultTable {
 }
 
 impl FaultTable {
-    /// No faults.
+    /// Creates a table without faults.
     pub fn new(seed: u64) -> Self {
         Self { faults: Vec::new(), random: SmallRng::seed_from_u64(seed), down: false, crash: None, crashed: false }
     }
@@ -273,7 +273,7 @@ impl FaultTable {
         (self.down, self.crash, self.crashed) = (false, None, false);
     }
 
-    /// Whether ARM is down: no connection to it.
+    /// Sets whether ARM is down, that is, refuses connections.
     pub fn set_down(&mut self, down: bool) {
         self.down = down;
     }
@@ -283,12 +283,12 @@ impl FaultTable {
         self.crash = Some((nth, crash));
     }
 
-    /// Whether the crash has happened and was not recovered from.
+    /// Returns `true` if the crash has happened and was not recovered from.
     pub fn has_crashed(&self) -> bool {
         self.crashed
     }
 
-    /// Ends a crash.
+    /// Ends a crash of the client.
     pub fn recover(&mut self) {
         (self.crash, self.crashed) = (None, false);
     }
@@ -321,9 +321,9 @@ impl FaultTable {
     }
 
     fn burn(&mut self) -> Option<Effect> {
-        let (left, crash) = self.crash.as_mut()?;
-        *left = left.saturating_sub(1);
-        if *left > 0 {
+        let (remaining, crash) = self.crash.as_mut()?;
+        *remaining = remaining.saturating_sub(1);
+        if *remaining > 0 {
             return None;
         }
         let crash = *crash;

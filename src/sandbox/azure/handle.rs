@@ -1,5 +1,5 @@
-//! What ARM does with a request: the gates in front (token, api-version, permission, quota), then reads and writes. Pure over the
-//! state and the time that are passed in.
+//! Handling of a request by ARM: the gates in front (token, api-version, permission, quota), then reads and writes. Pure
+//! over the state and the time that are passed in.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// What is not permitted: actions (`*` stands for any text) at or below a scope, in lower case.
+/// Denied actions (`*` matches any text) at or below a scope, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// `microsoft.network/*/write`.
@@ -31,17 +31,14 @@ pub struct Denial {
     pub scope: String,
 }
 
-/// All state of the simulated Azure.
+/// State of the simulated Azure.
 #[derive(Debug, Default)]
 pub struct State {
-    /// How it behaves.
     pub options: AzureOptions,
     pub store: Store,
-    /// Long-running operations.
     pub operations: Operations,
-    /// Quotas used.
+    /// Used parts of the quotas.
     pub throttle: Throttle,
-    /// Missing permissions.
     pub denials: Vec<Denial>,
     /// Tokens that an injected fault has made expire.
     pub expired_tokens: BTreeSet<String>,
@@ -69,17 +66,17 @@ pub fn handle(
     let class = request::class(&request.method, target.as_ref());
     let kind = target.as_ref().map(Target::kind).unwrap_or_default();
     let latency = state.options.latencies.of(class, &kind).respond;
-    let answer =
+    let response =
         gates(state, request, target.as_ref(), (class, effect), token_problem, now).and_then(|(target, headers)| {
-            let mut answer = dispatch(state, request, target, effect, now)?;
-            answer.headers.extend(headers);
-            Ok(answer)
+            let mut response = dispatch(state, request, target, effect, now)?;
+            response.headers.extend(headers);
+            Ok(response)
         });
-    let mut answer = answer.unwrap_or_else(|refusal| Answer::refused(&refusal));
+    let mut response = response.unwrap_or_else(|refusal| Answer::refused(&refusal));
     if let Some(Effect::Etags(mode)) = effect {
-        distort::etags(&mut answer, *mode);
+        distort::etags(&mut response, *mode);
     }
-    (answer, latency)
+    (response, latency)
 }
 
 fn gates<'a>(
@@ -99,7 +96,7 @@ fn gates<'a>(
     }
     let target = target.ok_or_else(|| Refusal::no_such_type(&request.path))?;
     let subscription = target.scope().subscription();
-    if !state.options.subscriptions.iter().any(|known| known.eq_ignore_ascii_case(subscription)) {
+    if !state.options.subscriptions.iter().any(|existing| existing.eq_ignore_ascii_case(subscription)) {
         return Err(Refusal::subscription_not_found(subscription));
     }
     let (kind, resource) = (throttled_kind(target, &request.path), target.scope().key());
@@ -120,7 +117,7 @@ fn gates<'a>(
     }
 }
 
-/// The type that a request's quota goes by: of an operation, its provider.
+/// Returns the type that a request's quota depends on: for an operation, its provider.
 fn throttled_kind(target: &Target, path: &str) -> String {
     match target {
         Target::Operation { .. } => path.split('/').nth(4).unwrap_or_default().to_ascii_lowercase(),
@@ -128,7 +125,7 @@ fn throttled_kind(target: &Target, path: &str) -> String {
     }
 }
 
-/// Whether no fault has made the request's token expire, now or before.
+/// Checks that no fault has made the request's token expire, now or before.
 fn live_token(state: &mut State, request: &ArmRequest, effect: Option<&Effect>) -> Result<(), Refusal> {
     let Some(token) = &request.token else { return Ok(()) };
     if effect == Some(&Effect::ExpireToken) {
@@ -199,7 +196,7 @@ fn dispatch(
     }
 }
 
-/// The resource provider of the region's zones, as `GET /subscriptions/{s}/providers/{namespace}` shows it.
+/// Returns the resource provider of the region's zones, as `GET /subscriptions/{s}/providers/{namespace}` shows it.
 pub fn provider(options: &AzureOptions, subscription: &str, namespace: &str) -> Value {
     let mapping = json!({"location": options.location_name, "zones": options.zones});
     let mappings = if options.zones.is_empty() { json!([]) } else { json!([mapping]) };
@@ -209,7 +206,7 @@ pub fn provider(options: &AzureOptions, subscription: &str, namespace: &str) -> 
     };
     let kinds: Vec<Value> = kinds::KINDS
         .iter()
-        .filter_map(|known| known.name.split_once('/').filter(|(space, _)| space.eq_ignore_ascii_case(namespace)))
+        .filter_map(|existing| existing.name.split_once('/').filter(|(space, _)| space.eq_ignore_ascii_case(namespace)))
         .map(|(_, name)| kind(name))
         .collect();
     json!({"id": format!("/subscriptions/{subscription}/providers/{namespace}"), "namespace": namespace,

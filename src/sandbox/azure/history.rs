@@ -1,4 +1,4 @@
-//! What the documents were, for lists that are behind: each change with the time at which it was made. Pure over that time.
+//! Earlier documents, for outdated lists: each change with the time at which it was made. Pure over that time.
 //!
 //! Bounded: changes of the last 10 minutes, and not more than 2,000 of them.
 
@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::store::Document;
 
-/// How long a change is remembered.
+/// Time for which a change is retained.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How many are.
+/// Largest number of retained changes.
 const MOST: usize = 2_000;
 
 #[derive(Debug, Clone)]
@@ -49,12 +49,12 @@ impl History {
         self.changes.push_back(Change { at, key: key.to_owned(), before, written });
     }
 
-    /// The documents that were written after `time` (`None`: whenever), by key.
+    /// Returns the documents that were written after `time` (`None`: whenever), by key.
     pub fn written_since(&self, time: Option<Instant>) -> BTreeSet<String> {
         self.since(time).filter(|change| change.written).map(|change| change.key.clone()).collect()
     }
 
-    /// What to undo, newest first, to come back to `time`: keys with the documents that they had.
+    /// Returns the changes to undo, newest first, to return to `time`: keys with the documents that they had.
     pub fn undo(&self, time: Option<Instant>) -> impl Iterator<Item = (&str, Option<&Document>)> {
         self.since(time).map(|change| (change.key.as_str(), change.before.as_ref()))
     }

@@ -18,25 +18,25 @@ use super::{
 /// A managed identity that the machine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedIdentity {
-    /// Who it is in the directory; needs no credentials there.
+    /// Principal in the directory; needs no credentials there.
     pub principal: Principal,
-    /// Its resource id; `None` for the machine's own identity.
+    /// Resource ID; `None` for the machine's own identity.
     pub resource_id: Option<String>,
 }
 
-/// What a request asks for.
+/// Subject of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Token,
     /// A token, of the App Service style endpoint.
     AppServiceToken,
-    /// What the machine is.
+    /// Description of the machine.
     Instance,
-    /// Its public addresses.
+    /// Public addresses of the machine.
     LoadBalancer,
 }
 
-/// What a path asks of the service, if it is one of its.
+/// Returns the subject of a path of the service, if it is one.
 pub fn asked(path: &str) -> Option<Asked> {
     match path.trim_end_matches('/') {
         "/metadata/identity/oauth2/token" => Some(Asked::Token),
@@ -51,7 +51,7 @@ pub fn asked(path: &str) -> Option<Asked> {
 pub struct Imds {
     /// Identities of the machine.
     pub identities: Vec<ManagedIdentity>,
-    /// What `X-IDENTITY-HEADER` must say to the App Service style endpoint.
+    /// Required value of `X-IDENTITY-HEADER` at the App Service style endpoint.
     pub identity_header: String,
 }
 
@@ -65,14 +65,14 @@ impl Imds {
     /// Answers a request. `machine`: the one the service belongs to; `None` when it was deleted.
     pub fn answer(
         &self,
-        asked: Asked,
+        subject: Asked,
         request: &Request<Bytes>,
         machine: Option<(&Topology, &Machine)>,
         (directory, now): (&mut Directory, Timestamp),
     ) -> Response<Bytes> {
         let query = pairs(request.uri().query().unwrap_or_default());
-        let answer = self.may_ask(asked, request).and_then(|()| match asked {
-            Asked::Token | Asked::AppServiceToken => self.token(asked, &query, directory, now),
+        let response = self.may_ask(subject, request).and_then(|()| match subject {
+            Asked::Token | Asked::AppServiceToken => self.token(subject, &query, directory, now),
             Asked::Instance => {
                 version(&query, INSTANCE_VERSION)?;
                 machine.map(|(topology, machine)| topology.instance_metadata(machine)).ok_or(GONE)
@@ -84,20 +84,24 @@ impl Imds {
                 found.ok_or((404, "Not found", "No load balancer metadata is found. Please check if your VM is using any non-basic SKU load balancer and retry later."))
             }
         });
-        match answer {
+        match response {
             Ok(body) => respond(200, &body),
             Err((status, error, description)) => respond(status, &json!({"error": error, "error_description": description})),
         }
     }
 
-    fn may_ask(&self, asked: Asked, request: &Request<Bytes>) -> Result<(), Refusal> {
+    fn may_ask(&self, subject: Asked, request: &Request<Bytes>) -> Result<(), Refusal> {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if request.method() != http::Method::GET {
             return Err((405, "Method not allowed", "Only GET is supported."));
         }
-        if asked == Asked::AppServiceToken {
-            let right = header("X-IDENTITY-HEADER") == self.identity_header;
-            return if right { Ok(()) } else { Err((401, "unauthorized", "The value of X-IDENTITY-HEADER is not right.")) };
+        if subject == Asked::AppServiceToken {
+            let is_valid = header("X-IDENTITY-HEADER") == self.identity_header;
+            return if is_valid {
+                Ok(())
+            } else {
+                Err((401, "unauthorized", "The value of X-IDENTITY-HEADER is not right."))
+            };
         }
         if !header("Metadata").eq_ignore_ascii_case("true") {
             return Err((400, "invalid_request", "Required metadata header not specified"));
@@ -111,12 +115,12 @@ impl Imds {
 
     fn token(
         &self,
-        asked: Asked,
+        subject: Asked,
         query: &BTreeMap<String, String>,
         directory: &mut Directory,
         now: Timestamp,
     ) -> Result<Value, Refusal> {
-        let oldest = if asked == Asked::Token { "2018-02-01" } else { "2019-08-01" };
+        let oldest = if subject == Asked::Token { "2018-02-01" } else { "2019-08-01" };
         version(query, oldest)?;
         let resource = query.get("resource").filter(|resource| !resource.is_empty());
         let resource = resource.ok_or((400, "invalid_resource", "The request is missing the parameter 'resource'."))?;
@@ -130,14 +134,14 @@ impl Imds {
             "resource": resource,
             "token_type": "Bearer",
         });
-        if asked == Asked::Token {
+        if subject == Asked::Token {
             body["expires_in"] = json!(lifetime.to_string());
             body["ext_expires_in"] = json!(lifetime.to_string());
         }
         Ok(body)
     }
 
-    /// The identity asked for. Without a name: the machine's own, else the only one.
+    /// Returns the requested identity. Without a name: the machine's own, else the only one.
     fn identity(&self, query: &BTreeMap<String, String>) -> Result<&ManagedIdentity, Refusal> {
         let named = |names: &[&str]| names.iter().find_map(|name| query.get(*name)).filter(|text| !text.is_empty());
         let client = named(&["client_id"]);
@@ -146,7 +150,8 @@ impl Imds {
         if client.is_none() && object.is_none() && resource.is_none() {
             return self.unnamed();
         }
-        let is = |wanted: Option<&String>, found: &str| wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(found));
+        let is =
+            |expected: Option<&String>, found: &str| expected.is_none_or(|expected| expected.eq_ignore_ascii_case(found));
         let found = self.identities.iter().find(|identity| {
             is(client, &identity.principal.client_id)
                 && is(object, &identity.principal.object_id)

@@ -1,7 +1,9 @@
-//! What the simulator knows of each ARM type: the parts embedded in its documents, the style of its etag, how it answers writes, and
-//! the lists that ARM derives on reading. The one table; everything else is written for all types alike.
+//! ARM types of the simulator: the parts embedded in their documents, the styles of their etags, their responses to writes,
+//! and the lists that ARM derives on reading.
+//!
+//! It is the only such table; everything else is written for all types alike.
 
-/// How the etag of a type looks.
+/// Style of a type's etags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtagStyle {
     /// `W/"<uuid>"`.
@@ -12,14 +14,14 @@ pub enum EtagStyle {
     None,
 }
 
-/// How a type answers writes that take their time. Upstream: Azure's answers as recorded in `pkg/azclient/*/testdata` of
+/// Responses of a type to long-running writes. Upstream: Azure's responses as recorded in `pkg/azclient/*/testdata` of
 /// kubernetes-sigs/cloud-provider-azure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Manner {
     /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the answer is final. `Succeeded` is no
     /// proof: load balancers show it while their operations go on.
     pub creating: Option<&'static str>,
-    /// The same for a PUT or PATCH that changes (200).
+    /// Response to a PUT or PATCH that changes (200).
     pub changing: Option<&'static str>,
     /// Status of the answer to a DELETE that starts an operation; `None`: the answer is final.
     pub deleting: Option<u16>,
@@ -50,7 +52,7 @@ pub struct Kind {
     pub etag: EtagStyle,
     /// Whether a write must say `location`.
     pub located: bool,
-    /// How it answers writes.
+    /// Responses to writes.
     pub manner: &'static Manner,
 }
 
@@ -81,9 +83,9 @@ const fn kind(
 
 use EtagStyle::{None as NoEtag, Number, Weak};
 
-/// Back-end pools, the part most others refer to.
+/// Backend pools, the part most others refer to.
 pub const POOLS: &str = "microsoft.network/loadbalancers/backendaddresspools";
-/// Front ends of load balancers.
+/// Frontends of load balancers.
 pub const FRONTENDS: &str = "microsoft.network/loadbalancers/frontendipconfigurations";
 
 pub static KINDS: &[Kind] = &[
@@ -132,7 +134,7 @@ pub static KINDS: &[Kind] = &[
     kind("Microsoft.Network/privateEndpoints", &[], Weak, true, &NETWORK),
 ];
 
-/// Everything derived on reading.
+/// References that are derived on reading.
 pub static BACK_REFERENCES: &[BackReference] = &[
     one("microsoft.network/publicipaddresses", "ipConfiguration", "ipconfigurations", true),
     many("microsoft.network/publicipprefixes", "publicIPAddresses", "/publicipaddresses", false),
@@ -157,17 +159,17 @@ const fn one(target: &'static str, property: &'static str, source: &'static str,
     BackReference { target, property, source, many: false, canonical }
 }
 
-/// The type of this name, ignoring letter case.
+/// Returns the type of this name, ignoring letter case.
 pub fn kind_of(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name.eq_ignore_ascii_case(name))
 }
 
-/// How a type, by its name in any letter case, answers writes.
+/// Returns the responses to writes of a type, by its name in any letter case.
 pub fn manner_of(name: &str) -> &'static Manner {
     kind_of(name).map_or(&AT_ONCE, |kind| kind.manner)
 }
 
-/// The type whose documents embed parts of type `name`, and the list they are in.
+/// Returns the type whose documents embed parts of type `name`, and the list they are in.
 pub fn part_of(name: &str) -> Option<(&'static Kind, &'static str)> {
     let (parent, list) = name.rsplit_once('/')?;
     let kind = kind_of(parent)?;
@@ -175,7 +177,7 @@ pub fn part_of(name: &str) -> Option<(&'static Kind, &'static str)> {
     Some((kind, list))
 }
 
-/// What is derived for documents or parts of type `name` (lower-case).
+/// Returns the references that are derived for documents or parts of type `name` (lower-case).
 pub fn back_references(name: &str) -> impl Iterator<Item = &'static BackReference> {
     BACK_REFERENCES.iter().filter(move |reference| reference.target == name)
 }

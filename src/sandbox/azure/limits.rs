@@ -1,6 +1,7 @@
-//! How much Azure lets one load balancer, one network interface and one private link service hold. Plain data.
+//! Azure's limits of one load balancer, one network interface and one private link service. Plain data.
 //!
-//! Upstream: Microsoft Learn, "Azure subscription and service limits, quotas, and constraints", load balancer and private link.
+//! Upstream: Microsoft Learn, "Azure subscription and service limits, quotas, and constraints", load balancer and private
+//! link.
 
 /// Limits of a SKU of load balancers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct LoadBalancerLimits {
 }
 
 impl Default for LoadBalancerLimits {
-    /// What one document shows by itself.
+    /// Returns the limits that one document alone can exceed.
     fn default() -> Self {
         Self {
             standard: SkuLimits { rules: 1_500, frontends: 600 },
@@ -43,12 +44,12 @@ impl Default for LoadBalancerLimits {
 }
 
 impl LoadBalancerLimits {
-    /// All of Azure's numbers.
+    /// Returns all of Azure's numbers.
     pub fn azure() -> Self {
         Self { rules_per_interface: Some(300), private_link_services: Some(8), ..Self::default() }
     }
 
-    /// The limits of a SKU.
+    /// Returns the limits of a SKU.
     pub fn of_sku(&self, standard: bool) -> SkuLimits {
         if standard { self.standard } else { self.basic }
     }

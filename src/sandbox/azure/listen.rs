@@ -1,4 +1,5 @@
-//! The simulated Azure on a socket, over TLS with a certificate of its own: ARM, and whatever endpoints were added, on one address.
+//! Simulated Azure on a socket, over TLS with a certificate of its own: ARM, and the added endpoints, on one address.
+//!
 //! Plain HTTP is for metadata services, which have no other.
 
 use std::{io, net::SocketAddr};
@@ -34,7 +35,6 @@ const MAX_BODY: usize = 2 * MOST_BYTES;
 pub struct Served {
     /// `https://127.0.0.1:port`.
     pub url: String,
-    /// Where it listens.
     pub address: SocketAddr,
     /// Certificate that clients have to trust, PEM.
     pub ca_pem: String,
@@ -46,7 +46,7 @@ impl Azure {
         self.serve_with(address, &Certificates::generate()?, shutdown).await
     }
 
-    /// The same with certificates that others may share.
+    /// Serves with certificates that others may share.
     pub async fn serve_with(
         &self,
         address: SocketAddr,
@@ -73,6 +73,7 @@ impl Azure {
         let (azure, token) = (self.clone(), shutdown.clone());
         shutdown.spawn(async move {
             tokio::select! {
+                biased;
                 () = token.begun() => {}
                 () = azure.accept(listener, acceptor, &token) => {}
             }
@@ -92,6 +93,7 @@ impl Azure {
             let (azure, acceptor, token) = (self.clone(), acceptor.clone(), shutdown.clone());
             shutdown.spawn(async move {
                 tokio::select! {
+                    biased;
                     () = token.begun() => {}
                     () = azure.opened(socket, acceptor) => {}
                 }
@@ -121,8 +123,8 @@ impl Azure {
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<PacedBody>> {
         let (parts, body) = request.into_parts();
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
-        let answer = self.deliver(Request::from_parts(parts, body)).await;
+        let response = self.deliver(Request::from_parts(parts, body)).await;
         let broken = |error: ArmTransportError| io::Error::new(io::ErrorKind::ConnectionReset, error);
-        answer.map(Delivery::framed).map_err(broken)
+        response.map(Delivery::framed).map_err(broken)
     }
 }

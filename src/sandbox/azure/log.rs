@@ -12,17 +12,15 @@ const REMEMBERED: usize = 500_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
     pub method: String,
-    /// Host asked, lower-case; empty if unknown.
+    /// Requested host, lower-case; empty if unknown.
     pub host: String,
-    /// Path, as sent.
     pub path: String,
-    /// Query, as sent.
     pub query: String,
-    /// What it counts as.
+    /// Class of its quota.
     pub class: Class,
     /// Type of the resource or of the members of the list, lower-case; empty if there is none.
     pub resource_type: String,
-    /// Whether it asked for a list.
+    /// Whether it requested a list.
     pub list: bool,
     /// Length of its body.
     pub sent: usize,
@@ -30,7 +28,7 @@ pub struct RequestRecord {
     pub status: u16,
     /// Length of the answer's body.
     pub bytes: usize,
-    /// When it arrived.
+    /// Time of arrival.
     pub at: Instant,
     /// `User-Agent`.
     pub user_agent: String,
@@ -67,7 +65,7 @@ impl Log {
         self.records.iter()
     }
 
-    /// Forgets all records.
+    /// Removes all records so far.
     pub fn clear(&mut self) {
         self.first += self.records.len() as u64;
         self.records.clear();

@@ -52,7 +52,7 @@ fn take_interfaces(store: &mut Store, pool: &ResourceId) -> Vec<Value> {
     entries
 }
 
-/// The addresses of the IP configurations that list the pool, which they list no more.
+/// Returns the addresses of the IP configurations that list the pool, which they list no more.
 fn leave(interface: &mut Value, pool: &ResourceId) -> Vec<String> {
     let mut addresses = Vec::new();
     for configuration in interface["properties"]["ipConfigurations"].as_array_mut().into_iter().flatten() {

@@ -1,17 +1,17 @@
-//! Long-running operations. Pure over the time that is passed in: an operation ends when somebody looks after its time.
+//! Long-running operations. Pure over the time that is passed in: an operation ends at the first read after its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How an operation stands.
+/// State of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     InProgress,
-    /// It has ended well.
+    /// Ended successfully.
     Succeeded,
-    /// It has failed, with a code and a message.
+    /// Failed, with a code and a message.
     Failed(String, String),
     /// Another operation took its place.
     Canceled(String, String),
@@ -19,22 +19,22 @@ pub enum Outcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Its id, the last segment of the URL to ask.
+    /// Last segment of the URL to poll.
     pub id: String,
     /// Key of the document that is written.
     pub document: String,
     /// Whether the document is deleted at the end.
     pub deletes: bool,
-    /// How it will end, as far as one knows.
+    /// Planned end.
     pub planned: Outcome,
-    /// How it stands.
+    /// Current state of the operation.
     pub outcome: Outcome,
-    /// When it ends.
+    /// Time of its end.
     pub due: Instant,
 }
 
 impl Operation {
-    /// What `Azure-AsyncOperation` shows.
+    /// Returns the body of `Azure-AsyncOperation`.
     pub fn body(&self) -> Value {
         let error = |code: &str, message: &str| json!({"code": code, "message": message, "details": []});
         match &self.outcome {
@@ -67,12 +67,12 @@ impl Operations {
         id
     }
 
-    /// The operation that runs on a document.
+    /// Returns the operation that runs on a document.
     pub fn running(&self, document: &str) -> Option<&Operation> {
         self.all.get(self.running.get(document)?)
     }
 
-    /// An operation by its id.
+    /// Returns an operation by its id.
     pub fn get(&self, id: &str) -> Option<&Operation> {
         self.all.get(id)
     }

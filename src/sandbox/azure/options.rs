@@ -1,14 +1,15 @@
-//! How a simulated Azure behaves. By default it answers writes as Azure does, by operations, though short ones; everything else that
-//! slows or limits is off unless it is asked for.
+//! Behavior of a simulated Azure.
+//!
+//! By default it responds to writes as Azure does, by operations, though short ones; all other delays and limits are off
+//! unless they are configured.
 
 use std::time::Duration;
 
 use super::{canonical, limits::LoadBalancerLimits, throttle::Quotas};
 
-/// What a request is counted as.
+/// Class of a request's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// GET and HEAD.
     Read,
     /// PUT, PATCH and POST.
     Write,
@@ -19,7 +20,7 @@ pub enum Class {
     Other,
 }
 
-/// How long something takes.
+/// Duration of requests and operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
     /// From the request to its answer.
@@ -28,7 +29,7 @@ pub struct Latency {
     pub operation: Duration,
 }
 
-/// How long an operation takes unless it is said.
+/// Default duration of an operation.
 const OPERATION: Duration = Duration::from_millis(100);
 
 /// Latencies by class and type; of several that match, the last one added holds.
@@ -38,7 +39,8 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Every write and deletion takes this long. Types whose answers are final have no operation (see [`super::kinds::Manner`]).
+    /// Returns this duration for every write and deletion. Types whose responses are final have no operation (see
+    /// [`super::kinds::Manner`]).
     pub fn writes(latency: Latency) -> Self {
         Self::default().with(Class::Write, "*", latency).with(Class::Delete, "*", latency)
     }
@@ -49,26 +51,26 @@ impl Latencies {
         self
     }
 
-    /// What holds for a request on a type, given in lower case.
+    /// Returns the duration for a request on a type, given in lower case.
     pub fn of(&self, class: Class, resource_type: &str) -> Latency {
         let matches = |(of, kind, _): &&(Class, String, Latency)| *of == class && (kind == "*" || kind == resource_type);
         self.rules.iter().rfind(matches).map(|(_, _, latency)| *latency).unwrap_or_default()
     }
 }
 
-/// What a write meets while another operation on the same resource is running.
+/// Response to a write while another operation on the same resource is running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Busy {
-    /// 429 `RetryableErrorDueToAnotherOperation`.
+    /// Response 429, code `RetryableErrorDueToAnotherOperation`.
     #[default]
     Retryable,
-    /// 409 `AnotherOperationInProgress`.
+    /// Response 409, code `AnotherOperationInProgress`.
     Conflict,
-    /// It is accepted; the running operation ends as `Canceled`.
+    /// Acceptance; the running operation ends as `Canceled`.
     Supersede,
 }
 
-/// How a client is told to follow a long-running operation.
+/// Ways in which a client follows a long-running operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncStyle {
     /// Whether the answer has `Azure-AsyncOperation`.
@@ -77,8 +79,8 @@ pub struct AsyncStyle {
     pub location_header: bool,
     /// `Retry-After`, in whole seconds; `None` leaves it out.
     pub retry_after: Option<u64>,
-    /// Whether also those documents show the operation whose types say `Succeeded` at once. Without `Azure-AsyncOperation` all do:
-    /// nothing else would tell.
+    /// Whether documents whose types report `Succeeded` at once show the operation, too. Without `Azure-AsyncOperation` all
+    /// do, because nothing else would report it.
     pub in_documents: bool,
 }
 
@@ -101,15 +103,14 @@ pub struct AzureOptions {
     pub zones: Vec<String>,
     /// Documents in a page of a list.
     pub page_size: usize,
-    /// How long requests and operations take.
+    /// Durations of requests and operations.
     pub latencies: Latencies,
-    /// Request quotas.
     pub quotas: Quotas,
-    /// What load balancers and interfaces hold.
+    /// Limits of load balancers and interfaces.
     pub limits: LoadBalancerLimits,
-    /// What a write to a busy resource meets.
+    /// Response to a write of a busy resource.
     pub busy: Busy,
-    /// How operations are followed.
+    /// Ways in which operations are followed.
     pub operations: AsyncStyle,
     /// Seeds what faults with a probability do.
     pub seed: u64,
@@ -134,7 +135,7 @@ impl Default for AzureOptions {
 }
 
 impl AzureOptions {
-    /// The default, but every answer is final: for tests whose point is not how Azure answers.
+    /// Returns the default, but every answer is final: for tests whose point is not how Azure answers.
     pub fn immediate() -> Self {
         Self { latencies: Latencies::default(), ..Self::default() }
     }

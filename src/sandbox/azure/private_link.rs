@@ -13,15 +13,15 @@ use crate::providers::azure::arm::ResourceId;
 
 /// The list of a service's connections.
 pub const CONNECTIONS: &str = "privateEndpointConnections";
-/// Lists of what a private endpoint asks for: what its owner may approve himself, and what the service's owner has to.
+/// Lists of requested connections: those that the consumer may approve, and those that the service's owner must approve.
 const ASKED: [&str; 2] = ["privateLinkServiceConnections", "manualPrivateLinkServiceConnections"];
 const SERVICES: &str = "microsoft.network/privatelinkservices";
 pub const ENDPOINTS: &str = "microsoft.network/privateendpoints";
 const STATE: &str = "privateLinkServiceConnectionState";
-/// What only Azure writes in a service.
+/// Fields of a service that only Azure writes.
 pub const READ_ONLY: [&str; 3] = ["alias", "networkInterfaces", CONNECTIONS];
 
-/// How far a connection got.
+/// Progress of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionStatus {
     Pending,
@@ -31,7 +31,7 @@ pub enum ConnectionStatus {
 }
 
 impl ConnectionStatus {
-    /// As ARM spells it.
+    /// Returns ARM's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -55,12 +55,12 @@ fn guid(text: &str) -> String {
     uuid(0, &text.to_ascii_lowercase())
 }
 
-/// The name that consumers in other subscriptions use.
+/// Returns the name that consumers in other subscriptions use.
 pub fn alias(service: &ResourceId, location: &str) -> String {
     format!("{}.{}.{location}.azure.privatelinkservice", service.name(), guid(service.as_str())).to_ascii_lowercase()
 }
 
-/// The service of this id or alias.
+/// Returns the service of this id or alias.
 pub fn find<'a>(store: &'a Store, service: &str) -> Option<&'a Document> {
     let by_id = store.get(service).filter(|document| document.kind == SERVICES);
     let is_alias = |document: &Document| {
@@ -78,12 +78,12 @@ fn asked_parts(endpoint: &Value) -> impl Iterator<Item = &Value> {
     ASKED.into_iter().flat_map(|list| endpoint["properties"][list].as_array().into_iter().flatten())
 }
 
-/// The ids or aliases of the services that a private endpoint asks for.
+/// Returns the IDs or aliases of the services that a private endpoint requests.
 pub fn asked_for(endpoint: &Value) -> impl Iterator<Item = &Value> {
     asked_parts(endpoint).map(|part| &part["properties"]["privateLinkServiceId"])
 }
 
-/// The keys of the services that a private endpoint asks for.
+/// Returns the keys of the services that a private endpoint requests.
 pub fn services_of(store: &Store, endpoint: &Value) -> Vec<String> {
     let found = asked_for(endpoint).filter_map(|service| find(store, service.as_str()?));
     found.map(|document| document.id.to_ascii_lowercase()).collect()
@@ -93,12 +93,12 @@ fn status_of(part: &Value) -> Option<ConnectionStatus> {
     ConnectionStatus::parse(part["properties"][STATE]["status"].as_str()?)
 }
 
-/// The private endpoints that are connected with a service, or want to be, with how far they got.
+/// Returns the private endpoints that are connected with a service, or want to be, with how far they got.
 fn endpoints_of<'a>(store: &'a Store, service: &'a str) -> impl Iterator<Item = (&'a Document, ConnectionStatus)> {
     store.of_type(ENDPOINTS).filter_map(move |(_, endpoint)| {
         let part = asked_parts(&endpoint.body).find(|part| {
-            let asked = part["properties"]["privateLinkServiceId"].as_str().and_then(|asked| find(store, asked));
-            asked.is_some_and(|found| found.id.eq_ignore_ascii_case(service))
+            let requested = part["properties"]["privateLinkServiceId"].as_str().and_then(|requested| find(store, requested));
+            requested.is_some_and(|found| found.id.eq_ignore_ascii_case(service))
         })?;
         let status = status_of(part).unwrap_or(ConnectionStatus::Pending);
         (status != ConnectionStatus::Disconnected).then_some((endpoint, status))
@@ -110,7 +110,7 @@ fn connection_name(endpoint: &Document) -> String {
     format!("{name}.{}", guid(&endpoint.id))
 }
 
-/// A service's connections, as ARM shows them.
+/// Returns a service's connections, as ARM shows them.
 pub fn connections(store: &Store, service: &str) -> Vec<Value> {
     endpoints_of(store, service)
         .map(|(endpoint, status)| {
@@ -134,11 +134,11 @@ pub fn show(store: &Store, document: &Document, all: bool, properties: &mut Map<
     properties.insert("alias".to_owned(), json!(alias(&id, location(&document.body))));
 }
 
-/// Whether a service lets a subscription in without asking.
+/// Returns `true` if a service lets a subscription in without asking.
 fn approves(service: &Document, subscription: &str) -> bool {
     let listed = service.body["properties"]["autoApproval"]["subscriptions"].as_array();
     let listed = listed.into_iter().flatten().filter_map(Value::as_str);
-    listed.into_iter().any(|one| one == "*" || one.eq_ignore_ascii_case(subscription))
+    listed.into_iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(subscription))
 }
 
 /// Completes a private endpoint that is written: how far a connection got is the service's to say.
@@ -166,23 +166,23 @@ pub fn decide(store: &mut Store, service: &str, connection: &str, status: Connec
     let id = endpoint.id.clone();
     for list in ASKED {
         for part in body["properties"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let asked = part["properties"]["privateLinkServiceId"].as_str().and_then(|asked| find(store, asked));
-            if asked.is_some_and(|found| found.id.eq_ignore_ascii_case(service)) {
+            let requested = part["properties"]["privateLinkServiceId"].as_str().and_then(|requested| find(store, requested));
+            if requested.is_some_and(|found| found.id.eq_ignore_ascii_case(service)) {
                 part["properties"][STATE] = state(status);
             }
         }
     }
-    store.change_document(&id, |kept| *kept = body);
+    store.change_document(&id, |document| *document = body);
     store.touch(service);
     true
 }
 
-/// What a request wants to be said of a connection.
+/// Returns the status that a request sets for a connection.
 pub fn wanted(connection: &Value) -> Option<ConnectionStatus> {
     status_of(connection)
 }
 
-/// Puts a private endpoint that is connected with a service: somebody else's consumer. Answers the connection's name.
+/// Creates a private endpoint of another consumer that is connected with a service. Returns the connection's name.
 pub fn connect(
     store: &mut Store,
     endpoint: &str,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// Answers a GET.
+/// Responds to a GET request.
 pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<Answer, Refusal> {
     match target {
         Target::Subscription(id) => Ok(Answer::new(200, subscription(id))),
@@ -48,7 +48,7 @@ pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<An
     }
 }
 
-/// Everything but what is denied at `scope` or above.
+/// Returns all permissions but those denied at `scope` or above.
 fn permissions(state: &State, scope: &ResourceId) -> Value {
     let key = scope.key();
     let here = state.denials.iter().filter(|denial| key.contains(&denial.scope));
@@ -56,7 +56,7 @@ fn permissions(state: &State, scope: &ResourceId) -> Value {
     json!({"value": [{"actions": ["*"], "notActions": denied, "dataActions": [], "notDataActions": []}]})
 }
 
-/// What there is of the types that have a quota, and the quota.
+/// Returns the usage of the types that have a quota, and the quotas.
 fn usages(state: &State, subscription: &ResourceId) -> Value {
     let kinds = [
         ("PublicIPAddresses", "microsoft.network/publicipaddresses", state.options.limits.public_ips),
@@ -71,7 +71,7 @@ fn subscription(id: &ResourceId) -> Value {
     json!({"id": id, "subscriptionId": id.subscription(), "displayName": "simulated", "state": "Enabled"})
 }
 
-/// The document of this id, or the 404 that says what is missing.
+/// Returns the document of this id, or the 404 that says what is missing.
 pub fn existing<'a>(state: &'a State, id: &ResourceId) -> Result<&'a Document, Refusal> {
     if let Some(document) = state.store.get(id.as_str()) {
         return Ok(document);
@@ -79,6 +79,10 @@ pub fn existing<'a>(state: &'a State, id: &ResourceId) -> Result<&'a Document, R
     surroundings(state, id)?;
     if id.resource_type().is_empty() {
         return Err(Refusal::group_not_found(id.name()));
+    }
+    let is_instance = id.is_type("Microsoft.Compute/virtualMachineScaleSets/virtualMachines");
+    if is_instance && id.name().parse::<u64>().is_err() {
+        return Err(Refusal::instance_id());
     }
     let top_level = id.resource_type().split('/').count() == 2;
     Err(if top_level { Refusal::resource_not_found(id) } else { Refusal::not_found(id) })
@@ -108,14 +112,14 @@ fn group(state: &State, id: &ResourceId) -> Result<(), Refusal> {
 
 fn document(state: &State, request: &ArmRequest, id: &ResourceId) -> Result<Answer, Refusal> {
     let document = existing(state, id)?;
-    let mut answer = Answer::new(200, view::document(&state.store, document, expand(request)));
-    answer.headers.extend(view::etag(document).map(|etag| ("etag", etag)));
-    Ok(answer)
+    let mut response = Answer::new(200, view::document(&state.store, document, expand(request)));
+    response.headers.extend(view::etag(document).map(|etag| ("etag", etag)));
+    Ok(response)
 }
 
 fn expand(request: &ArmRequest) -> Expand {
-    let asked = request.parameter("$expand").is_some_and(|value| value.to_ascii_lowercase().contains("instanceview"));
-    if asked || request.parameter("statusOnly") == Some("true") { Expand::InstanceView } else { Expand::Nothing }
+    let requested = request.parameter("$expand").is_some_and(|value| value.to_ascii_lowercase().contains("instanceview"));
+    if requested || request.parameter("statusOnly") == Some("true") { Expand::InstanceView } else { Expand::Nothing }
 }
 
 fn part(state: &State, (id, parent, list): (&ResourceId, &ResourceId, &str)) -> Result<Answer, Refusal> {
@@ -123,14 +127,16 @@ fn part(state: &State, (id, parent, list): (&ResourceId, &ResourceId, &str)) -> 
     let document = state.store.get(parent.as_str()).ok_or_else(|| Refusal::parent_not_found(id, parent))?;
     let shown = view::document(&state.store, document, Expand::Nothing);
     let part = shape::part(&shown, list, id.name()).cloned().ok_or_else(|| Refusal::not_found(id))?;
-    Ok(Answer::new(200, part))
+    let mut response = Answer::new(200, part);
+    response.headers.extend(view::etag(document).map(|etag| ("etag", etag)));
+    Ok(response)
 }
 
 fn poll(state: &State, id: &str, result: bool) -> Result<Answer, Refusal> {
     let Some(operation) = state.operations.get(id) else {
         return Err(Refusal::new(404, "OperationNotFound", format!("The operation '{id}' could not be found.")));
     };
-    let mut answer = match (&operation.outcome, result) {
+    let mut response = match (&operation.outcome, result) {
         (_, false) => Answer::new(200, operation.body()),
         (Outcome::InProgress, true) => Answer::empty(202),
         (Outcome::Succeeded, true) => match state.store.get(&operation.document) {
@@ -144,9 +150,9 @@ fn poll(state: &State, id: &str, result: bool) -> Result<Answer, Refusal> {
         }
     };
     if operation.outcome == Outcome::InProgress {
-        answer.headers.extend(state.options.operations.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
+        response.headers.extend(state.options.operations.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 fn list(state: &State, request: &ArmRequest, scope: &ResourceId, kind: &str) -> Result<Answer, Refusal> {
@@ -160,7 +166,7 @@ fn list(state: &State, request: &ArmRequest, scope: &ResourceId, kind: &str) -> 
     let mut found = state
         .store
         .of_type_below(kind, scope.as_str(), after)
-        .filter(|(_, document)| scale_set.as_deref().is_none_or(|wanted| is_in_scale_set(document, wanted)));
+        .filter(|(_, document)| scale_set.as_deref().is_none_or(|desired| is_in_scale_set(document, desired)));
     let page: Vec<(&String, &Document)> = found.by_ref().take(size).collect();
     let more = found.next().is_some();
     let expand = expand(request);
@@ -172,13 +178,13 @@ fn list(state: &State, request: &ArmRequest, scope: &ResourceId, kind: &str) -> 
     Ok(Answer::new(200, body))
 }
 
-/// The id in `'virtualMachineScaleSet/id' eq '{id}'`.
+/// Returns the id in `'virtualMachineScaleSet/id' eq '{id}'`.
 fn scale_set_filter(filter: &str) -> Option<String> {
     let (field, value) = filter.split_once(" eq ")?;
     let field = field.trim().trim_matches('\'');
     field.eq_ignore_ascii_case("virtualMachineScaleSet/id").then(|| value.trim().trim_matches('\'').to_owned())
 }
 
-fn is_in_scale_set(document: &Document, wanted: &str) -> bool {
-    document.body["properties"]["virtualMachineScaleSet"]["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(wanted))
+fn is_in_scale_set(document: &Document, desired: &str) -> bool {
+    document.body["properties"]["virtualMachineScaleSet"]["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(desired))
 }

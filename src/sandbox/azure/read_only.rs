@@ -1,7 +1,7 @@
-//! What only ARM writes: sent or not, it stays as it was. Pure.
+//! Fields that only ARM writes: sent or not, they are unchanged. Pure.
 //!
-//! In: the body of a write, the document before. Out: the body with the read-only fields of the document before, and which of them were
-//! sent. What ARM computes is not kept in documents at all ([`super::view`] adds it).
+//! In: the body of a write, the document before. Out: the body with the read-only fields of the document before, and the
+//! names of those that were sent. Computed fields are not stored at all ([`super::view`] adds them).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,13 +1,13 @@
-//! Who refers to whom among the documents. In: documents as they are written. Out: the elements that refer to an id.
+//! References among the documents. In: documents as they are written. Out: the elements that refer to an ID.
 //!
-//! An element is a document or one of its embedded parts (an object with `name` and an `id` below the document's). Any other object
-//! with an `id` is a reference, made by the element around it.
+//! An element is a document or one of its embedded parts (an object with `name` and an `id` below the document's). Any other
+//! object with an `id` is a reference, made by the element around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// One reference: who makes it. Ordered by id.
+/// Element that makes a reference. Ordered by ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Referrer {
     /// Id of the element, lower-case.
@@ -31,7 +31,7 @@ impl References {
         }
     }
 
-    /// Takes away what `document` refers to.
+    /// Removes the references that `document` makes.
     pub fn remove(&mut self, key: &str, body: &Value) {
         for (target, referrer) in made_by(key, body) {
             if let Some(referrers) = self.referrers.get_mut(&target) {
@@ -43,13 +43,13 @@ impl References {
         }
     }
 
-    /// The elements that refer to `target` (lower-case), by id.
+    /// Returns the elements that refer to `target` (lower-case), by id.
     pub fn to<'a>(&'a self, target: &str) -> impl Iterator<Item = &'a Referrer> + use<'a> {
         self.referrers.get(target).into_iter().flatten()
     }
 }
 
-/// The ids, lower-case, that a document refers to, with the element that does.
+/// Returns the ids, lower-case, that a document refers to, with the element that does.
 pub fn made_by(key: &str, body: &Value) -> Vec<(String, Referrer)> {
     let mut found = Vec::new();
     let id = body["id"].as_str().unwrap_or(key);

@@ -1,4 +1,4 @@
-//! Why ARM refuses a request: status, code and text as Azure sends them.
+//! Refusals of ARM: status, code and text as Azure sends them.
 
 use serde_json::{Value, json};
 
@@ -12,29 +12,44 @@ pub const FAILURE_CAUSE: &str = "x-ms-failure-cause";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP status.
     pub status: u16,
     /// `error.code`.
     pub code: String,
     /// `error.message`.
     pub message: String,
-    /// Seconds of `Retry-After`.
+    /// Value of `Retry-After` in seconds.
     pub retry_after: Option<u64>,
-    /// Further headers.
     pub headers: Headers,
+    /// Code and message in `error.details`.
+    pub detail: Option<Box<(&'static str, String)>>,
+    /// Whether a resource provider answers, and so nothing names ARM as the cause.
+    pub is_of_provider: bool,
 }
 
 impl Refusal {
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self { status, code: code.to_owned(), message: message.into(), retry_after: None, headers: Headers::new() }
+        Self {
+            status,
+            code: code.to_owned(),
+            message: message.into(),
+            retry_after: None,
+            headers: Headers::new(),
+            detail: None,
+            is_of_provider: false,
+        }
     }
 
-    /// The same with `Retry-After`.
+    /// Adds `Retry-After` to the refusal.
     pub fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
 
-    /// The same, said by a resource provider and not by ARM, with these headers.
+    /// Marks the refusal as that of a resource provider, without a header that says so.
+    fn in_provider(self) -> Self {
+        Self { is_of_provider: true, ..self }
+    }
+
+    /// Marks the refusal as that of a resource provider and not of ARM, with these headers.
     pub fn by_provider(mut self, headers: Headers) -> Self {
         if !self.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
             self.headers.push((FAILURE_CAUSE, "service".to_owned()));
@@ -43,12 +58,12 @@ impl Refusal {
         self
     }
 
-    /// 400: the document cannot be accepted.
+    /// Returns 400: the document cannot be accepted.
     pub fn invalid(code: &str, message: impl Into<String>) -> Self {
         Self::new(400, code, message)
     }
 
-    /// 404 of a document.
+    /// Returns the 404 of a document.
     pub fn resource_not_found(id: &ResourceId) -> Self {
         let kind = id.resource_type();
         let group = id.resource_group().unwrap_or_default();
@@ -60,12 +75,17 @@ impl Refusal {
         Self::new(404, "ResourceNotFound", message)
     }
 
-    /// 404 of a part of a document, or of an instance of a scale set.
+    /// Returns the 404 of a part of a document, or of an instance of a scale set.
     pub fn not_found(id: &ResourceId) -> Self {
-        Self::new(404, "NotFound", format!("Resource {id} not found."))
+        Self::new(404, "NotFound", format!("Resource {id} not found.")).in_provider()
     }
 
-    /// 404: the document that this one is a part of is missing.
+    /// Returns the 400 of an instance of a scale set whose ID is not a number.
+    pub fn instance_id() -> Self {
+        Self::invalid("InvalidParameter", "Virtual Machine Scale Set VM instanceId must be a number.").in_provider()
+    }
+
+    /// Returns 404: the document that contains this part is missing.
     pub fn parent_not_found(id: &ResourceId, parent: &ResourceId) -> Self {
         let kind = id.resource_type();
         let kind = kind.split_once('/').map_or(kind.as_str(), |(_, kind)| kind);
@@ -75,50 +95,48 @@ impl Refusal {
         Self::new(404, "ParentResourceNotFound", message)
     }
 
-    /// 404 of a resource group.
+    /// Returns the 404 of a resource group.
     pub fn group_not_found(group: &str) -> Self {
         Self::new(404, "ResourceGroupNotFound", format!("Resource group '{group}' could not be found."))
     }
 
-    /// 404 of a subscription.
+    /// Returns the 404 of a subscription.
     pub fn subscription_not_found(subscription: &str) -> Self {
         Self::new(404, "SubscriptionNotFound", format!("The subscription '{subscription}' could not be found."))
     }
 
-    /// 404 of a type or path.
+    /// Returns the 404 of a type or path.
     pub fn no_such_type(kind: &str) -> Self {
         Self::new(404, "InvalidResourceType", format!("The resource type '{kind}' could not be found."))
     }
 
-    /// 413.
     pub fn too_large() -> Self {
         Self::new(413, "RequestContentTooLarge", "The request content size exceeds the maximum size of 4 MB.")
     }
 
-    /// 405.
     pub fn method_not_allowed(method: &str) -> Self {
         Self::new(405, "MethodNotAllowed", format!("The HTTP method '{method}' is not supported on this resource."))
     }
 
-    /// 401 without a token, or with one that is not accepted.
-    pub fn unauthenticated(why: &str) -> Self {
+    /// Returns the 401 without a token, or with an invalid one.
+    pub fn unauthenticated(reason: &str) -> Self {
         Self::new(
             401,
-            if why.is_empty() { "AuthenticationFailed" } else { "InvalidAuthenticationToken" },
-            match why {
+            if reason.is_empty() { "AuthenticationFailed" } else { "InvalidAuthenticationToken" },
+            match reason {
                 "" => "Authentication failed. The 'Authorization' header is missing.".to_owned(),
-                why => format!("The access token is invalid: {why}"),
+                reason => format!("The access token is invalid: {reason}"),
             },
         )
     }
 
-    /// 401: the token was good until now.
+    /// Returns 401: the token has expired.
     pub fn expired_token() -> Self {
         let message = "The access token has expired. Please obtain a new one.";
         Self::new(401, "ExpiredAuthenticationToken", message)
     }
 
-    /// 403: no role assignment allows this.
+    /// Returns 403: no role assignment allows this.
     pub fn forbidden(action: &str, scope: &str) -> Self {
         let client = "00000000-0000-0000-0000-00000000c11e";
         let message = format!(
@@ -128,15 +146,20 @@ impl Refusal {
         Self::new(403, "AuthorizationFailed", message)
     }
 
-    /// 412: somebody else wrote in between.
-    pub fn precondition_failed(id: &ResourceId, etag: &str) -> Self {
-        let message = format!(
-            "The resource {id} has an etag {etag} which doesn't match the etag in the If-Match condition specified by the client."
-        );
-        Self::new(412, "PreconditionFailed", message)
+    /// Returns 412: another writer changed the document in between. Upstream: `pkg/azclient/*/testdata`, where compute has
+    /// no details.
+    pub fn precondition_failed(id: &ResourceId, sent: &str, etag: &str) -> Self {
+        let mismatch = format!("Etag provided in if-match header {sent} does not match etag {etag} of resource");
+        let refusal = if id.resource_type().starts_with("Microsoft.Compute/") {
+            Self::new(412, "PreconditionFailed", format!("{mismatch}."))
+        } else {
+            let detail = ("PreconditionFailedEtagMismatch", format!("{mismatch} {id} in NRP data store."));
+            Self { detail: Some(Box::new(detail)), ..Self::new(412, "PreconditionFailed", "Precondition failed.") }
+        };
+        refusal.in_provider()
     }
 
-    /// 400: a document refers to something that does not exist.
+    /// Returns 400: a document refers to something that does not exist.
     pub fn dangling(from: &str, to: &str) -> Self {
         let message = format!(
             "Resource {to} referenced by resource {from} was not found. Please make sure that the referenced resource exists, and \
@@ -145,8 +168,14 @@ impl Refusal {
         Self::invalid("InvalidResourceReference", message)
     }
 
-    /// Body of the answer.
+    /// Returns the body of the answer.
     pub fn body(&self) -> Value {
-        json!({"error": {"code": self.code, "message": self.message, "details": []}})
+        let details: Vec<Value> = self
+            .detail
+            .iter()
+            .map(|detail| &**detail)
+            .map(|(code, message)| json!({"code": code, "message": message}))
+            .collect();
+        json!({"error": {"code": self.code, "message": self.message, "details": details}})
     }
 }

@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::entra::{Directory, TokenState, pairs, respond};
 
-/// What tokens have to be for.
+/// Required audience of tokens.
 const AUDIENCE: &str = "https://containerregistry.azure.net";
 
-/// The password that an application gets at a registry.
+/// Returns the password that an application gets at a registry.
 pub fn password(client_id: &str, host: &str) -> String {
     format!("sandbox-token-refresh-{client_id}-{host}")
 }

@@ -19,9 +19,7 @@ pub struct ArmRequest {
     pub method: String,
     /// Scheme and authority by which the client reached the server.
     pub origin: String,
-    /// Path, as sent.
     pub path: String,
-    /// Parameters, decoded.
     pub query: Vec<(String, String)>,
     /// `If-Match`.
     pub if_match: Option<String>,
@@ -29,7 +27,7 @@ pub struct ArmRequest {
     pub if_none_match: Option<String>,
     /// Bearer token; `None` without any.
     pub token: Option<String>,
-    /// Whose quotas it counts against; the token itself where nobody knows whose it is.
+    /// Principal whose quotas it uses; the token itself if its principal is unknown.
     pub principal: String,
     pub body: Bytes,
 }
@@ -38,7 +36,7 @@ fn text(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The host that a request is for, lower-case, without port; empty if it does not say.
+/// Returns the host that a request is for, lower-case, without port; empty if it does not say.
 pub fn host(request: &Request<Bytes>) -> String {
     let authority = request.uri().authority().map(ToString::to_string).or_else(|| text(request.headers(), &header::HOST));
     let authority = authority.unwrap_or_default().to_ascii_lowercase();
@@ -72,33 +70,33 @@ impl ArmRequest {
         }
     }
 
-    /// A query parameter, by its name in any letter case.
+    /// Returns a query parameter, by its name in any letter case.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The body, which has to be a JSON object.
+    /// Returns the body, which must be a JSON object.
     pub fn document(&self) -> Result<Value, Refusal> {
-        let refuse = |why: String| {
+        let refuse = |reason: String| {
             Refusal::invalid(
                 "InvalidRequestContent",
-                format!("The request content was invalid and could not be deserialized: '{why}'."),
+                format!("The request content was invalid and could not be deserialized: '{reason}'."),
             )
         };
         let value: Value = serde_json::from_slice(&self.body).map_err(|error| refuse(error.to_string()))?;
         if value.is_object() { Ok(value) } else { Err(refuse("not an object".to_owned())) }
     }
 
-    /// The URL of the page behind `last`.
+    /// Returns the URL of the page behind `last`.
     pub fn next_link(&self, last: &str) -> String {
         let Ok(mut url) = reqwest::Url::parse(&format!("{}{}", self.origin, self.path)) else { return String::new() };
-        let kept = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("$skiptoken"));
-        url.query_pairs_mut().extend_pairs(kept).append_pair("$skiptoken", last);
+        let retained = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("$skiptoken"));
+        url.query_pairs_mut().extend_pairs(retained).append_pair("$skiptoken", last);
         url.into()
     }
 }
 
-/// What a request counts as. `target` is what its path asks for.
+/// Returns the class of a request. `target` is the subject of its path.
 pub fn class(method: &str, target: Option<&Target>) -> Class {
     match (method, target) {
         ("GET" | "HEAD", Some(Target::Operation { .. })) => Class::Poll,
@@ -113,37 +111,37 @@ pub struct Answer {
     pub status: u16,
     /// Headers besides those that every answer has.
     pub headers: Headers,
-    /// Body; `None`: empty.
+    /// Body of the response; `None` if it is empty.
     pub body: Option<Value>,
 }
 
 impl Answer {
-    /// An answer with a body.
+    /// Creates an answer with a body.
     pub fn new(status: u16, body: Value) -> Self {
         Self { status, headers: Headers::new(), body: Some(body) }
     }
 
-    /// An answer without a body.
+    /// Creates an answer without a body.
     pub fn empty(status: u16) -> Self {
         Self { status, headers: Headers::new(), body: None }
     }
 
-    /// A refusal's answer.
+    /// Creates a refusal's answer.
     pub fn refused(refusal: &Refusal) -> Self {
-        let mut answer = Self::new(refusal.status, refusal.body());
-        if !refusal.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
-            answer.headers.push((FAILURE_CAUSE, "gateway".to_owned()));
+        let mut response = Self::new(refusal.status, refusal.body());
+        if !refusal.is_of_provider && !refusal.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
+            response.headers.push((FAILURE_CAUSE, "gateway".to_owned()));
         }
-        answer.headers.extend(refusal.headers.iter().cloned());
-        answer.headers.extend(refusal.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
+        response.headers.extend(refusal.headers.iter().cloned());
+        response.headers.extend(refusal.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
         if refusal.status == 401 {
             let challenge = "Bearer authorization_uri=\"https://login.microsoftonline.com/\", error=\"invalid_token\"";
-            answer.headers.push(("www-authenticate", challenge.to_owned()));
+            response.headers.push(("www-authenticate", challenge.to_owned()));
         }
-        answer
+        response
     }
 
-    /// As HTTP; `number` tells requests apart in `x-ms-request-id` and its like.
+    /// Returns the HTTP response; `number` distinguishes requests in `x-ms-request-id` and its like.
     pub fn response(self, number: u64) -> Response<Bytes> {
         let body = self.body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let mut response = Response::new(body);

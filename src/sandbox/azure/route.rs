@@ -1,24 +1,22 @@
-//! What a request path asks for. Pure: text in, [`Target`] out.
+//! Subject of a request's path. Pure: text in, [`Target`] out.
 
 use super::kinds;
 use crate::providers::azure::arm::ResourceId;
 
-/// What is asked for.
+/// Subject of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A subscription.
     Subscription(ResourceId),
     /// Resource providers, of which one may be named: `/subscriptions/{s}/providers[/{namespace}]`.
     Provider(ResourceId, Option<String>),
-    /// A long-running operation: its number, and whether its result is asked for rather than its state.
+    /// Long-running operation: its number, and whether its result is requested rather than its state.
     Operation {
-        /// Whose it is.
+        /// Subscription of the operation.
         subscription: ResourceId,
         operation: String,
-        /// Whether `operationResults` was asked.
+        /// Whether `operationResults` was requested.
         result: bool,
     },
-    /// A document.
     Document(ResourceId),
     /// A part embedded in a document: its own id, the document's, and the list that it is in.
     Part(ResourceId, ResourceId, &'static str),
@@ -35,14 +33,14 @@ pub enum Target {
     InstanceView(ResourceId),
     /// The action `migrateToIpBased` of a load balancer.
     Migration(ResourceId),
-    /// What the caller may do at a scope.
+    /// Permissions of the caller at a scope.
     Permissions(ResourceId),
-    /// How much of its network quotas a subscription uses in a region.
+    /// Usage of a subscription's network quotas in a region.
     Usages(ResourceId),
 }
 
 impl Target {
-    /// Type of what is asked for, lower-case; empty if there is none.
+    /// Returns the type of the subject, lower-case; empty if there is none.
     pub fn kind(&self) -> String {
         match self {
             Self::Document(id) | Self::Part(id, ..) if id.resource_type().is_empty() => GROUPS.to_ascii_lowercase(),
@@ -56,7 +54,7 @@ impl Target {
         }
     }
 
-    /// The scope by which permission is asked.
+    /// Returns the scope by which permission is checked.
     pub fn scope(&self) -> &ResourceId {
         match self {
             Self::Subscription(id) | Self::Provider(id, _) | Self::Document(id) | Self::Part(id, ..) | Self::Usages(id) => {
@@ -71,7 +69,7 @@ impl Target {
         }
     }
 
-    /// Whether it is a list.
+    /// Returns `true` if it is a list.
     pub fn is_list(&self) -> bool {
         matches!(self, Self::Collection { .. } | Self::Parts(..))
     }
@@ -85,7 +83,7 @@ const MIGRATION: &str = "migrateToIpBased";
 const SCALE_SETS: &str = "microsoft.compute/virtualmachinescalesets";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
 
-/// What `path` asks for; `None` if it is nothing that ARM knows.
+/// Returns the subject of `path`; `None` if ARM has no such path.
 pub fn target(path: &str) -> Option<Target> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
@@ -138,8 +136,8 @@ fn collection(segments: &[&str]) -> Option<Target> {
     if kind.eq_ignore_ascii_case(PERMISSIONS) {
         return Some(Target::Permissions(scope));
     }
-    let known = providers.eq_ignore_ascii_case("providers") && kinds::kind_of(&kind).is_some();
-    known.then(|| Target::Collection { scope, kind: kind.to_ascii_lowercase() })
+    let is_listed = providers.eq_ignore_ascii_case("providers") && kinds::kind_of(&kind).is_some();
+    is_listed.then(|| Target::Collection { scope, kind: kind.to_ascii_lowercase() })
 }
 
 fn below_document(scope: ResourceId, last: &str) -> Option<Target> {

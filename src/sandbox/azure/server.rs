@@ -32,10 +32,10 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
 
-/// Something else on the same listener: token endpoints, instance metadata.
+/// Other service on the same listener: token endpoints, instance metadata.
 #[async_trait]
 pub trait Endpoint: Send + Sync {
-    /// Whether requests for this host (lower-case, without port) and path are for it. Asked before ARM is.
+    /// Returns `true` if it serves requests for this host (lower-case, without port) and path. Called before ARM is.
     fn serves(&self, host: &str, path: &str) -> bool;
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes>;
 }
@@ -67,7 +67,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Azure {
-    /// An Azure with these settings and no documents.
+    /// Creates an Azure with these settings and no documents.
     pub fn new(options: AzureOptions) -> Self {
         let faults = Mutex::new(FaultTable::new(options.seed));
         let state = Mutex::new(State { options, ..State::default() });
@@ -83,7 +83,7 @@ impl Azure {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A transport for the ARM client that calls this in process.
+    /// Returns a transport for the ARM client that calls this in process.
     pub fn transport(&self) -> Arc<dyn ArmTransport> {
         Arc::new(self.clone())
     }
@@ -96,47 +96,40 @@ impl Azure {
         work(&mut state.store)
     }
 
-    /// Settings, to change while it runs.
+    /// Changes settings while the server runs.
     pub fn with_options<T>(&self, work: impl FnOnce(&mut AzureOptions) -> T) -> T {
         work(&mut locked(&self.shared.state).options)
     }
 
-    /// See [`Store::put_document`].
     pub fn put_document(&self, document: Value) -> Result<(), InvalidDocument> {
         self.with_store(|store| store.put_document(document))
     }
 
-    /// See [`Store::delete_document`].
     pub fn delete_document(&self, id: &str) -> bool {
         self.with_store(|store| store.delete_document(id))
     }
 
-    /// See [`Store::change_document`].
     pub fn change_document(&self, id: &str, change: impl FnOnce(&mut Value)) -> bool {
         self.with_store(|store| store.change_document(id, change))
     }
 
-    /// See [`Store::document`].
     pub fn document(&self, id: &str) -> Option<Value> {
         self.with_store(|store| store.document(id))
     }
 
-    /// See [`Store::documents_of`].
     pub fn documents_of(&self, resource_type: &str) -> Vec<Value> {
         self.with_store(|store| store.documents_of(resource_type))
     }
 
-    /// See [`Store::load`].
     pub fn load(&self, documents: Vec<Value>) -> Result<(), InvalidDocument> {
         self.with_store(|store| store.load(documents))
     }
 
-    /// See [`Store::dump`].
     pub fn dump(&self) -> Vec<Value> {
         self.with_store(|store| store.dump())
     }
 
-    /// Somebody else's private endpoint asks for a private link service: see [`private_link::connect`].
+    /// Requests a private link service by another consumer's private endpoint: see [`private_link::connect`].
     pub fn connect_private_endpoint(
         &self,
         endpoint: &str,
@@ -161,7 +154,7 @@ impl Azure {
         *locked(&self.shared.owners) = Some(owner);
     }
 
-    /// Denies an action (`Microsoft.Network/*/write`; `*` stands for any text) wherever the scope contains `scope`.
+    /// Denies an action (`Microsoft.Network/*/write`; `*` matches any text) wherever the scope contains `scope`.
     pub fn deny(&self, action: &str, scope: &str) {
         let denial = Denial { action: action.to_ascii_lowercase(), scope: scope.to_ascii_lowercase() };
         locked(&self.shared.state).denials.push(denial);
@@ -172,27 +165,27 @@ impl Azure {
         locked(&self.shared.state).denials.clear();
     }
 
-    /// The faults that are set up. Do not hold the guard over an `await`.
+    /// Returns the faults that are set up. Do not hold the guard over an `await`.
     pub fn faults(&self) -> MutexGuard<'_, FaultTable> {
         locked(&self.shared.faults)
     }
 
-    /// Adds a fault.
+    /// Adds a fault to the table.
     pub fn add_fault(&self, fault: Fault) {
         self.faults().add(fault);
     }
 
-    /// The requests so far, oldest first.
+    /// Returns the requests so far, oldest first.
     pub fn requests(&self) -> Vec<RequestRecord> {
         locked(&self.shared.log).records().cloned().collect()
     }
 
-    /// How many of the requests so far are so.
+    /// Returns how many of the requests so far are so.
     pub fn count(&self, is_so: impl Fn(&RequestRecord) -> bool) -> usize {
         locked(&self.shared.log).records().filter(|record| is_so(record)).count()
     }
 
-    /// The read-only fields that bodies of writes have had so far, with the type of the document.
+    /// Returns the read-only fields that bodies of writes have had so far, with the type of the document.
     pub fn read_only_sent(&self) -> Vec<String> {
         locked(&self.shared.state).read_only_sent.iter().cloned().collect()
     }
@@ -267,11 +260,11 @@ impl Azure {
         if let Some(endpoint) = endpoint {
             return endpoint.respond(request).await;
         }
-        let (answer, delay) = self.arm(&request, effect);
+        let (response, delay) = self.arm(&request, effect);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        answer.response(self.next_number())
+        response.response(self.next_number())
     }
 
     fn arm(&self, request: &Request<Bytes>, effect: Option<&Effect>) -> (Answer, Duration) {
@@ -323,7 +316,7 @@ fn lost() -> ArmTransportError {
     ArmTransportError::NoAnswer("connection lost by an injected fault".to_owned())
 }
 
-/// What a proxy shows.
+/// Returns the page of a proxy.
 fn page(status: StatusCode) -> Response<Bytes> {
     let mut response =
         Response::new(Bytes::from_static(b"<html><body>Our services aren't available right now</body></html>"));

@@ -11,7 +11,7 @@ use crate::providers::azure::arm::ResourceId;
 /// Keys that ARM derives, in a document and in each of its parts.
 const DERIVED: &[&str] = &["etag"];
 
-/// Completes a document for keeping: name, type, ids of its parts, state; takes away what is derived.
+/// Completes a document for the store: name, type, IDs of its parts, state; removes what is derived.
 pub fn complete(id: &ResourceId, document: &mut Value) {
     let Some(fields) = document.as_object_mut() else { return };
     let kind = kinds::kind_of(&id.resource_type());
@@ -30,7 +30,7 @@ pub fn complete(id: &ResourceId, document: &mut Value) {
     }
 }
 
-/// An instance of a scale set is called after both.
+/// Returns the name of a resource; an instance of a scale set is named after both.
 fn name_of(id: &ResourceId) -> String {
     match id.parent() {
         Some(set) if id.is_type("Microsoft.Compute/virtualMachineScaleSets/virtualMachines") => {
@@ -73,7 +73,7 @@ fn name_in_id(fields: &Map<String, Value>) -> Option<String> {
     id.rsplit('/').next().map(str::to_owned)
 }
 
-/// Takes away the lists of those who refer to this, and what else is computed from them.
+/// Removes the lists of referrers, and the other values that are computed from them.
 fn strip(type_name: &str, properties: &mut Map<String, Value>) {
     for reference in kinds::back_references(type_name) {
         properties.remove(reference.property);
@@ -90,7 +90,7 @@ fn strip(type_name: &str, properties: &mut Map<String, Value>) {
     }
 }
 
-/// Addresses of a pool that only repeat its ip configurations.
+/// Removes the addresses of a pool that only repeat its IP configurations.
 fn strip_pool(properties: &mut Map<String, Value>) {
     let Some(addresses) = properties.get_mut("loadBalancerBackendAddresses").and_then(Value::as_array_mut) else { return };
     addresses.retain(|address| address["properties"]["networkInterfaceIPConfiguration"].is_null());
@@ -99,7 +99,7 @@ fn strip_pool(properties: &mut Map<String, Value>) {
     }
 }
 
-/// A rule's list of pools when it only repeats its pool; one with a single element is the pool.
+/// Removes a rule's list of pools if it only repeats its pool; one with a single element is the pool.
 fn strip_rule(properties: &mut Map<String, Value>) {
     let Some(pools) = properties.get("backendAddressPools").and_then(Value::as_array).cloned() else { return };
     if pools.len() > 1 {
@@ -111,12 +111,12 @@ fn strip_rule(properties: &mut Map<String, Value>) {
     }
 }
 
-/// The part of this name in a list of a document, ignoring letter case.
+/// Returns the part of this name in a list of a document, ignoring letter case.
 pub fn part<'a>(document: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     parts(document, list).find(|part| part["name"].as_str().is_some_and(|found| found.eq_ignore_ascii_case(name)))
 }
 
-/// The parts in a list of a document.
+/// Returns the parts in a list of a document.
 pub fn parts<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     document["properties"][list].as_array().into_iter().flatten()
 }
@@ -132,7 +132,7 @@ pub fn set_part(document: &mut Value, list: &str, part: Value) {
         _ => false,
     };
     match parts.iter_mut().find(same) {
-        Some(place) => *place = part,
+        Some(entry) => *entry = part,
         None => parts.push(part),
     }
 }

@@ -22,19 +22,19 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// What cannot be stored.
+/// Reason why a document cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a document needs an `id` that is an ARM resource id: {0}")]
 pub struct InvalidDocument(pub String);
 
-/// A document as it is kept.
+/// Document in its stored form.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// Its id, as written.
+    /// ID as it was written.
     pub id: String,
-    /// Its type, lower-case.
+    /// Type in lower case.
     pub kind: String,
-    /// Its content, without etag and without what is derived.
+    /// Content, without etag and without what is derived.
     pub body: Arc<Value>,
     /// Changes with every write of it, or of what shows in it.
     pub revision: u64,
@@ -49,13 +49,15 @@ pub struct Store {
     references: References,
     history: History,
     revision: u64,
-    /// Where new public addresses come from.
+    /// Source of new public addresses.
     pub counters: Counters,
 }
 
 impl Store {
-    /// Creates or replaces a document silently: no check, a new etag and nothing else. Parts get ids, `provisioningState` defaults
-    /// to `Succeeded`; etags and back-references in it are dropped, since they are derived.
+    /// Creates or replaces a document silently: no check, a new etag and nothing else.
+    ///
+    /// Parts get IDs, `provisioningState` defaults to `Succeeded`; etags and back-references in it are dropped, because they
+    /// are derived.
     pub fn put_document(&mut self, mut document: Value) -> Result<(), InvalidDocument> {
         let text = document["id"].as_str().unwrap_or_default().to_owned();
         let id = ResourceId::parse(&text).map_err(|error| InvalidDocument(error.to_string()))?;
@@ -72,12 +74,12 @@ impl Store {
         documents.into_iter().try_for_each(|document| self.put_document(document))
     }
 
-    /// All documents in canonical form, by lower-cased id.
+    /// Returns all documents in canonical form, by lower-cased id.
     pub fn dump(&self) -> Vec<Value> {
         self.documents.values().map(|document| canonical::document(self, document)).collect()
     }
 
-    /// Stores `body`, which is complete, as it is. Documents it refers to or no longer refers to keep their etags.
+    /// Stores `body`, which is complete, unchanged. Documents it refers to or no longer refers to keep their etags.
     pub fn insert(&mut self, id: &ResourceId, body: Value) {
         let key = id.key();
         let before = self.forget(&key);
@@ -125,12 +127,12 @@ impl Store {
         self.history.set_time(now);
     }
 
-    /// The documents written after `time` (`None`: whenever), by key.
+    /// Returns the documents written after `time` (`None`: whenever), by key.
     pub fn written_since(&self, time: Option<Instant>) -> BTreeSet<String> {
         self.history.written_since(time)
     }
 
-    /// The documents as they were at `time`, as far back as is remembered.
+    /// Returns the documents as they were at `time`, as far back as is remembered.
     pub fn as_of(&self, time: Option<Instant>) -> Self {
         let mut documents = self.documents.clone();
         for (key, before) in self.history.undo(time) {
@@ -147,7 +149,7 @@ impl Store {
         Self { documents, ..past }
     }
 
-    /// A document, or a part of one, as a GET with `$expand=instanceView` shows it.
+    /// Returns a document, or a part of one, as a GET with `$expand=instanceView` shows it.
     pub fn document(&self, id: &str) -> Option<Value> {
         let shown = |document: &Document| view::document(self, document, view::Expand::InstanceView);
         if let Some(document) = self.get(id) {
@@ -159,17 +161,17 @@ impl Store {
         shape::part(&parent, list, id.name()).cloned()
     }
 
-    /// All documents of a type (any letter case), as [`Store::document`] shows them, by id.
+    /// Returns all documents of a type (any letter case), as [`Store::document`] shows them, by id.
     pub fn documents_of(&self, resource_type: &str) -> Vec<Value> {
         self.of_type(resource_type).map(|(_, document)| view::document(self, document, view::Expand::InstanceView)).collect()
     }
 
-    /// A document as it is kept.
+    /// Returns a document in its stored form.
     pub fn get(&self, id: &str) -> Option<&Document> {
         self.documents.get(&id.to_ascii_lowercase())
     }
 
-    /// The documents of a type (any letter case), by key.
+    /// Returns the documents of a type (any letter case), by key.
     pub fn of_type(&self, resource_type: &str) -> impl Iterator<Item = (&String, &Document)> {
         self.types
             .get(&resource_type.to_ascii_lowercase())
@@ -178,7 +180,7 @@ impl Store {
             .filter_map(|key| self.documents.get_key_value(key))
     }
 
-    /// The documents of a type (lower-case) whose ids are below `scope` and behind `after`, by key.
+    /// Returns the documents of a type (lower-case) whose ids are below `scope` and behind `after`, by key.
     pub fn of_type_below(&self, kind: &str, scope: &str, after: &str) -> impl Iterator<Item = (&String, &Document)> {
         let prefix = format!("{}/", scope.to_ascii_lowercase());
         let start = if after > prefix.as_str() { after.to_owned() } else { prefix.clone() };
@@ -187,19 +189,20 @@ impl Store {
         keys.filter_map(|key| self.documents.get_key_value(key))
     }
 
-    /// The documents whose ids are below `id`, by key.
+    /// Returns the documents whose ids are below `id`, by key.
     pub fn below(&self, id: &str) -> impl Iterator<Item = (&String, &Document)> {
         let prefix = format!("{}/", id.to_ascii_lowercase());
         let range = (Bound::Included(prefix.clone()), Bound::Unbounded);
         self.documents.range(range).take_while(move |(key, _)| key.starts_with(&prefix))
     }
 
-    /// The elements that refer to `id`, by id.
+    /// Returns the elements that refer to `id`, by id.
     pub fn referrers<'a>(&'a self, id: &str) -> impl Iterator<Item = &'a Referrer> + use<'a> {
         self.references.to(&id.to_ascii_lowercase())
     }
 
-    /// The keys of the documents, other than itself, that a document or its parts refer to; a part's document for a part.
+    /// Returns the keys of the documents, other than itself, that a document or its parts refer to; a part's document for a
+    /// part.
     pub fn referred_documents(&self, key: &str, body: &Value) -> BTreeSet<String> {
         made_by(key, body)
             .into_iter()
@@ -208,7 +211,7 @@ impl Store {
             .collect()
     }
 
-    /// The key of the document that `id` names or is in.
+    /// Returns the key of the document that `id` names or is in.
     pub fn document_key(&self, id: &str) -> Option<String> {
         let mut id = id.to_ascii_lowercase();
         while !id.is_empty() {
@@ -220,7 +223,7 @@ impl Store {
         None
     }
 
-    /// Whether `id` names a document or a part of one.
+    /// Returns `true` if `id` names a document or a part of one.
     pub fn exists(&self, id: &str) -> bool {
         if self.get(id).is_some() {
             return true;

@@ -34,23 +34,21 @@ pub struct WindowQuota {
     /// Length of the window.
     pub window: Duration,
     pub reads: u32,
-    /// Writes and deletes.
     pub writes: u32,
 }
 
-/// Which quotas hold. None by default.
+/// Quotas in effect. None by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Quotas {
-    /// Of ARM.
     pub arm: Option<ArmQuota>,
     /// Of the network provider.
     pub network: Option<WindowQuota>,
-    /// Whether compute's hold.
+    /// Whether compute's quotas apply.
     pub compute: bool,
 }
 
 impl Quotas {
-    /// All of them, as documented.
+    /// Returns all of them, as documented.
     pub fn azure() -> Self {
         let bucket = |burst, per_second| BucketSize { burst, per_second };
         let (reads, writes, deletes) = (bucket(250.0, 25.0), bucket(200.0, 10.0), bucket(200.0, 10.0));
@@ -64,11 +62,11 @@ impl Quotas {
 #[derive(Debug, Clone, Copy)]
 pub struct ThrottledRequest<'a> {
     pub subscription: &'a str,
-    /// Whose it is.
+    /// Principal of the request.
     pub principal: &'a str,
     /// Type of the resource or of the members of the list, lower-case; of an operation: the provider.
     pub kind: &'a str,
-    /// What is asked for, lower-case.
+    /// Subject of the request, lower-case.
     pub resource: &'a str,
     pub list: bool,
     pub class: Class,
@@ -80,7 +78,7 @@ struct Window {
     used: u32,
 }
 
-/// What was used so far.
+/// Used parts of the quotas.
 #[derive(Debug, Default)]
 pub struct Throttle {
     buckets: BTreeMap<String, Bucket>,
@@ -114,48 +112,51 @@ impl Throttle {
     }
 
     /// Takes a token of each bucket and answers what is left of each, or takes none and answers the wait.
-    fn take(&mut self, wanted: &[(String, BucketSize)], now: Instant) -> Result<Vec<String>, (usize, u64)> {
-        for (index, (key, size)) in wanted.iter().enumerate() {
+    fn take(&mut self, charges: &[(String, BucketSize)], now: Instant) -> Result<Vec<String>, (usize, u64)> {
+        for (index, (key, size)) in charges.iter().enumerate() {
             if let Some(wait) = self.bucket(key.clone(), *size, now).wait(now) {
                 return Err((index, wait));
             }
         }
-        Ok(wanted.iter().map(|(key, size)| self.bucket(key.clone(), *size, now).take()).collect())
+        Ok(charges.iter().map(|(key, size)| self.bucket(key.clone(), *size, now).take()).collect())
     }
 
     fn charge_arm(&mut self, arm: &ArmQuota, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
-        let (size, what, names) = match request.class {
+        let (size, name_prefix, names) = match request.class {
             Class::Write => (arm.writes, "write", WRITES),
             Class::Delete => (arm.deletes, "delete", DELETES),
             _ => (arm.reads, "read", READS),
         };
         let (subscription, principal) = (request.subscription, request.principal);
         let all = size.times(arm.principals);
-        let wanted = [(format!("{what} {subscription} {principal}"), size), (format!("{what} {subscription}"), all)];
-        let left = self.take(&wanted, now).map_err(|(index, wait)| {
-            let limit = wanted[index].1.burst;
+        let charges =
+            [(format!("{name_prefix} {subscription} {principal}"), size), (format!("{name_prefix} {subscription}"), all)];
+        let remaining = self.take(&charges, now).map_err(|(index, wait)| {
+            let limit = charges[index].1.burst;
             let message = format!(
-                "Number of '{what}' requests for subscription '{subscription}' exceeded the limit of '{limit:.0}'. Please try again \
+                "Number of '{name_prefix}' requests for subscription '{subscription}' exceeded the limit of '{limit:.0}'. Please try again \
                  after '{wait}' seconds."
             );
             Refusal::new(429, "SubscriptionRequestsThrottled", message).retry_after(wait)
         })?;
-        Ok(names.into_iter().zip(left).collect())
+        Ok(names.into_iter().zip(remaining).collect())
     }
 
     fn charge_compute(&mut self, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
         let Some(policy) = compute::policy_of(request) else { return Ok(Headers::new()) };
         let (name, subscription) = (policy.name, request.subscription);
-        let one = policy.resource.map(|size| (format!("{name} {}", request.resource), size));
-        let wanted: Vec<_> = one.into_iter().chain([(format!("{name} {subscription}"), policy.subscription)]).collect();
+        let resource_bucket = policy.resource.map(|size| (format!("{name} {}", request.resource), size));
+        let charges: Vec<_> =
+            resource_bucket.into_iter().chain([(format!("{name} {subscription}"), policy.subscription)]).collect();
         let names = ["Resource", "SubscriptionMaximum"];
-        let names = &names[names.len() - wanted.len()..];
-        let told = |left: &[String]| {
-            let told = names.iter().zip(left).map(|(of, left)| format!("Microsoft.Compute/{name}{of};{left}"));
-            (REMAINING, told.collect::<Vec<_>>().join(","))
+        let names = &names[names.len() - charges.len()..];
+        let header_of = |remaining: &[String]| {
+            let header_of =
+                names.iter().zip(remaining).map(|(of, remaining)| format!("Microsoft.Compute/{name}{of};{remaining}"));
+            (REMAINING, header_of.collect::<Vec<_>>().join(","))
         };
-        match self.take(&wanted, now) {
-            Ok(left) => Ok(vec![told(&left)]),
+        match self.take(&charges, now) {
+            Ok(remaining) => Ok(vec![header_of(&remaining)]),
             Err((index, wait)) => {
                 let message =
                     "The server rejected the request because too many requests have been received for this subscription.";
@@ -181,14 +182,14 @@ impl Throttle {
             *window = new;
         }
         if window.used >= limit {
-            let left = quota.window.saturating_sub(now.saturating_duration_since(window.start));
+            let remaining = quota.window.saturating_sub(now.saturating_duration_since(window.start));
             let message = format!(
                 "The server rejected the request because too many requests have been received for this subscription: {limit} {} \
                  in {} minutes for Microsoft.Network.",
                 if writes { "writes" } else { "reads" },
                 quota.window.as_secs() / 60
             );
-            let wait = whole(left.as_secs_f64().ceil().max(1.0));
+            let wait = whole(remaining.as_secs_f64().ceil().max(1.0));
             return Err(Refusal::new(429, "TooManyRequests", message).retry_after(wait));
         }
         window.used += 1;

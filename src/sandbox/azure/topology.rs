@@ -25,7 +25,7 @@ pub use names::{computer_name, split_computer_name, uuid};
 
 use crate::providers::azure::arm::ResourceId;
 
-/// What the machines of a pool are.
+/// Kind of a pool's machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolKind {
     /// Instances of a scale set with uniform orchestration.
@@ -43,9 +43,9 @@ pub enum PoolKind {
 pub struct Pool {
     /// Name of the scale set or availability set, and prefix of the machines' names.
     pub name: String,
-    /// What the machines are.
+    /// Kind of the machines.
     pub kind: PoolKind,
-    /// How many there are at the beginning.
+    /// Initial number of machines.
     pub count: u32,
     /// Number of the first one.
     pub first: u32,
@@ -53,13 +53,12 @@ pub struct Pool {
     pub zones: Vec<String>,
     /// Fault domains, dealt in turn.
     pub fault_domains: u32,
-    /// Machine type.
     pub vm_size: String,
     /// Resource group, when it is not the cluster's.
     pub resource_group: Option<String>,
     /// Whether the machines run Windows.
     pub windows: bool,
-    /// What computer names begin with; the pool's name when not given.
+    /// Prefix of computer names; by default the pool's name.
     pub computer_name_prefix: Option<String>,
     /// Whether each machine has a public IP per address family.
     pub public_ips: bool,
@@ -73,7 +72,7 @@ const LINUX_IMAGE: &str = "/subscriptions/109a5e88-712a-48ae-9078-9ca8b3c81345/r
 const WINDOWS_IMAGE: &str = "/subscriptions/109a5e88-712a-48ae-9078-9ca8b3c81345/resourceGroups/AKS-Windows/providers/Microsoft.Compute/galleries/AKSWindows/images/windows-2022-containerd-gen2/versions/20348.2700.0";
 
 impl Pool {
-    /// A Linux pool without zones.
+    /// Creates a Linux pool without zones.
     pub fn new(kind: PoolKind, name: &str, count: u32) -> Self {
         Self {
             name: name.to_owned(),
@@ -92,55 +91,55 @@ impl Pool {
         }
     }
 
-    /// In these zones, dealt in turn.
+    /// Distributes the machines over these zones in turn.
     pub fn zones(mut self, zones: &[&str]) -> Self {
         self.zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
         self
     }
 
-    /// With this many fault domains.
+    /// Sets the number of fault domains.
     pub fn fault_domains(mut self, count: u32) -> Self {
         self.fault_domains = count;
         self
     }
 
-    /// Of Windows machines.
+    /// Makes the machines Windows machines.
     pub fn windows(mut self) -> Self {
         self.windows = true;
         self.image = WINDOWS_IMAGE.to_owned();
         self
     }
 
-    /// With public IPs.
+    /// Gives each machine a public IP.
     pub fn public_ips(mut self) -> Self {
         self.public_ips = true;
         self
     }
 
-    /// In a resource group of its own.
+    /// Puts the pool into a resource group of its own.
     pub fn in_group(mut self, group: &str) -> Self {
         self.resource_group = Some(group.to_owned());
         self
     }
 
-    /// With one more tag.
+    /// Adds a tag to the machines.
     pub fn tag(mut self, key: &str, value: &str) -> Self {
         self.tags.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// Numbered from `first` on.
+    /// Numbers the machines from `first` on.
     pub fn starting_at(mut self, first: u32) -> Self {
         self.first = first;
         self
     }
 
-    /// Whether its machines belong to a scale set.
+    /// Returns `true` if its machines belong to a scale set.
     pub fn is_scale_set(&self) -> bool {
         matches!(self.kind, PoolKind::Uniform | PoolKind::Flexible)
     }
 
-    /// What computer names begin with.
+    /// Returns the prefix of computer names.
     pub fn prefix(&self) -> &str {
         self.computer_name_prefix.as_deref().unwrap_or(&self.name)
     }
@@ -148,16 +147,13 @@ impl Pool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// Subscription.
     pub subscription: String,
-    /// Tenant.
     pub tenant: String,
     /// Resource group of the cluster.
     pub resource_group: String,
     pub location: String,
     /// Zones that the region has.
     pub region_zones: Vec<String>,
-    /// Virtual network.
     pub vnet: String,
     /// Subnet of the machines.
     pub subnet: String,
@@ -167,7 +163,7 @@ pub struct Topology {
     pub route_table: String,
     /// Whether machines have IPv6 addresses as well.
     pub dual_stack: bool,
-    /// What ids are made from.
+    /// Seed of the IDs.
     pub seed: u64,
     pub pools: Vec<Arc<Pool>>,
 }
@@ -195,12 +191,12 @@ impl Default for Topology {
 pub const MOST_MACHINES: u32 = 15_000;
 
 impl Topology {
-    /// An empty cluster.
+    /// Creates an empty cluster.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more pool.
+    /// Adds a pool to the cluster.
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pools.push(Arc::new(pool));
         self
@@ -216,13 +212,13 @@ impl Topology {
         })
     }
 
-    /// With addresses of both families.
+    /// Adds addresses of both families.
     pub fn dual_stack(mut self) -> Self {
         self.dual_stack = true;
         self
     }
 
-    /// What Azure would refuse about it: the first problem, naming the pool and the field.
+    /// Checks the topology as Azure would. The error names the pool and the field.
     pub fn check(&self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         for pool in &self.pools {
@@ -239,29 +235,29 @@ impl Topology {
         Ok(())
     }
 
-    /// The machines at the beginning, in the order of pools and numbers.
+    /// Returns the machines at the beginning, in the order of pools and numbers.
     pub fn machines(&self) -> Vec<Machine> {
         let all =
             self.pools.iter().flat_map(|pool| (pool.first..).take(pool.count as usize).map(move |number| (pool, number)));
         (0..).zip(all).map(|(slot, (pool, number))| Machine::new(self, Arc::clone(pool), number, slot)).collect()
     }
 
-    /// Id of the subscription.
+    /// Returns the ID of the subscription.
     pub fn subscription_id(&self) -> ResourceId {
         ResourceId::subscription_of(&self.subscription)
     }
 
-    /// Id of the cluster's resource group.
+    /// Returns the ID of the cluster's resource group.
     pub fn group_id(&self) -> ResourceId {
         ResourceId::group_of(&self.subscription, &self.resource_group)
     }
 
-    /// Id of the resource group of a pool.
+    /// Returns the ID of the resource group of a pool.
     pub fn pool_group_id(&self, pool: &Pool) -> ResourceId {
         ResourceId::group_of(&self.subscription, pool.resource_group.as_deref().unwrap_or(&self.resource_group))
     }
 
-    /// Id of the scale set or availability set of a pool; `None` for machines of their own.
+    /// Returns the ID of the scale set or availability set of a pool; `None` for machines of their own.
     pub fn set_id(&self, pool: &Pool) -> Option<ResourceId> {
         let kind = match pool.kind {
             PoolKind::Uniform | PoolKind::Flexible => "Microsoft.Compute/virtualMachineScaleSets",

@@ -1,4 +1,4 @@
-//! What Azure refuses, by type. Pure: the document as it would be kept, what there is besides it, and the document before.
+//! Validation by Azure, by type. Pure: the new document, the other documents, and the document before.
 
 mod interface;
 mod limits;
@@ -25,10 +25,10 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// What a check looks at.
+/// Input of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// All documents; this one as it was before.
+    /// All documents; this one in its state before.
     pub(super) store: &'a Store,
     pub(super) id: &'a ResourceId,
     /// Before, unless it is new.
@@ -136,14 +136,14 @@ fn in_use(code: &str, id: &str, by: &Referrer) -> Refusal {
     Refusal::invalid(code, format!("Resource {id} cannot be deleted because it is in use by {}.", by.element))
 }
 
-/// Nobody else may refer to the document.
+/// Checks that no other document refers to the document.
 fn unreferenced(candidate: Candidate<'_>, code: &str) -> Result<(), Refusal> {
     let key = candidate.id.key();
     let other = candidate.store.referrers(&key).find(|referrer| referrer.document != key);
     other.map_or(Ok(()), |other| Err(in_use(code, candidate.id.as_str(), other)))
 }
 
-/// The parts of a list that are in the old document only; nobody else may refer to them.
+/// Checks that no other document refers to parts of a list that are in the old document only.
 fn dropped_parts(candidate: Candidate<'_>, list: &str, code: &str) -> Result<(), Refusal> {
     match dropped(candidate, list).next() {
         Some((part, other)) => Err(in_use(code, &part, other)),
@@ -151,7 +151,7 @@ fn dropped_parts(candidate: Candidate<'_>, list: &str, code: &str) -> Result<(),
     }
 }
 
-/// The ids of parts that are in the old document only, with others that refer to them.
+/// Returns the ids of parts that are in the old document only, with others that refer to them.
 fn dropped<'a>(candidate: Candidate<'a>, list: &'a str) -> impl Iterator<Item = (String, &'a Referrer)> {
     let key = candidate.id.key();
     let Candidate { store, body, old, .. } = candidate;
@@ -167,10 +167,10 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-fn same(left: &Value, right: &Value) -> bool {
-    match (left.as_str(), right.as_str()) {
-        (Some(left), Some(right)) => left.eq_ignore_ascii_case(right),
-        _ => left == right,
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_str(), b.as_str()) {
+        (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),
+        _ => a == b,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// How much of a document is shown.
+/// Extent of a shown document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expand {
     /// Without the instance view.
@@ -19,7 +19,7 @@ pub enum Expand {
     InstanceView,
 }
 
-/// Which back-references are shown.
+/// Back-references that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Derived {
     All,
@@ -27,7 +27,7 @@ pub enum Derived {
     Canonical,
 }
 
-/// The etag of a document, as in its body and its `ETag` header.
+/// Returns the etag of a document, as in its body and its `ETag` header.
 pub fn etag(document: &Document) -> Option<String> {
     let revision = document.revision;
     match kinds::kind_of(&document.kind).map_or(EtagStyle::Weak, |kind| kind.etag) {
@@ -37,13 +37,14 @@ pub fn etag(document: &Document) -> Option<String> {
     }
 }
 
-/// Whether two etags name the same revision. Azure compares weakly: its network provider knows no other etags than weak ones.
-pub fn same_etag(one: &str, other: &str) -> bool {
+/// Returns `true` if two etags name the same revision. Azure compares weakly: its network provider knows no other etags than
+/// weak ones.
+pub fn same_etag(a: &str, other: &str) -> bool {
     let plain = |etag: &str| etag.strip_prefix("W/").unwrap_or(etag).to_owned();
-    plain(one) == plain(other)
+    plain(a) == plain(other)
 }
 
-/// A document as a GET shows it.
+/// Returns a document as a GET shows it.
 pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
     let mut value = derived(store, document, Derived::All);
     if expand == Expand::Nothing
@@ -67,21 +68,21 @@ pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
     value
 }
 
-/// A document with back-references, without etags.
-pub fn derived(store: &Store, document: &Document, which: Derived) -> Value {
+/// Returns a document with back-references, without etags.
+pub fn derived(store: &Store, document: &Document, selection: Derived) -> Value {
     let mut value = (*document.body).clone();
-    refer_back(store, &document.kind, &document.id, which, &mut value["properties"]);
+    refer_back(store, &document.kind, &document.id, selection, &mut value["properties"]);
     if document.kind == "microsoft.network/privatelinkservices"
         && let Some(properties) = value["properties"].as_object_mut()
     {
-        private_link::show(store, document, which == Derived::All, properties);
+        private_link::show(store, document, selection == Derived::All, properties);
     }
     let Some(kind) = kinds::kind_of(&document.kind) else { return value };
     for list in kind.parts {
         let part_type = format!("{}/{list}", document.kind).to_ascii_lowercase();
         for part in value["properties"].get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
             let id = part["id"].as_str().unwrap_or_default().to_owned();
-            refer_back(store, &part_type, &id, which, &mut part["properties"]);
+            refer_back(store, &part_type, &id, selection, &mut part["properties"]);
         }
     }
     value
@@ -97,9 +98,9 @@ fn decorate_parts(kind: &Kind, etag: &str, properties: &mut Value) {
     }
 }
 
-fn refer_back(store: &Store, type_name: &str, id: &str, which: Derived, properties: &mut Value) {
+fn refer_back(store: &Store, type_name: &str, id: &str, selection: Derived, properties: &mut Value) {
     let Some(properties) = properties.as_object_mut() else { return };
-    for reference in kinds::back_references(type_name).filter(|reference| which == Derived::All || reference.canonical) {
+    for reference in kinds::back_references(type_name).filter(|reference| selection == Derived::All || reference.canonical) {
         let ids: BTreeSet<&str> = store
             .referrers(id)
             .filter(|referrer| type_ends_with(&referrer.element_key, reference.source))
@@ -111,7 +112,7 @@ fn refer_back(store: &Store, type_name: &str, id: &str, which: Derived, properti
     }
     if type_name == kinds::POOLS {
         show_addresses(properties);
-    } else if which == Derived::All && type_name == "microsoft.network/loadbalancers/loadbalancingrules" {
+    } else if selection == Derived::All && type_name == "microsoft.network/loadbalancers/loadbalancingrules" {
         repeat_pool(properties);
     }
 }
@@ -120,7 +121,8 @@ fn type_ends_with(key: &str, end: &str) -> bool {
     ResourceId::parse(key).is_ok_and(|id| id.resource_type().ends_with(end))
 }
 
-/// The addresses of a pool: those kept, and one for each ip configuration, named `{group}_{interface}{ip configuration}`.
+/// Adds the addresses of a pool: those stored, and one for each IP configuration, named `{group}_{interface}{ip
+/// configuration}`.
 fn show_addresses(properties: &mut Map<String, Value>) {
     let members = properties.get("backendIPConfigurations").and_then(Value::as_array).into_iter().flatten();
     let addresses: Vec<Value> = members.filter_map(|member| address(member["id"].as_str()?)).collect();

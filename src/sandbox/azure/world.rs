@@ -37,7 +37,7 @@ use crate::runtime::clock::Clock;
 
 /// Client id of the principal that every world knows.
 pub const CLIENT_ID: &str = "00000000-0000-0000-0000-0000000000c1";
-/// Its secret.
+/// Secret of this principal.
 pub const CLIENT_SECRET: &str = "sandbox-secret";
 
 /// A simulated cloud. Clones are the same one.
@@ -47,7 +47,7 @@ pub struct World {
     shared: Arc<Shared>,
 }
 
-/// What the endpoints beside ARM know of the world. Not the simulator, since that owns them.
+/// State that the endpoints other than ARM share. Without the simulator, because that owns them.
 struct Shared {
     clock: Clock,
     estate: Mutex<Estate>,
@@ -60,7 +60,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    /// The cluster as it is at the beginning, reached in process only. Token lifetimes are measured on `clock`.
+    /// Creates the cluster in its initial state, reached in process only. Token lifetimes are measured on `clock`.
     pub fn new(topology: Topology, options: AzureOptions, clock: Clock) -> Result<Self, StartError> {
         topology.check().map_err(StartError::Topology)?;
         let azure = Azure::new(start::options_for(&topology, options));
@@ -69,9 +69,9 @@ impl World {
         directory.add_credential(&topology.tenant, CLIENT_ID, Credential::Secret(CLIENT_SECRET.to_owned()));
         let (estate, directory) = (Mutex::new(Estate::new(topology)), Mutex::new(directory));
         let shared = Shared { clock, estate, directory, endpoints: Mutex::default() };
-        let world = Self { azure, shared: Arc::new(shared) };
-        world.connect();
-        Ok(world)
+        let fixture = Self { azure, shared: Arc::new(shared) };
+        fixture.connect();
+        Ok(fixture)
     }
 
     fn connect(&self) {
@@ -83,7 +83,7 @@ impl World {
         self.azure.know_owners(Arc::new(move |token| shared.token_owner(token)));
     }
 
-    /// The simulator: documents, faults, latencies, quotas, request log, transport.
+    /// Returns the simulator: documents, faults, latencies, quotas, request log, transport.
     pub fn azure(&self) -> &Azure {
         &self.azure
     }
@@ -93,50 +93,51 @@ impl World {
         self.shared.with_directory(work)
     }
 
-    /// Where the cloud says it is.
+    /// Returns the addresses of the cloud.
     pub fn endpoints(&self) -> Endpoints {
         self.shared.endpoints()
     }
 
-    /// The cluster: what it is called, and the pools there are now.
+    /// Returns the cluster: what it is called, and the pools there are now.
     pub fn topology(&self) -> Topology {
         self.shared.topology()
     }
 
-    /// The machine of a node.
+    /// Returns the machine of a node.
     pub fn machine(&self, node: &str) -> Result<Machine, NoSuch> {
         self.shared.machine(node)
     }
 
-    /// All machines there are, by node name.
+    /// Returns all machines, by node name.
     pub fn machines(&self) -> Vec<Machine> {
         locked(&self.shared.estate).machines().map(|(_, machine)| machine.clone()).collect()
     }
 
-    /// The Nodes of all machines as their kubelets register them.
+    /// Returns the Nodes of all machines as their kubelets register them.
     pub fn uninitialized_nodes(&self) -> Vec<Node> {
         let topology = self.topology();
         self.machines().iter().map(|machine| topology.uninitialized_node(machine)).collect()
     }
 
-    /// The Nodes of all machines as a provider leaves them.
+    /// Returns the Nodes of all machines as a provider leaves them.
     pub fn nodes(&self) -> Vec<Node> {
         let topology = self.topology();
         self.machines().iter().map(|machine| topology.node(machine)).collect()
     }
 
-    /// The Node of one machine as its kubelet registers it.
+    /// Returns the Node of one machine as its kubelet registers it.
     pub fn uninitialized_node(&self, node: &str) -> Result<Node, NoSuch> {
         Ok(self.topology().uninitialized_node(&self.machine(node)?))
     }
 
-    /// `azure.json` for this world as it is reached: the public cloud in process, `resourceManagerEndpoint` when it is served; with
-    /// the principal that every world knows.
+    /// Returns `azure.json` for this world, with the principal that every world has.
+    ///
+    /// The cloud is the public one in process, and `resourceManagerEndpoint` when it is served.
     pub fn config(&self) -> Value {
         self.config_with(&Login::Secret(CLIENT_ID.to_owned(), CLIENT_SECRET.to_owned()))
     }
 
-    /// The same with another login.
+    /// Returns `azure.json` with another login.
     pub fn config_with(&self, login: &Login) -> Value {
         let endpoints = self.endpoints();
         let reach = if endpoints == Endpoints::public() {
@@ -171,7 +172,8 @@ impl Shared {
 
     fn token_problem(&self, token: &str) -> Option<String> {
         let (endpoints, public) = (self.endpoints(), Endpoints::public());
-        let audiences = [&endpoints, &public].map(|known| [known.audience.as_str(), known.resource_manager.as_str()]);
+        let audiences =
+            [&endpoints, &public].map(|audience_of| [audience_of.audience.as_str(), audience_of.resource_manager.as_str()]);
         self.with_directory(|directory| directory.problem(token, audiences.as_flattened(), self.now()))
     }
 }
@@ -187,7 +189,7 @@ impl Shared {
 
 /// Metadata services.
 impl World {
-    /// The metadata service of the machine of `node`, alone on a simulator of its own with its own faults and log.
+    /// Returns the metadata service of the machine of `node`, alone on a simulator of its own with its own faults and log.
     pub fn machine_metadata(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<Azure, NoSuch> {
         let metadata = self.metadata_endpoint(node, identities)?;
         let azure = Azure::new(AzureOptions { subscriptions: Vec::new(), ..AzureOptions::immediate() });
@@ -195,17 +197,18 @@ impl World {
         Ok(azure)
     }
 
-    /// A container registry, reached under its host name.
+    /// Adds a container registry, reached under its host name.
     pub fn add_registry(&self, host: &str) {
         self.azure().add_endpoint(Arc::new(endpoints::ContainerRegistry(Arc::clone(&self.shared), host.to_owned())));
     }
 
-    /// The cluster's exchange of service account tokens for those of the applications in the cluster's tenant, under a host name.
+    /// Adds the cluster's exchange of service account tokens for those of the applications in the cluster's tenant, under a
+    /// host name.
     pub fn add_identity_binding(&self, host: &str) {
         self.azure().add_endpoint(Arc::new(endpoints::IdentityBinding(Arc::clone(&self.shared), host.to_owned())));
     }
 
-    /// Serves the metadata of the machine of `node` beside ARM: the machine that the client is taken to run on.
+    /// Serves the metadata of the machine of `node` next to ARM, as if the client ran on it.
     pub fn run_on(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<(), NoSuch> {
         let metadata = self.metadata_endpoint(node, identities)?;
         self.azure().add_endpoint(Arc::new(metadata));
@@ -218,7 +221,8 @@ impl World {
         Ok(endpoints::MachineMetadata { world: Arc::clone(&self.shared), node: node.to_owned(), imds })
     }
 
-    /// A managed identity in the cluster's tenant. `resource_name`: of a user-assigned one; `None`: the machine's own.
+    /// Returns a managed identity in the cluster's tenant. `resource_name`: of a user-assigned one; `None`: the machine's
+    /// own.
     pub fn managed_identity(&self, client_id: &str, resource_name: Option<&str>) -> ManagedIdentity {
         let topology = self.topology();
         let resource_id = resource_name.map(|name| {
@@ -236,53 +240,55 @@ impl World {
         Ok(outcome)
     }
 
-    /// `count` more machines in a pool. Answers the names of their nodes.
+    /// Adds `count` machines to a pool. Returns the names of their nodes.
     pub fn scale_out(&self, pool: &str, count: u32) -> Result<Vec<String>, NoSuch> {
         self.happen(|estate| estate.scale_out(pool, count))
     }
 
-    /// `count` machines less in a pool, those of the highest numbers. Answers the names of their nodes.
+    /// Removes `count` machines from a pool, those of the highest numbers. Returns the names of their nodes.
     pub fn scale_in(&self, pool: &str, count: u32) -> Result<Vec<String>, NoSuch> {
         self.happen(|estate| estate.scale_in(pool, count))
     }
 
-    /// A machine is deleted with its network interface and public IPs.
+    /// Deletes a machine with its network interface and public IPs.
     pub fn delete_machine(&self, node: &str) -> Result<(), NoSuch> {
         self.happen(|estate| estate.delete(node))
     }
 
-    /// A machine is deleted and made anew under the same name, with another `vmId`.
+    /// Deletes a machine and recreates it under the same name, with another `vmId`.
     pub fn recreate_machine(&self, node: &str) -> Result<(), NoSuch> {
         self.happen(|estate| estate.recreate(node))
     }
 
-    /// A machine is switched on or off, deallocated, or on the way there.
+    /// Sets a machine's power state.
     pub fn set_power(&self, node: &str, power: Power) -> Result<(), NoSuch> {
         self.happen(|estate| estate.power(node, power))
     }
 
-    /// A machine's `properties.provisioningState` changes, e.g. to `Updating`, `Failed` or `Deleting`.
+    /// Returns a machine's `properties.provisioningState` changes, e.g. to `Updating`, `Failed` or `Deleting`.
     pub fn set_provisioning_state(&self, node: &str, state: &str) -> Result<(), NoSuch> {
         self.happen(|estate| estate.provisioning(node, state))
     }
 
-    /// A machine's private address, of the family of `address`, becomes `address`.
+    /// Returns a machine's private address, of the family of `address`, becomes `address`.
     pub fn move_address(&self, node: &str, address: IpAddr) -> Result<(), NoSuch> {
         self.happen(|estate| estate.readdress(node, address))
     }
 
-    /// A pool goes with all its machines, and its scale set or availability set. Answers the names of their nodes.
+    /// Deletes a pool with all its machines, and its scale set or availability set. Returns the names of their nodes.
     pub fn delete_pool(&self, pool: &str) -> Result<Vec<String>, NoSuch> {
         self.happen(|estate| estate.delete_set(pool))
     }
 
-    /// Everything in a resource group is gone, the group stays. Answers the names of the nodes.
+    /// Deletes everything in a resource group, but not the group. Returns the names of the nodes.
     pub fn empty_group(&self, group: &str) -> Vec<String> {
         self.happen(|estate| Ok(estate.empty_group(group))).unwrap_or_default()
     }
 
-    /// Forbids, to everybody, an action (`Microsoft.Compute/*/read`) or, when it begins with a slash, everything at and below ids
-    /// that contain it. `*` in an action stands for any text. [`Azure::allow_all`] takes it back.
+    /// Forbids all principals an action (`Microsoft.Compute/*/read`) or, if it begins with a slash, everything at and below
+    /// IDs that contain it.
+    ///
+    /// `*` in an action matches any text. [`Azure::allow_all`] reverts it.
     pub fn forbid(&self, pattern: &str) {
         if pattern.starts_with('/') { self.azure().deny("*", pattern) } else { self.azure().deny(pattern, "") }
     }

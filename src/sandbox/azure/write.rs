@@ -23,10 +23,9 @@ use crate::{providers::azure::arm::ResourceId, sandbox::patch::merge};
 
 /// A write in the making.
 pub struct Write<'a> {
-    /// What was sent.
     pub request: &'a ArmRequest,
     pub now: Instant,
-    /// How its operation ends.
+    /// Planned end of its operation.
     pub planned: Outcome,
 }
 
@@ -85,13 +84,18 @@ pub fn put_part(
     state.note_read_only(id, &sent);
     let created = before.is_none();
     shape::set_part(&mut body, list, part);
-    let mut answer = store(state, write, parent, body)?;
+    let mut response = store(state, write, parent, body)?;
     let shown = state.store.get(parent.as_str()).map(|document| view::document(&state.store, document, Expand::Nothing));
-    answer.body = shown.and_then(|shown| shape::part(&shown, list, id.name()).cloned());
-    if answer.status != 202 {
-        answer.status = if created { 201 } else { 200 };
+    response.body = shown.and_then(|shown| shape::part(&shown, list, id.name()).cloned());
+    if response.status != 202 {
+        response.status = if created { 201 } else { 200 };
     }
-    Ok(answer)
+    // Upstream: `pkg/azclient/{backendaddresspoolclient,subnetclient}/testdata`.
+    let is_long = response.headers.iter().any(|(name, _)| is_poll_header(name));
+    if let Some(part) = response.body.as_mut().filter(|_| created && is_long) {
+        part["properties"]["provisioningState"] = json!("Updating");
+    }
+    Ok(response)
 }
 
 /// Deletes a part of a document.
@@ -113,7 +117,7 @@ pub fn delete_part(
     Ok(without_body(stored))
 }
 
-/// The answer to a DELETE that was a write of the document around.
+/// Returns the answer to a DELETE that was a write of the document around.
 fn without_body(stored: Answer) -> Answer {
     let status = if stored.headers.iter().any(|(name, _)| is_poll_header(name)) { 202 } else { 200 };
     Answer { status, body: None, ..stored }
@@ -131,13 +135,13 @@ fn decide(
     if !private_link::connections(&state.store, parent.as_str()).iter().any(named) {
         return Err(Refusal::not_found(id));
     }
-    let mut answer = store(state, write, parent, body)?;
+    let mut response = store(state, write, parent, body)?;
     if write.planned == Outcome::Succeeded {
         private_link::decide(&mut state.store, parent.as_str(), id.name(), status);
     }
     let connections = private_link::connections(&state.store, parent.as_str());
-    answer.body = connections.into_iter().find(named);
-    Ok(answer)
+    response.body = connections.into_iter().find(named);
+    Ok(response)
 }
 
 /// Cuts a consumer off: its private endpoint stays, disconnected.
@@ -147,7 +151,7 @@ fn delete_connection(
     (id, parent): (&ResourceId, &ResourceId),
 ) -> Result<Answer, Refusal> {
     match decide(state, write, (id, parent), ConnectionStatus::Disconnected) {
-        Ok(answer) => Ok(without_body(answer)),
+        Ok(response) => Ok(without_body(response)),
         Err(refusal) if refusal.status == 404 && refusal.code != "ResourceGroupNotFound" => Ok(Answer::empty(204)),
         Err(refusal) => Err(refusal),
     }
@@ -185,18 +189,20 @@ pub(super) fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut b
     body["properties"]["provisioningState"] = json!(if long { running.unwrap_or("Updating") } else { "Succeeded" });
     effects::insert(&mut state.store, &id, body);
     state.store.set_unfinished(&id.key(), long && old.as_ref().is_none_or(|old| old.unfinished));
-    let mut answer = Answer::new(if old.is_some() { 200 } else { 201 }, Value::Null);
+    let mut response = Answer::new(if old.is_some() { 200 } else { 201 }, Value::Null);
     if long {
-        start(state, write, &id, false, latency, &mut answer);
+        start(state, write, &id, false, latency, &mut response);
     }
     if let Some(document) = state.store.get(id.as_str()) {
-        answer.headers.extend(view::etag(document).map(|etag| ("etag", etag)));
-        answer.body = Some(view::document(&state.store, document, Expand::Nothing));
+        // Upstream: of the recorded answers to writes, those of compute alone have the header.
+        let is_of_compute = document.kind.starts_with("microsoft.compute/");
+        response.headers.extend(view::etag(document).filter(|_| is_of_compute).map(|etag| ("etag", etag)));
+        response.body = Some(view::document(&state.store, document, Expand::Nothing));
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// Deletes a document.
+/// Deletes a document of the store.
 pub fn delete(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
     read::surroundings(state, id)
         .or_else(|refusal| if refusal.code == "ParentResourceNotFound" { Ok(()) } else { Err(refusal) })?;
@@ -211,9 +217,9 @@ pub fn delete(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<A
         return Ok(Answer::empty(200));
     }
     state.store.change_document(id.as_str(), |body| body["properties"]["provisioningState"] = json!("Deleting"));
-    let mut answer = Answer::empty(deleting.unwrap_or(202));
-    start(state, write, id, true, latency, &mut answer);
-    Ok(answer)
+    let mut response = Answer::empty(deleting.unwrap_or(202));
+    start(state, write, id, true, latency, &mut response);
+    Ok(response)
 }
 
 fn latency(state: &State, class: Class, id: &ResourceId) -> Latency {
@@ -223,15 +229,16 @@ fn latency(state: &State, class: Class, id: &ResourceId) -> Latency {
 fn preconditions(state: &State, request: &ArmRequest, id: &ResourceId) -> Result<(), Refusal> {
     let current = state.store.get(id.as_str());
     let etag = current.and_then(view::etag).unwrap_or_default();
-    if let Some(wanted) = &request.if_match {
-        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| view::same_etag(one.trim(), &etag)));
+    if let Some(desired) = &request.if_match {
+        let fits =
+            current.is_some() && (desired == "*" || desired.split(',').any(|item| view::same_etag(item.trim(), &etag)));
         if !fits {
-            return Err(Refusal::precondition_failed(id, &etag));
+            return Err(Refusal::precondition_failed(id, desired, &etag));
         }
     }
     match &request.if_none_match {
-        Some(wanted) if current.is_some() && (wanted == "*" || *wanted == etag) => {
-            Err(Refusal::precondition_failed(id, &etag))
+        Some(desired) if current.is_some() && (desired == "*" || *desired == etag) => {
+            Err(Refusal::precondition_failed(id, desired, &etag))
         }
         _ => Ok(()),
     }
@@ -254,7 +261,7 @@ fn busy(state: &mut State, id: &ResourceId) -> Result<(), Refusal> {
     }
 }
 
-fn start(state: &mut State, write: &Write<'_>, id: &ResourceId, deletes: bool, latency: Latency, answer: &mut Answer) {
+fn start(state: &mut State, write: &Write<'_>, id: &ResourceId, deletes: bool, latency: Latency, response: &mut Answer) {
     let operation = state.operations.start(&id.key(), deletes, write.planned.clone(), write.now + latency.operation);
     let kind = id.resource_type();
     let namespace = kind.split('/').next().unwrap_or_default();
@@ -269,14 +276,14 @@ fn start(state: &mut State, write: &Write<'_>, id: &ResourceId, deletes: bool, l
     };
     let style = state.options.operations;
     if style.operation_header {
-        answer.headers.push(("azure-asyncoperation", url("operations")));
-        answer.headers.push(("azure-asyncnotification", "Enabled".to_owned()));
+        response.headers.push(("azure-asyncoperation", url("operations")));
+        response.headers.push(("azure-asyncnotification", "Enabled".to_owned()));
     }
     if style.location_header || deletes {
-        answer.headers.push(("location", url("operationResults")));
+        response.headers.push(("location", url("operationResults")));
     }
     if !style.operation_header {
-        answer.status = 202;
+        response.status = 202;
     }
-    answer.headers.extend(style.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
+    response.headers.extend(style.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
 }

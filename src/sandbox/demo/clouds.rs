@@ -24,16 +24,15 @@ use crate::{
     },
 };
 
-/// How long a load balancer takes in the demo, so that there is something to see.
+/// Latency of a load balancer in the demo, so that there is something to see.
 const LATENCY: Duration = Duration::from_millis(400);
 
 /// The default of `--cluster-name`.
 const CLUSTER: &str = "kubernetes";
 
-/// Which cloud.
+/// Cloud of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum CloudName {
-    /// The fake provider.
     Fake,
     /// The azure provider on a simulated Azure.
     Azure,
@@ -41,16 +40,16 @@ pub(super) enum CloudName {
 
 /// A cloud to run on.
 pub(super) struct Cloud {
-    /// Value of `--cloud-provider`.
+    /// Value of the flag `--cloud-provider`.
     pub(super) name: &'static str,
     pub(super) provider: Arc<dyn CloudProvider>,
-    /// What kubelets register.
+    /// Nodes that kubelets register.
     pub(super) nodes: Vec<Node>,
     /// `--cluster-cidr`: where the pods of its Nodes are.
     pub(super) cluster_cidr: &'static str,
 }
 
-/// Where a simulated Azure says how it is reached.
+/// Files that name the addresses of a simulated Azure.
 pub(super) struct AzureFiles<'a> {
     /// The azure provider's configuration.
     pub(super) config: &'a Path,
@@ -94,7 +93,7 @@ fn fake_node(index: u32) -> Node {
     node
 }
 
-/// Half of the machines in a uniform scale set over three zones, the others of the other kinds.
+/// Creates half of the machines in a uniform scale set over three zones, the others of the other kinds.
 async fn azure(count: u32, files: AzureFiles<'_>, stop: &Shutdown) -> Result<Cloud, String> {
     let uniform = count.div_ceil(2);
     let flexible = (count - uniform).div_ceil(2);
@@ -103,24 +102,24 @@ async fn azure(count: u32, files: AzureFiles<'_>, stop: &Shutdown) -> Result<Clo
         .pool(pool(PoolKind::Uniform, "pool1", uniform).zones(&["1", "2", "3"]))
         .pool(pool(PoolKind::Flexible, "flex1", flexible))
         .pool(pool(PoolKind::AvailabilitySet, "as1", count - uniform - flexible));
-    let world = World::new(topology, AzureOptions::default(), Clock::System).map_err(|error| error.to_string())?;
+    let simulation = World::new(topology, AzureOptions::default(), Clock::System).map_err(|error| error.to_string())?;
     let serving = Serving { port: 0, ca_file: Some(files.authority.to_owned()), shutdown: stop.clone() };
     let about =
         |error| format!("the simulated Azure cannot be served, or --azure-ca={}: {error}", files.authority.display());
-    world.serve(serving).await.map_err(about)?;
+    simulation.serve(serving).await.map_err(about)?;
     let about = |error: std::io::Error| format!("--azure-json={}: {error}", files.config.display());
-    std::fs::write(files.config, format!("{:#}\n", world.config())).map_err(about)?;
+    std::fs::write(files.config, format!("{:#}\n", simulation.config())).map_err(about)?;
     let config = ProviderConfig {
         cloud_config: Some(files.config.to_owned()),
         cluster_name: CLUSTER.to_owned(),
         ..ProviderConfig::default()
     };
-    let transport = world.azure().transport();
+    let transport = simulation.azure().transport();
     let provider = AzureCloud::new(&config, BTreeMap::new(), transport).map_err(|error| error.to_string())?;
     Ok(Cloud {
         name: "azure",
         provider: Arc::new(provider),
-        nodes: world.uninitialized_nodes(),
+        nodes: simulation.uninitialized_nodes(),
         cluster_cidr: "100.64.0.0/10",
     })
 }

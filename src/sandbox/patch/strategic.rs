@@ -1,6 +1,8 @@
-//! Strategic merge patch: like a merge patch, but lists with a merge key are merged item by item, and `$` directives say more.
-//! Upstream: apimachinery `pkg/util/strategicpatch/patch.go`, whose choices are kept, e.g. that the first item with the key wins
-//! when several have it.
+//! Strategic merge patch: like a merge patch, but lists with a merge key are merged item by item, and there are `$`
+//! directives.
+//!
+//! Upstream: apimachinery `pkg/util/strategicpatch/patch.go`, whose choices are kept, e.g. that the first item with the key
+//! wins when several have it.
 
 use serde_json::{Map, Value};
 
@@ -96,12 +98,12 @@ fn merge_list(kind: &Kind, path: &str, mut current: Vec<Value>, patch: &[Value],
         let Value::Object(fields) = item else {
             return Err(Refusal::bad_request(format!("{path}: items of a strategic merge patch must be objects")));
         };
-        let Some(wanted) = fields.get(key) else {
+        let Some(order) = fields.get(key) else {
             return Err(Refusal::unprocessable(format!("{path}: map does not contain declared merge key: {key}")));
         };
         match directive(item) {
-            Some("delete") => current.retain(|existing| existing.get(key) != Some(wanted)),
-            None | Some("merge") => match current.iter_mut().find(|existing| existing.get(key) == Some(wanted)) {
+            Some("delete") => current.retain(|existing| existing.get(key) != Some(order)),
+            None | Some("merge") => match current.iter_mut().find(|existing| existing.get(key) == Some(order)) {
                 Some(existing) => merge_object(kind, path, existing, fields)?,
                 None => {
                     let mut added = Value::Null;
@@ -175,17 +177,17 @@ fn ordered(list: Vec<Value>, order: &[Value], key: Option<&str>) -> Vec<Value> {
     let mut named: Vec<Value> = list.iter().filter(|item| rank(item).is_some()).cloned().collect();
     named.sort_by_key(|item| rank(item));
     let mut named = named.into_iter();
-    let places: Vec<Option<Value>> =
+    let positions: Vec<Option<Value>> =
         list.into_iter().map(|item| if rank(&item).is_some() { named.next() } else { Some(item) }).collect();
-    places.into_iter().flatten().collect()
+    positions.into_iter().flatten().collect()
 }
 
 fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
     patch.iter().filter(|(name, _)| !name.starts_with('$')).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn unknown_directive(given: &str) -> Refusal {
-    Refusal::bad_request(format!("$patch is {given:?}; accepted: merge, replace, delete"))
+fn unknown_directive(directive: &str) -> Refusal {
+    Refusal::bad_request(format!("$patch is {directive:?}; accepted: merge, replace, delete"))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// The user a proxy names, if the connection's certificate is that of a proxy.
+    /// Returns the user a proxy names, if the connection's certificate is that of a proxy.
     pub(super) fn identify(
         &self,
         headers: &HeaderMap,
@@ -66,7 +66,7 @@ impl CallerAuthorities {
         Ok(Self { client: bundle("client-ca-file")?, front_proxy })
     }
 
-    /// What files say comes before what the cluster says.
+    /// Prefers the authorities from files to those of the cluster.
     pub(super) fn or(self, cluster: Self) -> Self {
         Self { client: self.client.or(cluster.client), front_proxy: self.front_proxy.or(cluster.front_proxy) }
     }

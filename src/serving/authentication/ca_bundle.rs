@@ -40,7 +40,7 @@ impl CaBundle {
         Ok(Self { verifier: verifier.map_err(|error| error.to_string())? })
     }
 
-    /// Whether a chain, leaf first, leads to one of the CAs and is for clients and valid `now`.
+    /// Checks that a chain, leaf first, leads to one of the CAs and is for clients and valid `now`.
     pub(super) fn verify(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Result<(), String> {
         let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
         let now = std::time::Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));

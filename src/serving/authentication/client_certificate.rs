@@ -1,7 +1,7 @@
 //! Users by client certificate: the common name is the user, organizations are the groups.
 //!
 //! In: a certificate chain and the CAs for clients. Out: the user (`CommonNameUserConversion` in
-//! `k8s.io/apiserver/pkg/authentication/request/x509/x509.go`), nobody, or why the chain is not trusted.
+//! `k8s.io/apiserver/pkg/authentication/request/x509/x509.go`), none, or the reason why the chain is not trusted.
 
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -12,7 +12,7 @@ use super::{
     user::{AuthenticationResult, RequestUser},
 };
 
-/// What a certificate says about its holder.
+/// Subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CertificateSubject {
     pub(super) common_name: String,
@@ -27,7 +27,7 @@ pub(super) fn subject(der: &[u8]) -> Result<CertificateSubject, String> {
     Ok(CertificateSubject { common_name: common_name.to_owned(), organizations: organizations.collect() })
 }
 
-/// The user a chain stands for.
+/// Returns the user that a chain represents.
 pub(super) fn identify(chain: &[CertificateDer<'static>], bundle: &CaBundle, now: Timestamp) -> AuthenticationResult {
     let Some(leaf) = chain.first() else { return Ok(None) };
     bundle.verify(chain, now).map_err(|error| format!("the client certificate is not trusted: {error}"))?;

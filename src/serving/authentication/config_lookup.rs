@@ -28,7 +28,7 @@ use crate::{
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How soon a failed lookup is repeated.
+/// Delay before a failed lookup is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
 struct AuthenticationConfigLookup {
@@ -37,7 +37,7 @@ struct AuthenticationConfigLookup {
     files: CallerAuthorities,
     cluster: CallerAuthorities,
     published: Arc<ArcSwap<CallerAuthorities>>,
-    /// Why the first lookup has not succeeded yet.
+    /// Reason why the first lookup has not succeeded yet.
     pending: Arc<ArcSwap<Option<String>>>,
 }
 
@@ -83,10 +83,12 @@ impl AuthenticationConfigLookup {
     async fn run(mut self, interval: Duration, shutdown: Shutdown) {
         loop {
             let wait = tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 done = self.refresh() => if done { interval } else { interval.min(RETRY) },
             };
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = sleep(wait) => {}
             }
@@ -99,8 +101,8 @@ impl AuthenticationConfigLookup {
             Ok(files) => self.files = files,
             Err(error) => tracing::error!(%error, "New CA file unusable; previous CA file kept"),
         }
-        let found = self.look_up().await;
-        let done = found.is_ok();
+        let found = self.fetch().await;
+        let succeeded = found.is_ok();
         match found {
             Ok(cluster) => {
                 self.cluster = cluster;
@@ -114,10 +116,10 @@ impl AuthenticationConfigLookup {
             }
         }
         self.published.store(Arc::new(self.files.clone().or(self.cluster.clone())));
-        done
+        succeeded
     }
 
-    async fn look_up(&self) -> Result<CallerAuthorities, String> {
+    async fn fetch(&self) -> Result<CallerAuthorities, String> {
         let Some(api) = &self.api else { return Ok(CallerAuthorities::default()) };
         let object = match timeout(TIMEOUT, api.get(NAME)).await {
             Ok(Ok(object)) => object,
@@ -130,7 +132,7 @@ impl AuthenticationConfigLookup {
     }
 }
 
-/// Names what to fix.
+/// Returns a message with a remedy.
 fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => format!(
@@ -159,7 +161,7 @@ async fn read_files(settings: &DelegatedAuthenticationConfig) -> Result<CallerAu
 }
 
 async fn read(flag: &'static str, path: &Path) -> Result<CaBundle, ServingError> {
-    let wrong = |error: String| ServingError::setting(flag, format!("{}: {error}", path.display()));
-    let pem = tokio::fs::read(path).await.map_err(|error| wrong(format!("cannot read: {error}")))?;
-    CaBundle::parse(&pem).map_err(wrong)
+    let invalid_setting = |error: String| ServingError::setting(flag, format!("{}: {error}", path.display()));
+    let pem = tokio::fs::read(path).await.map_err(|error| invalid_setting(format!("cannot read: {error}")))?;
+    CaBundle::parse(&pem).map_err(invalid_setting)
 }

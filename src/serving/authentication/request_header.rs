@@ -1,7 +1,8 @@
 //! Users named by a front proxy in request headers.
 //!
-//! In: headers, and which of them count. Out: the user, or nobody (`k8s.io/apiserver/pkg/authentication/request/headerrequest`).
-//! Whether the connection is that of a proxy is checked before.
+//! In: headers, and the names of those that count. Out: the user, or none
+//! (`k8s.io/apiserver/pkg/authentication/request/headerrequest`). Whether the connection is that of a proxy is checked
+//! before.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use axum::http::HeaderMap;
 use super::user::RequestUser;
 use crate::serving::config::RequestHeaderNames;
 
-/// The user the headers name; nobody without a user name.
+/// Returns the user in the headers, or `None` without a user name.
 pub(super) fn identify(headers: &HeaderMap, names: &RequestHeaderNames) -> Option<RequestUser> {
     let name = first(headers, &names.username_headers)?;
     let uid = first(headers, &names.uid_headers).unwrap_or_default();
@@ -37,7 +38,8 @@ fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<Strin
     extra
 }
 
-/// Keys may hold characters that header names may not; those are percent-encoded. A key that is not valid stays as it is.
+/// Decodes a key, which may contain characters that header names may not: those are percent-encoded. An invalid key is
+/// unchanged.
 fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();

@@ -29,13 +29,13 @@ const TOKEN_LIMIT: usize = 16 * 1024;
 /// Bytes of what the API server says of a wrong token.
 const ERROR_LIMIT: usize = 256;
 
-/// The token of an `Authorization: Bearer` header.
+/// Returns the token of an `Authorization: Bearer` header.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// What the API server's answer means.
+/// Converts the API server's response.
 fn review_result(status: TokenReviewStatus) -> AuthenticationResult {
     if !status.authenticated.unwrap_or(false) {
         let error = status.error.filter(|error| !error.is_empty());
@@ -50,7 +50,7 @@ fn review_result(status: TokenReviewStatus) -> AuthenticationResult {
     }))
 }
 
-/// Asks the API server about tokens.
+/// Authenticates tokens with the API server.
 pub(super) struct TokenAuthenticator {
     api: Api<TokenReview>,
     reviews: ReviewClient,
@@ -73,15 +73,15 @@ impl TokenAuthenticator {
         }
     }
 
-    /// The user of a token. That there was no answer is an error too, but not remembered.
+    /// Returns the user of a token. A missing response is an error too, but not cached.
     pub(super) async fn identify(&self, token: &str, peer: PeerNetwork) -> AuthenticationResult {
         if token.len() > TOKEN_LIMIT {
             return Err(format!("the bearer token is longer than {TOKEN_LIMIT} bytes").into());
         }
         let (good, bad) = (self.users.key(token.as_bytes()), self.rejected.key(token.as_bytes()));
-        let known = self.users.get(&good, Instant::now()).or_else(|| self.rejected.get(&bad, Instant::now()));
-        if let Some(known) = known {
-            return known;
+        let cached = self.users.get(&good, Instant::now()).or_else(|| self.rejected.get(&bad, Instant::now()));
+        if let Some(cached) = cached {
+            return cached;
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..Default::default() };
         let question = TokenReview { spec, ..Default::default() };
@@ -93,13 +93,13 @@ impl TokenAuthenticator {
             }
             Err(ReviewError::Failed(failure)) => return Err(format!("cannot create a TokenReview: {failure}").into()),
         };
-        let answer = review_result(review.status.unwrap_or_default());
-        if answer.is_err() {
+        let result = review_result(review.status.unwrap_or_default());
+        if result.is_err() {
             self.users.forget(&good);
         }
-        let (cache, key) = if answer.is_ok() { (&self.users, good) } else { (&self.rejected, bad) };
-        cache.insert(key, answer.clone(), Instant::now(), self.ttl);
-        answer
+        let (cache, key) = if result.is_ok() { (&self.users, good) } else { (&self.rejected, bad) };
+        cache.insert(key, result.clone(), Instant::now(), self.ttl);
+        result
     }
 }
 

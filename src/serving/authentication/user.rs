@@ -10,7 +10,7 @@ pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 pub(super) const AUTHENTICATED: &str = "system:authenticated";
 
-/// A caller.
+/// Authenticated or anonymous caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestUser {
     pub(crate) name: String,
@@ -28,7 +28,7 @@ impl RequestUser {
         self.name == ANONYMOUS
     }
 
-    /// Everyone who is known is in `system:authenticated`; a proxy may also pass on that someone is not known.
+    /// Adds `system:authenticated` to every authenticated user; a proxy may also pass on an anonymous one.
     pub(super) fn with_authenticated_group(mut self) -> Self {
         let grouped = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if !grouped && !self.is_anonymous() {
@@ -46,10 +46,10 @@ impl ByteSize for RequestUser {
     }
 }
 
-/// Why a request has no user.
+/// Reason why a request has no user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AuthenticationError {
-    /// A credential was presented that is wrong, or that nobody could check.
+    /// A presented credential is invalid, or could not be checked.
     #[error("{0}")]
     Rejected(String),
     /// Too many credentials are being checked; the caller should come again.
@@ -63,7 +63,7 @@ impl From<String> for AuthenticationError {
     }
 }
 
-/// What one way of authentication says: someone, or that it does not apply; an error is a credential that does not count.
+/// Result of one authenticator: a user, or none if it does not apply; an error is an invalid credential.
 pub(super) type AuthenticationResult = Result<Option<RequestUser>, AuthenticationError>;
 
 impl ByteSize for AuthenticationResult {

@@ -10,7 +10,7 @@ mod sections;
 pub(super) use self::facts::OverviewInput;
 use self::html::HtmlPage;
 
-/// The only style sheet. Its hash stands in both policies.
+/// Only style sheet, whose hash is in both policies.
 const STYLE: &str = include_str!("overview/style.css");
 
 /// What the document itself allows, for the copy on a disk.
@@ -20,10 +20,10 @@ macro_rules! document_policy {
     };
 }
 
-/// What the answer allows a browser to do.
+/// Content security policy of the response.
 pub(super) const POLICY: &str = concat!(document_policy!(), "; frame-ancestors 'none'");
 
-/// The whole document.
+/// Renders the whole document.
 pub(super) fn render(input: &OverviewInput<'_>) -> String {
     let mut page = HtmlPage::new();
     page.markup("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"")

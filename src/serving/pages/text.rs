@@ -4,13 +4,13 @@
 
 use serde_json::Value;
 
-/// One flag a line, as it would be given.
+/// Formats one flag per line, as on the command line.
 pub(super) fn flags(flags: &[(String, String)]) -> String {
     let lines: String = flags.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     format!("cloud-controller-manager flags\n\n{lines}")
 }
 
-/// The status value, indented by depth.
+/// Formats the status value, indented by depth.
 pub(super) fn status(status: &Value) -> String {
     let mut text = String::from("cloud-controller-manager status\n\n");
     write(&mut text, status, 0);
@@ -36,7 +36,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// A scalar stays on the line of its name; anything with parts goes below, one step further in.
+/// Writes a field: a scalar on the line of its name, other values below it, indented.
 fn field(text: &mut String, name: &str, value: &Value, depth: usize) {
     text.push_str(&"  ".repeat(depth));
     text.push_str(name);

@@ -25,7 +25,7 @@ const VERSION: &str = "v1beta1";
 /// Pages that upstream's object names: those that answer a GET.
 const PATHS: &[&str] = &["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
 
-/// What an object says of the process.
+/// Description of the process in objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessDescription {
     component: &'static str,
@@ -49,7 +49,7 @@ enum PageForm {
     Object,
 }
 
-/// The form that the request selects; `None`: none that this page has. `kind`: that of upstream's object.
+/// Returns the form that the request selects, or `None` if this page does not have it. `kind` is that of upstream's object.
 fn form(query: &[(String, String)], headers: &HeaderMap, kind: &str) -> Option<PageForm> {
     if query.iter().any(|(key, value)| key == "format" && value == "json") {
         return Some(PageForm::OwnJson);
@@ -82,7 +82,7 @@ fn not_acceptable(kind: &str) -> Response {
     refuse(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message)
 }
 
-/// An object of `kind` about the process, with these further fields.
+/// Returns an object of `kind` about the process, with these further fields.
 fn object(kind: &str, process: &ProcessDescription, fields: Value) -> Response {
     let mut object = json!({
         "kind": kind, "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": {"name": process.component},

@@ -1,12 +1,11 @@
-//! Which certificate a handshake shows, and keeping it fresh.
+//! Selects the certificate of a handshake, and keeps certificates up to date.
 //!
-//! In: files or a bind address to certify. Out: the pair for the name a client asks for. Files are read again at every interval
-//! by path, so that a Secret mount that swaps a whole directory is followed; a pair that cannot be used leaves the old one.
+//! In: files or a bind address to certify. Out: the pair for the requested server name. Files are read again at every
+//! interval by path, so that a Secret mount that swaps a whole directory is followed; an unusable pair leaves the old one.
 
 use std::{
     fmt,
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -22,7 +21,7 @@ use rustls::{
 use super::key_pair::{self, CertificateKeyPair, PemKeyPair};
 use crate::{
     metrics::GaugeVec,
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{clock::Clock, new_file, shutdown::Shutdown},
     serving::{config::SecureServingConfig, error::ServingError},
 };
 
@@ -42,7 +41,7 @@ enum CertificateSource {
     Memory {
         bind_address: IpAddr,
         own_names: Vec<String>,
-        made: ArcSwap<Timestamp>,
+        created: ArcSwap<Timestamp>,
     },
 }
 
@@ -76,12 +75,12 @@ impl ServingCertificates {
         Ok(Arc::new(Self { slots, clock }))
     }
 
-    /// Unix time at which the first of them expires.
+    /// Returns the Unix time at which the first of them expires.
     pub(crate) fn expire(&self) -> i64 {
         self.slots.iter().map(|slot| slot.pair.load().expires).min().unwrap_or_default()
     }
 
-    /// PEM of the authority of the default certificate, when this program made it.
+    /// Returns the PEM of the authority of the default certificate, if this program created it.
     pub(crate) fn own_authority(&self) -> Option<String> {
         let slot = self.slots.first().filter(|slot| !matches!(slot.source, CertificateSource::Files { .. }))?;
         key_pair::last_certificate(&slot.pair.load().pem.cert)
@@ -93,6 +92,7 @@ impl ServingCertificates {
             #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
             gauge.iter().for_each(|gauge| gauge.with_label_values::<&str>(&[]).set(self.expire() as f64));
             tokio::select! {
+                biased;
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(interval) => {}
             }
@@ -136,10 +136,10 @@ impl CertificateSlot {
                     tracing::info!(certificate = %cert.display(), "Reloaded serving certificate");
                 }
             }
-            CertificateSource::Memory { bind_address, own_names, made } => {
-                if now.duration_since(**made.load()) >= RENEW_AFTER {
+            CertificateSource::Memory { bind_address, own_names, created } => {
+                if now.duration_since(**created.load()) >= RENEW_AFTER {
                     self.pair.store(Arc::new(generate(*bind_address, own_names, now)?));
-                    made.store(Arc::new(now));
+                    created.store(Arc::new(now));
                 }
             }
         }
@@ -147,7 +147,7 @@ impl CertificateSlot {
     }
 }
 
-/// Whether a pattern (`name` or `*.rest`, one label for the star) covers a name.
+/// Returns `true` if a pattern (`name` or `*.rest`, one label for the star) covers a name.
 fn matches(pattern: &str, name: &str) -> bool {
     let wildcard = || Some(name.split_once('.')?.1 == pattern.strip_prefix("*.")?);
     pattern == name || wildcard().unwrap_or(false)
@@ -165,7 +165,7 @@ async fn default_slot(config: &SecureServingConfig, clock: Clock) -> Result<Cert
     }
     let (bind_address, own_names) = (config.bind_address, config.own_names.clone());
     let pair = generate(bind_address, &own_names, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
-    let source = CertificateSource::Memory { bind_address, own_names, made: ArcSwap::from_pointee(now) };
+    let source = CertificateSource::Memory { bind_address, own_names, created: ArcSwap::from_pointee(now) };
     Ok(CertificateSlot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
 }
 
@@ -181,9 +181,10 @@ async fn file_slot(
     key: PathBuf,
     patterns: Vec<String>,
 ) -> Result<CertificateSlot, ServingError> {
-    let wrong = |reason| ServingError::setting(flag, reason);
-    let pem = read(&cert, &key).await.map_err(wrong)?;
-    let pair = key_pair::parse(pem).map_err(|error| wrong(format!("{}, {}: {error}", cert.display(), key.display())))?;
+    let invalid_setting = |reason| ServingError::setting(flag, reason);
+    let pem = read(&cert, &key).await.map_err(invalid_setting)?;
+    let pair =
+        key_pair::parse(pem).map_err(|error| invalid_setting(format!("{}, {}: {error}", cert.display(), key.display())))?;
     Ok(CertificateSlot { source: CertificateSource::Files { cert, key }, patterns, pair: ArcSwap::from_pointee(pair) })
 }
 
@@ -193,7 +194,7 @@ async fn read(cert: &Path, key: &Path) -> Result<PemKeyPair, String> {
     Ok(PemKeyPair { cert: read(cert).await?, key: read(key).await? })
 }
 
-/// The files of `--cert-dir`, made first if neither can be read. One without the other is an error, as upstream.
+/// Returns the files of `--cert-dir`, created first if neither can be read. One without the other is an error, as upstream.
 async fn cert_dir_pair(
     directory: &Path,
     config: &SecureServingConfig,
@@ -202,27 +203,34 @@ async fn cert_dir_pair(
     let name = config.pair_name;
     let (cert, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
     let readable = (tokio::fs::read(&cert).await.is_ok(), tokio::fs::read(&key).await.is_ok());
-    let wrong = |reason: String| ServingError::setting("cert-dir", reason);
+    let invalid_setting = |reason: String| ServingError::setting("cert-dir", reason);
     match readable {
         (true, true) => {}
-        (true, false) => return Err(wrong(format!("cannot read {}, the key of the certificate beside it", key.display()))),
-        (false, true) => return Err(wrong(format!("cannot read {}, the certificate of the key beside it", cert.display()))),
+        (true, false) => {
+            return Err(invalid_setting(format!("cannot read {}, the key of the certificate beside it", key.display())));
+        }
+        (false, true) => {
+            return Err(invalid_setting(format!("cannot read {}, the certificate of the key beside it", cert.display())));
+        }
         (false, false) => {
-            let pem =
-                key_pair::generate(config.bind_address, &config.own_names, now).map_err(|error| wrong(error.to_string()))?;
-            write(directory, &cert, &key, &pem)
-                .map_err(|error| wrong(format!("cannot write a certificate into {}: {error}", directory.display())))?;
+            let pem = key_pair::generate(config.bind_address, &config.own_names, now)
+                .map_err(|error| invalid_setting(error.to_string()))?;
+            write(directory, &cert, &key, &pem).map_err(|error| {
+                invalid_setting(format!("cannot write a certificate into {}: {error}", directory.display()))
+            })?;
         }
     }
     Ok((cert, key))
 }
 
-/// Both files whole, or neither: of one alone the next start says that the other is missing, and a full disk would be told as that for
-/// ever. Only a crash between the two renames leaves a key without a certificate.
+/// Writes both files, or neither.
+///
+/// After only one, the next start would report the other as missing, and report a full disk as that forever. Only a crash
+/// between the two renames leaves a key without a certificate.
 fn write(directory: &Path, cert: &Path, key: &Path, pem: &PemKeyPair) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let (new_key, new_cert) = (beside(key), beside(cert));
-    let written = put(&new_key, &pem.key, 0o600)
+    let written = put(&new_key, &pem.key, new_file::OWNER_ONLY)
         .and_then(|()| put(&new_cert, &pem.cert, 0o666))
         .and_then(|()| std::fs::rename(&new_key, key))
         .and_then(|()| std::fs::rename(&new_cert, cert));
@@ -233,7 +241,7 @@ fn write(directory: &Path, cert: &Path, key: &Path, pem: &PemKeyPair) -> std::io
     written
 }
 
-/// Where a file is written before it gets its name.
+/// Returns the path that a file is written to before its rename.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
@@ -242,8 +250,7 @@ fn beside(path: &Path) -> PathBuf {
 
 fn put(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(mode).open(path)?.write_all(text)
+    new_file::open(path, std::fs::OpenOptions::new().create(true).truncate(true), mode)?.write_all(text)
 }
 
 #[cfg(test)]
@@ -285,8 +292,8 @@ mod tests {
     async fn cert_dir_is_filled_once_and_half_a_pair_is_an_error() {
         assert_eq!(SecureServingConfig::default().pair_name, "cloud-controller-manager");
         let directory = tempfile::tempdir().unwrap();
-        let made = directory.path().join("made");
-        let config = SecureServingConfig { cert_dir: Some(made), pair_name: "cloud-node-manager", ..Default::default() };
+        let created = directory.path().join("made");
+        let config = SecureServingConfig { cert_dir: Some(created), pair_name: "cloud-node-manager", ..Default::default() };
         let first = ServingCertificates::load(&config, Clock::System).await.unwrap();
         let second = ServingCertificates::load(&config, Clock::System).await.unwrap();
         assert!(first.slots[0].pair.load().pem == second.slots[0].pair.load().pem);

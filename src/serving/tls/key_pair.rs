@@ -51,14 +51,14 @@ fn expires(der: &[u8]) -> Result<i64, String> {
     Ok(cert.validity().not_after.timestamp())
 }
 
-/// The last certificate of a chain, as PEM: who signed the others.
+/// Returns the last certificate of a chain, as PEM: the signer of the others.
 pub(super) fn last_certificate(pem: &[u8]) -> Option<String> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     let text = std::str::from_utf8(pem).ok()?;
     text.rfind(BEGIN).map(|at| text[at..].to_owned())
 }
 
-/// The DNS names of a certificate, or its common name if it has none.
+/// Returns the DNS names of a certificate, or its common name if it has none.
 fn names(der: &[u8]) -> Result<Vec<String>, String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
     let alternatives = cert.subject_alternative_name().ok().flatten().map(|names| &names.value.general_names);
@@ -76,8 +76,10 @@ fn names(der: &[u8]) -> Result<Vec<String>, String> {
     Ok(cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_ascii_lowercase).collect())
 }
 
-/// A pair for `localhost`, 127.0.0.1, a specific bind address and `own_names`, signed by a CA whose key is forgotten. Subject, issuer and
-/// validity are those of `GenerateSelfSignedCertKey` in `k8s.io/client-go/util/cert`.
+/// Generates a pair for `localhost`, 127.0.0.1, a specific bind address and `own_names`.
+///
+/// It is signed by a CA whose key is discarded. Subject, issuer and validity are those of `GenerateSelfSignedCertKey` in
+/// `k8s.io/client-go/util/cert`.
 pub(super) fn generate(bind_address: IpAddr, own_names: &[String], now: Timestamp) -> Result<PemKeyPair, rcgen::Error> {
     let now = u64::try_from(now.as_second()).unwrap_or(0);
     let ca_key = KeyPair::generate()?;

@@ -25,26 +25,26 @@ pub(super) type WebhookReply = (StatusCode, String);
 
 /// Most bytes of a body: what an API server takes of a client.
 const LARGEST: usize = 3 << 20;
-/// What shares are counted in.
+/// Unit of shares, in bytes.
 const UNIT: usize = 64 << 10;
 /// Units of all bodies together: 12 MiB.
 const UNITS: usize = 192;
 /// Bodies that are held at once.
-const PLACES: NetworkLimits = NetworkLimits { total: 16, per_network: 2, new_networks: 16 };
-/// How long a body may take. Bodies that wait for each other's memory end by it, too.
+const LIMITS: NetworkLimits = NetworkLimits { total: 16, per_network: 2, new_networks: 16 };
+/// Time limit of a body, which also ends bodies that wait for each other's memory.
 const BODY_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The memory for bodies.
 pub(super) struct BodyBudget {
     units: Arc<Semaphore>,
-    places: NetworkSemaphore,
+    slots: NetworkSemaphore,
     freed: Arc<Notify>,
 }
 
 impl Default for BodyBudget {
     fn default() -> Self {
         let units = Arc::new(Semaphore::new(UNITS));
-        Self { units, places: NetworkSemaphore::new(PLACES), freed: Arc::default() }
+        Self { units, slots: NetworkSemaphore::new(LIMITS), freed: Arc::default() }
     }
 }
 
@@ -52,10 +52,10 @@ impl Default for BodyBudget {
 pub(super) struct ReviewBody {
     pub(super) bytes: Bytes,
     _share: Option<OwnedSemaphorePermit>,
-    _place: Option<BodyPlace>,
+    _slot: Option<BodyPlace>,
 }
 
-/// One of the bodies of a network. Those that wait are told when it is given back.
+/// Slot of one body of a network. Dropping it notifies those that wait.
 struct BodyPlace {
     permit: Option<NetworkPermit>,
     freed: Arc<Notify>,
@@ -79,19 +79,19 @@ impl BodyBudget {
         if body.size_hint().lower() > LARGEST as u64 {
             return Err(too_large());
         }
-        let place = match network {
-            Some(network) => Some(self.place(network).await),
+        let slot = match network {
+            Some(network) => Some(self.acquire_slot(network).await),
             None => None,
         };
         let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned());
         let (bytes, share) = timeout(BODY_DEADLINE, self.collect(body)).await.map_err(late)??;
-        Ok(ReviewBody { bytes, _share: share, _place: place })
+        Ok(ReviewBody { bytes, _share: share, _slot: slot })
     }
 
-    async fn place(&self, network: PeerNetwork) -> BodyPlace {
+    async fn acquire_slot(&self, network: PeerNetwork) -> BodyPlace {
         loop {
             let freed = self.freed.notified();
-            if let Some(permit) = self.places.try_acquire(network) {
+            if let Some(permit) = self.slots.try_acquire(network) {
                 return BodyPlace { permit: Some(permit), freed: Arc::clone(&self.freed) };
             }
             freed.await;
@@ -107,8 +107,8 @@ impl BodyBudget {
             if length > LARGEST {
                 return Err(too_large());
             }
-            let held = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-            let missing = u32::try_from(length.div_ceil(UNIT) - held).unwrap_or(u32::MAX);
+            let permits = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let missing = u32::try_from(length.div_ceil(UNIT) - permits).unwrap_or(u32::MAX);
             let unavailable = |_| (StatusCode::SERVICE_UNAVAILABLE, "no room for the body".to_owned());
             let more = Arc::clone(&self.units).acquire_many_owned(missing).await.map_err(unavailable)?;
             match &mut share {

@@ -53,7 +53,7 @@ fn asked(name: &str) -> Request<Body> {
 }
 
 async fn answered(host: &WebhookHost, request: Request<Body>) -> (u16, String) {
-    let response = host.answer(request).await;
+    let response = host.respond(request).await;
     let status = response.status().as_u16();
     (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
 }
@@ -92,7 +92,7 @@ async fn bad_requests_are_told_in_plain_text() {
         (request("POST", "/obey", json, unsized_body(LIMIT + (1 << 16))), 413),
     ] {
         let about = format!("{} {}", request.method(), request.uri());
-        let response = host.answer(request).await;
+        let response = host.respond(request).await;
         assert_eq!(response.status().as_u16(), code, "{about}");
         assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8", "{about}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -142,14 +142,14 @@ async fn bodies_share_a_memory() {
     let stuck = || {
         let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; LIMIT]))]);
         let body = Body::from_stream(begun.chain(futures::stream::pending()));
-        host.answer(request("POST", "/obey", Some("application/json"), body))
+        host.respond(request("POST", "/obey", Some("application/json"), body))
     };
     // Four that never end have all of it; the fifth request waits as long as they may.
     let mut four = Box::pin(futures::future::join_all((0..4).map(|_| stuck())));
     assert!(futures::poll!(&mut four).is_pending());
     let begun = Instant::now();
     tokio::time::advance(Duration::from_secs(1)).await;
-    let mut fifth = Box::pin(host.answer(asked("x")));
+    let mut fifth = Box::pin(host.respond(asked("x")));
     assert!(futures::poll!(&mut fifth).is_pending());
     let (four, fifth) = tokio::join!(four, fifth);
     assert!(four.iter().all(|reply| reply.status().as_u16() == 408));

@@ -11,6 +11,8 @@ use std::{
 };
 
 use cloud_controller_manager::{
+    app::plan::{ClusterPlan, print},
+    cloud_provider::{PlannedWrite, WritePlan},
     controllers::service::predicates::is_host,
     providers::azure::{
         arm::ResourceId,
@@ -18,8 +20,9 @@ use cloud_controller_manager::{
         planner::load_balancer::{
             desired::{ServiceRequest, plan_index::PlanIndex, security_rules::listed_destinations},
             plan::{
-                Plan, PlanInput, plan,
+                MachineRules, NetworkReads, PlanInput, PlanScope, Planned, plan,
                 pools::{PoolInput, PoolMemory, PoolReads},
+                writes,
             },
             pools::{member_addresses::PoolMemberAddresses, nodes::internal_addresses},
             rule_memory::{BackendLookup, ParsedService, RuleMemory},
@@ -62,7 +65,7 @@ impl<'a> History<'a> {
         self.memory.note_nodes(nodes.iter().flat_map(internal_addresses).collect());
     }
 
-    fn plan(&self, step: &Step, documents: &State, turn: &Turn) -> Plan {
+    fn plan(&self, step: &Step, documents: &State, turn: &Turn) -> WritePlan {
         let observed = Cloud::new(self.case, step, documents.clone()).observed(turn);
         let reads = reads(documents, &self.nodes);
         let group = ResourceId::parse(&turn.settings.group.to_string()).unwrap();
@@ -80,7 +83,16 @@ impl<'a> History<'a> {
             migrate_api: false,
             now: Instant::now(),
         };
+        let machine_rules = MachineRules {
+            are_due: false,
+            services: turn.others.iter().filter(|other| !other.floating_ip).cloned().map(ServiceRequest::Ensure).collect(),
+        };
         let input = PlanInput {
+            scope: PlanScope::Everything,
+            machine_rules: &machine_rules,
+            half_made: &BTreeSet::new(),
+            held: &BTreeSet::new(),
+            network: &NetworkReads { is_complete: true, ..NetworkReads::default() },
             observed: &observed,
             requests: &turn.asks,
             others: &others,
@@ -88,19 +100,22 @@ impl<'a> History<'a> {
             pools: &pools,
             settings: &turn.settings,
         };
-        let plan = plan(&input);
-        assert!(plan.pools.needs.is_empty(), "{:?}", plan.pools.needs);
-        plan
+        let plan = match plan(&input) {
+            Planned::Plan(plan) => *plan,
+            Planned::Needs(needs) => panic!("{needs:?}"),
+        };
+        writes::requests(&observed, &plan)
     }
 
     /// The rules of these Services have become as they ask.
     fn remember(&mut self, step: &Step, turn: &Turn) {
         let observed = Cloud::new(self.case, step, step.after.clone()).observed(turn);
-        let behind = |spec: &ServiceSpec| PoolMemberAddresses::default().of_service(spec, &observed, &turn.settings);
+        let index = PlanIndex::new(&observed);
+        let behind = |spec: &ServiceSpec| PoolMemberAddresses::default().of_service(spec, &index, &turn.settings);
         let present = self.memory.nodes().present.clone();
         let machines = BackendLookup { all_nodes: &present, of_service: &behind };
         for request in &turn.asks {
-            if let Ok(rules) = self.memory.rules_of_request(request, &PlanIndex::new(&observed), &machines, &turn.settings) {
+            if let Ok(rules) = self.memory.rules_of_request(request, &index, &machines, &turn.settings) {
                 let listed = listed_destinations(&observed.security_group);
                 self.memory.record_applied(request, &rules, &listed);
             }
@@ -204,9 +219,15 @@ fn shortened(text: &str) -> String {
     short + rest
 }
 
+/// The plan as every page and command prints it.
+fn text_of(plan: &WritePlan) -> String {
+    let parts = vec![("Services", plan.clone())];
+    shortened(&print::text(&ClusterPlan { parts, ..ClusterPlan::default() }, false))
+}
+
 /// What would still be written at the end of a step.
 struct End {
-    plan: String,
+    plan: WritePlan,
     /// Whether the recording shows leftovers there.
     is_littered: bool,
 }
@@ -230,15 +251,14 @@ fn printed(case: &'static Case) -> (String, BTreeMap<String, End>) {
         }
         let mut turn = cluster.everybody();
         turn.asks.extend(deletions);
-        let text = shortened(&history.plan(step, &cloud.documents, &turn).to_string());
-        let _ = writeln!(printed, "# {}\n{}", step.name, if text.is_empty() { "nothing to do\n" } else { &text });
+        let _ = writeln!(printed, "# {}\n{}", step.name, text_of(&history.plan(step, &cloud.documents, &turn)));
         cluster.finish(step);
         let end = cluster.everybody().without(&step.failing());
         history.remember(step, &turn.without(&step.failing()));
         let again = history.plan(step, &step.after, &end);
-        if !again.is_empty() {
+        if !again.writes.is_empty() {
             let is_littered = step.oddities.stale().next().is_some();
-            let end = End { plan: shortened(&again.to_string()), is_littered };
+            let end = End { plan: again, is_littered };
             left.insert(format!("{}/{}", case.path, step.name), end);
         }
         documents = step.after.clone();
@@ -286,14 +306,15 @@ fn put_right() -> BTreeSet<String> {
 }
 
 /// Whether a plan takes leftovers away and does nothing else.
-fn only_cleans(plan: &str) -> bool {
-    let takes_away = |reason: &str| reason.contains("remove ") && !format!(" {reason}").contains(" add ");
-    let is_cleaning = |line: &str| {
-        let group = line.strip_prefix("put Microsoft.Network/networkSecurityGroups/").and_then(|rest| rest.split_once(": "));
-        let of_rules = group.is_some_and(|(_, reasons)| reasons.split("; ").all(takes_away));
-        of_rules || line.starts_with("delete Microsoft.Network/publicIPAddresses/")
+fn only_cleans(plan: &WritePlan) -> bool {
+    let takes_away = |reason: &String| reason.contains("remove ") && !format!(" {reason}").contains(" add ");
+    let is_cleaning = |write: &PlannedWrite| match write.kind {
+        "security_group" => write.reasons.iter().all(takes_away),
+        "public_ip" => write.method == "DELETE",
+        _ => false,
     };
-    plan.lines().all(is_cleaning)
+    let has_more = [&plan.later, &plan.refused, &plan.retained, &plan.unread].iter().any(|lines| !lines.is_empty());
+    !has_more && plan.writes.iter().all(is_cleaning)
 }
 
 #[test]
@@ -301,7 +322,8 @@ fn nothing_is_planned_at_the_ends() {
     let left: BTreeMap<String, End> = planned_cases().flat_map(|case| printed(case).1).collect();
     let known = put_right();
     let is_wrong = |(name, end): &(&String, &End)| !(known.contains(*name) || end.is_littered && only_cleans(&end.plan));
-    let wrong: Vec<String> = left.iter().filter(is_wrong).map(|(name, end)| format!("{name}\n{}", end.plan)).collect();
+    let wrong: Vec<String> =
+        left.iter().filter(is_wrong).map(|(name, end)| format!("{name}\n{}", text_of(&end.plan))).collect();
     assert!(wrong.is_empty(), "{} steps\n{}", wrong.len(), wrong.join("\n"));
     let unmet: Vec<_> = known.iter().filter(|name| !left.contains_key(*name)).collect();
     assert!(unmet.is_empty(), "nothing is put right after {unmet:?}");

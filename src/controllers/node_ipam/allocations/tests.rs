@@ -26,7 +26,7 @@ fn reserve(allocations: &mut Allocations, uid: &str, prefixes: &[u8]) -> Result<
 
 #[test]
 fn what_services_and_nodes_have_is_not_given_out() {
-    for (clusters, services, taken, prefixes, expected) in [
+    for (clusters, services, allocated, prefixes, expected) in [
         (&[("127.123.234.0/24", 30)][..], &["127.123.234.0/26"][..], &[][..], &[30][..], "127.123.234.64/30"),
         (
             &[("127.123.234.0/24", 30), ("ace:cab:deca::/84", 98)],
@@ -75,7 +75,7 @@ fn what_services_and_nodes_have_is_not_given_out() {
         ),
     ] {
         let mut allocations = cluster(clusters, services);
-        for (index, cidr) in taken.iter().enumerate() {
+        for (index, cidr) in allocated.iter().enumerate() {
             allocations.observe(&index.to_string(), &texts(&[cidr])).unwrap();
         }
         let expected = expected.split(',').filter(|cidr| !cidr.is_empty()).map(|cidr| net(cidr).to_string());
@@ -122,13 +122,13 @@ fn who_is_left_without_one_family_gets_nothing_of_the_other() {
         let prefixes: Vec<u8> = clusters.iter().map(|(_, prefix)| *prefix).collect();
         let mut allocations = cluster(clusters, &[]);
         reserve(&mut allocations, "first", &prefixes).unwrap();
-        let taken = allocations.usage();
+        let allocated = allocations.usage();
         let Err(AllocationError::Exhausted { prefix: 30, .. }) = reserve(&mut allocations, "second", &prefixes) else {
             panic!("there is one /30 only")
         };
-        assert_eq!(allocations.usage(), taken);
+        assert_eq!(allocations.usage(), allocated);
         assert!(allocations.release("first"));
-        assert!(allocations.usage().iter().all(|(_, taken, _)| *taken == 0));
+        assert!(allocations.usage().iter().all(|(_, allocated, _)| *allocated == 0));
         assert!(reserve(&mut allocations, "second", &prefixes).is_ok());
     }
 }
@@ -230,7 +230,7 @@ fn sizes_that_do_not_fit_the_cluster_are_refused() {
     ] {
         let mut allocations = cluster(&clusters, &[]);
         assert!(matches!(reserve(&mut allocations, "a", &prefixes), Err(AllocationError::Prefix(_))), "{prefixes:?}");
-        assert_eq!(allocations.usage().iter().map(|(_, taken, _)| taken).sum::<usize>(), 0);
+        assert_eq!(allocations.usage().iter().map(|(_, allocated, _)| allocated).sum::<usize>(), 0);
         assert!(reserve(&mut allocations, "a", &[25, 64]).is_ok(), "nothing of the refused ones is left");
     }
 }
@@ -284,8 +284,8 @@ fn no_cidr_twice_whatever_happens() {
 fn assert_free(cidrs: &[IpNet], nodes: &HashMap<String, Vec<IpNet>>, case: (u64, u32)) {
     let services = [net("10.0.4.0/22"), net("fd00:0:0:0f00::/56")];
     for cidr in cidrs {
-        let taken = nodes.values().flatten().chain(&services);
-        for other in taken {
+        let allocated = nodes.values().flatten().chain(&services);
+        for other in allocated {
             assert!(!cidr.contains(other) && !other.contains(cidr), "{case:?}: {cidr} and {other}");
         }
     }

@@ -68,11 +68,11 @@ fn shorter_prefixes_take_aligned_runs() {
 fn finer_units_keep_what_is_taken() {
     let table =
         [("127.123.234.0/30", 31, 32, "127.123.234.0/31", 0b0011), ("beef:1234::/30", 31, 32, "beef:1236::/31", 0b1100)];
-    for (cluster, unit, finer, taken, expected) in table {
+    for (cluster, unit, finer, allocated, expected) in table {
         let mut coarse = set(cluster, unit);
-        coarse.occupy(&net(taken));
-        let finer = coarse.in_units_of(finer, [&net(taken)]).unwrap();
-        assert_eq!((finer.bits[0], finer.taken()), (expected, 2), "{cluster}");
+        coarse.occupy(&net(allocated));
+        let finer = coarse.in_units_of(finer, [&net(allocated)]).unwrap();
+        assert_eq!((finer.bits[0], finer.allocated()), (expected, 2), "{cluster}");
         assert_eq!(finer.counts, coarse.counts, "nothing was given out");
     }
 }
@@ -144,7 +144,7 @@ fn which_units_a_cidr_touches() {
 #[test]
 fn a_unit_is_free_when_its_last_holder_is_gone() {
     let mut set = set("10.42.0.0/16", 24);
-    for (cidr, occupies, taken) in [
+    for (cidr, occupies, allocated) in [
         ("10.42.5.0/24", true, 1),
         ("10.42.9.0/24", true, 2),
         ("10.42.8.0/22", true, 5),
@@ -160,7 +160,7 @@ fn a_unit_is_free_when_its_last_holder_is_gone() {
         } else {
             set.release(&net(cidr))
         }
-        assert_eq!(set.taken(), taken, "{cidr} {occupies}");
+        assert_eq!(set.allocated(), allocated, "{cidr} {occupies}");
     }
 }
 
@@ -220,7 +220,7 @@ fn counts_tell_what_has_happened_since() {
     set.occupy(&net("10.0.0.0/22"));
     set.allocate(24);
     set.release(&net("10.0.0.0/24"));
-    assert_eq!(set.take_counts(), UnitCounts { taken: 5, returned: 1 });
+    assert_eq!(set.take_counts(), UnitCounts { allocated: 5, returned: 1 });
     assert_eq!(set.take_counts(), UnitCounts::default());
 }
 
@@ -230,16 +230,20 @@ fn whole_clusters_are_counted_by_their_units() {
     for (cluster, prefix, units) in [("10.0.0.0/16", 24, 256), ("2001:db8::/48", 64, 65_536)] {
         let mut set = set(cluster, prefix);
         while set.allocate(prefix).is_some() {}
-        assert_eq!((set.taken(), set.take_counts()), (units, UnitCounts { taken: units as u64, returned: 0 }), "{cluster}");
+        assert_eq!(
+            (set.allocated(), set.take_counts()),
+            (units, UnitCounts { allocated: units as u64, returned: 0 }),
+            "{cluster}"
+        );
         set.release(&net(cluster));
-        assert_eq!((set.taken(), set.take_counts()), (0, UnitCounts { taken: 0, returned: units as u64 }));
+        assert_eq!((set.allocated(), set.take_counts()), (0, UnitCounts { allocated: 0, returned: units as u64 }));
         set.occupy(&net(cluster));
-        assert_eq!((set.taken(), set.take_counts()), (units, UnitCounts { taken: units as u64, returned: 0 }));
+        assert_eq!((set.allocated(), set.take_counts()), (units, UnitCounts { allocated: units as u64, returned: 0 }));
     }
     let mut half = set("10.0.0.0/16", 24);
     half.occupy(&net("10.0.0.0/17"));
     assert_eq!(half.allocate(24), Some(AllocatedBlock { cidr: net("10.0.128.0/24"), passed: 128 }));
-    assert_eq!((half.taken(), half.take_counts().taken), (129, 129));
+    assert_eq!((half.allocated(), half.take_counts().allocated), (129, 129));
 }
 
 #[test]
@@ -261,11 +265,11 @@ fn no_block_is_given_out_while_anybody_holds_a_part_of_it() {
                 assert!(!held.iter().any(|other| overlap(&block.cidr, other)), "{seed} {step}: {}", block.cidr);
                 held.push(block.cidr);
             } else if !held.is_empty() {
-                let gone = held.swap_remove(random.random_range(0..held.len()));
-                set.release(&gone);
+                let deleted = held.swap_remove(random.random_range(0..held.len()));
+                set.release(&deleted);
             }
-            let taken: usize = held.iter().map(|block| 1 << (longest - block.prefix_len())).sum();
-            assert_eq!(set.taken(), taken, "{seed} {step}");
+            let allocated: usize = held.iter().map(|block| 1 << (longest - block.prefix_len())).sum();
+            assert_eq!(set.allocated(), allocated, "{seed} {step}");
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-const CROWD: MissingNodeCount = MissingNodeCount { gone: 30, all: 100, allowance: 20 };
+const CROWD: MissingNodeCount = MissingNodeCount { missing: 30, all: 100, allowance: 20 };
 
 fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)

@@ -107,20 +107,20 @@ fn a_crowd_is_not_deleted_and_the_breaker_recovers() {
         for node in 0..4 {
             let action = world.see(at, node, &NodeObservation::Gone);
             assert!(
-                matches!(action, LifecycleAction::Delay { first: f, missing_count: MissingNodeCount { gone: 4, all: 10, .. } } if f == first)
+                matches!(action, LifecycleAction::Delay { first: f, missing_count: MissingNodeCount { missing: 4, all: 10, .. } } if f == first)
             );
         }
     }
     world.see(25, 3, &NodeObservation::Running);
     let action = world.see(30, 0, &NodeObservation::Gone);
     assert!(
-        matches!(action, LifecycleAction::Refuse { missing_count: MissingNodeCount { gone: 4, .. }, .. }),
+        matches!(action, LifecycleAction::Refuse { missing_count: MissingNodeCount { missing: 4, .. }, .. }),
         "the cloud contradicts itself: {action:?}"
     );
     assert!(matches!(world.see(144, 0, &NodeObservation::Gone), LifecycleAction::Refuse { first: false, .. }));
     assert!(matches!(
         world.see(145, 0, &NodeObservation::Gone),
-        LifecycleAction::Delay { first: false, missing_count: MissingNodeCount { gone: 3, .. } }
+        LifecycleAction::Delay { first: false, missing_count: MissingNodeCount { missing: 3, .. } }
     ));
     assert_eq!(world.see(145, 0, &agreed()), LifecycleAction::Delete, "three are not a crowd");
 }
@@ -154,26 +154,27 @@ fn the_allowance_grows_with_the_cluster() {
 #[test]
 fn a_small_cluster_loses_a_node_but_never_all() {
     let config = NodeLifecycleControllerConfig::default();
-    for (all, gone, expected) in [(3, 1, 1), (3, 2, 0), (3, 3, 0), (10, 5, 5), (10, 6, 0), (10, 10, 0), (2, 2, 0), (1, 1, 1)]
+    for (all, missing, expected) in
+        [(3, 1, 1), (3, 2, 0), (3, 3, 0), (10, 5, 5), (10, 6, 0), (10, 10, 0), (2, 2, 0), (1, 1, 1)]
     {
         let (mut state, nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
         let mut deleted = 0;
         for at in [0, 20, 40] {
-            for uid in nodes.iter().take(gone) {
+            for uid in nodes.iter().take(missing) {
                 let now = start + Duration::from_secs(at);
                 deleted +=
                     usize::from(state.observe(uid, &NodeObservation::Gone, &nodes, now, &config) == LifecycleAction::Delete);
             }
         }
-        assert_eq!(deleted, expected, "{gone} of {all} are gone");
+        assert_eq!(deleted, expected, "{missing} of {all} are gone");
     }
 }
 
-/// Minutes at which Nodes are deleted of which `gone` stay gone for `minutes`.
-fn deleted_at(all: usize, gone: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
+/// Minutes at which Nodes are deleted of which `missing` stay gone for `minutes`.
+fn deleted_at(all: usize, missing: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
     let config = NodeLifecycleControllerConfig::default();
     let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
-    let missing: Vec<String> = nodes.iter().take(gone).cloned().collect();
+    let missing: Vec<String> = nodes.iter().take(missing).cloned().collect();
     let mut deleted = Vec::new();
     for minute in 0..minutes {
         let now = start + Duration::from_secs(60 * minute);
@@ -195,8 +196,8 @@ fn deleted_at(all: usize, gone: usize, minutes: u64, contradicted: Option<u64>) 
 
 #[test]
 fn a_small_cluster_that_stays_small_loses_its_nodes_one_window_after_the_other() {
-    for (all, gone, expected) in [(3, 2, vec![30, 35]), (4, 3, vec![30, 32, 37]), (3, 3, vec![]), (2, 2, vec![])] {
-        assert_eq!(deleted_at(all, gone, 60, None), expected, "{gone} of {all} are gone");
+    for (all, missing, expected) in [(3, 2, vec![30, 35]), (4, 3, vec![30, 32, 37]), (3, 3, vec![]), (2, 2, vec![])] {
+        assert_eq!(deleted_at(all, missing, 60, None), expected, "{missing} of {all} are gone");
     }
     assert!(deleted_at(4, 3, 30, None).is_empty(), "not yet half an hour");
     let deleted = deleted_at(8, 6, 90, Some(20));
@@ -214,18 +215,18 @@ fn deletions_in_the_window_count_and_age() {
     world.see(30, 3, &NodeObservation::Gone);
     assert!(matches!(
         world.see(50, 3, &NodeObservation::Gone),
-        LifecycleAction::Delay { missing_count: MissingNodeCount { gone: 4, all: 10, .. }, .. }
+        LifecycleAction::Delay { missing_count: MissingNodeCount { missing: 4, all: 10, .. }, .. }
     ));
     assert!(matches!(world.see(319, 3, &NodeObservation::Gone), LifecycleAction::Delay { .. }));
     assert_eq!(world.see(320, 3, &agreed()), LifecycleAction::Delete);
 }
 
-/// Deletes as the controller would, looking each five seconds; answers when each of `gone` Nodes goes, in seconds.
-fn scale_in(all: usize, gone: usize, seconds: u64, second: impl Fn(usize, u64) -> Option<SecondLook>) -> Vec<u64> {
+/// Deletes as the controller would, looking each five seconds; answers when each of `missing` Nodes goes, in seconds.
+fn scale_in(all: usize, missing: usize, seconds: u64, second: impl Fn(usize, u64) -> Option<SecondLook>) -> Vec<u64> {
     let config =
         NodeLifecycleControllerConfig { grace_period: Duration::from_secs(30), ..NodeLifecycleControllerConfig::default() };
     let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
-    let missing: Vec<String> = nodes.iter().take(gone).cloned().collect();
+    let missing: Vec<String> = nodes.iter().take(missing).cloned().collect();
     let mut deleted = Vec::new();
     for at in (0..seconds).step_by(5) {
         let now = start + Duration::from_secs(at);
@@ -250,13 +251,13 @@ fn scale_in(all: usize, gone: usize, seconds: u64, second: impl Fn(usize, u64) -
 
 #[test]
 fn an_ordinary_scale_in_needs_nobody() {
-    for (all, gone) in [(100, 30), (5_000, 100), (1_000, 300), (10, 7), (3, 2)] {
-        let deleted = scale_in(all, gone, 600, |_, _| Some(SecondLook::Agrees));
-        assert_eq!(deleted.len(), gone, "{gone} of {all} in ten minutes: {deleted:?}");
+    for (all, missing) in [(100, 30), (5_000, 100), (1_000, 300), (10, 7), (3, 2)] {
+        let deleted = scale_in(all, missing, 600, |_, _| Some(SecondLook::Agrees));
+        assert_eq!(deleted.len(), missing, "{missing} of {all} in ten minutes: {deleted:?}");
         let allowance = NodeLifecycleControllerConfig::default().allowance(all);
         for at in &deleted {
             let within = deleted.iter().filter(|then| *then <= at && at - *then < 300).count();
-            assert!(within <= allowance, "{gone} of {all}: {within} deletions within a window");
+            assert!(within <= allowance, "{missing} of {all}: {within} deletions within a window");
         }
     }
     assert!(scale_in(100, 30, 120, |_, _| Some(SecondLook::Agrees)).is_empty(), "not before two minutes");

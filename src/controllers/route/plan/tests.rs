@@ -296,7 +296,7 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
     let hidden = |cidrs: &[&str]| UnlistedNode::Hidden(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
     let all = vec!["10.120.9.0/24", "10.120.1.0/24", "10.120.2.0/24", "10.120.3.0/24"];
     let without = vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"];
-    for (stranger, expected, kept) in [
+    for (stranger, expected, unchanged) in [
         (hidden(&["fd00::/64", "10.120.1.0/24"]), &without, 2),
         (hidden(&["10.120.0.0/23"]), &without, 2),
         (UnlistedNode::Unknown, &without, 2),
@@ -311,9 +311,9 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
             ("gone".to_owned(), UnlistedNode::Gone),
             ("seen".to_owned(), UnlistedNode::Unknown),
         ];
-        keep_routes_of_unlisted(&mut plan, &seen.into());
+        retain_routes_of_unlisted_nodes(&mut plan, &seen.into());
         let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
-        assert_eq!((&deleted, plan.kept), (expected, kept), "{stranger:?}");
+        assert_eq!((&deleted, plan.unchanged), (expected, unchanged), "{stranger:?}");
     }
 }
 
@@ -334,12 +334,14 @@ fn every_change_is_printed_with_its_reason() {
                create route for 10.120.0.0/24 of Node \"a\": the route that there is does not lead to the Node\n\
                create route for 10.120.1.0/24 of Node \"b\": the route that there is does not lead to the Node\n\
                create route for 10.120.2.0/24 of Node \"b\": the Node has this pod CIDR and no route leads there\n";
-    assert_eq!(planned.to_string(), all);
+    let lines = |plan: &RoutePlan| plan.reasons().map(|line| line + "\n").collect::<String>();
+    assert_eq!(lines(&planned), all);
 
-    keep_routes_of_unlisted(&mut planned, &HashMap::new());
+    retain_routes_of_unlisted_nodes(&mut planned, &HashMap::new());
     let (_, rest) = all.split_once('\n').unwrap();
-    let waits = "route for 10.120.9.0/24 of Node \"gone\" waits: nobody can tell whether its Node is gone\n";
-    assert_eq!(planned.to_string(), format!("{rest}{waits}"));
+    assert_eq!(lines(&planned), rest);
+    let waits = "route for 10.120.9.0/24 of Node \"gone\" waits: it is not known whether its Node exists";
+    assert_eq!(planned.unresolved().collect::<Vec<_>>(), [waits]);
     assert_eq!(planned.deletion_reasons.len(), planned.changes.delete.len());
-    assert_eq!(plan(&[route("a", "10.120.0.0/24")], &nodes[..1], &nets(CLUSTER)).to_string(), "");
+    assert_eq!(lines(&plan(&[route("a", "10.120.0.0/24")], &nodes[..1], &nets(CLUSTER))), "");
 }

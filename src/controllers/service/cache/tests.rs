@@ -65,6 +65,20 @@ fn nothing_is_known_from_before_a_call_until_it_succeeded() {
     assert!(state.get(&key()).unwrap().synced);
 }
 
+#[test]
+fn a_check_requested_during_a_call_follows_it() {
+    let mut state = ServiceCache::default();
+    let (service, set) = (service("u1", "LoadBalancer"), NodeSet::of([]));
+    let success = || ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
+    state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
+    state.verify_all();
+    state.mark_synced(&key(), (&set, SelectedLabels::default()), success());
+    assert!(state.get(&key()).unwrap().verify, "the call began before");
+    state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
+    state.mark_synced(&key(), (&set, SelectedLabels::default()), success());
+    assert!(!state.get(&key()).unwrap().verify);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_change_is_as_old_as_its_first_node_until_the_last_service_has_it() {
     let (mut state, start) = (ServiceCache::default(), Instant::now());

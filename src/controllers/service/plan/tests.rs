@@ -40,7 +40,7 @@ fn hosts(names: &[&str]) -> NodeSet {
 }
 
 fn settled(service: &Service) -> AppliedService {
-    AppliedService { synced: true, nodes: Some(hosts(&["a"])), ..AppliedService::unknown(Arc::new(service.clone())) }
+    AppliedService { synced: true, nodes: Some(hosts(&["a"])), ..AppliedService::unsynced(Arc::new(service.clone())) }
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn changes_are_as_urgent_as_who_waits_for_them() {
 
 #[test]
 fn failures_are_classed_by_the_next_move() {
-    let cloud = |error| ServiceSyncError::Cloud { doing: "doing", error }.response();
+    let cloud = |error| ServiceSyncError::Cloud { operation: "doing", error }.response();
     let after = Duration::from_secs(42);
     let wait = cloud(CloudError::RetryAfter { after, message: "busy".into() });
     assert!(matches!(wait.outcome, ReconcileResult::RequeueAfter(delay, _) if delay == after));
@@ -218,7 +218,7 @@ fn failures_are_classed_by_the_next_move() {
     let failed = cloud(CloudError::failed("boom"));
     assert_eq!(failed.outcome, ReconcileResult::Failed("doing: boom".into()));
     assert_eq!(cloud(CloudError::NotLeader("x".into())).phase, None);
-    let api = |error| ServiceSyncError::Api { doing: "doing", error };
+    let api = |error| ServiceSyncError::Api { operation: "doing", error };
     assert_eq!(api(ApiError::NotFound("x".into())).response().outcome, ReconcileResult::Done);
     assert!(!api(ApiError::Conflict("x".into())).is_reportable() && api(ApiError::Failed("x".into())).is_reportable());
 }
@@ -235,7 +235,8 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
     };
     let (class, upstream) = (Some("example.com/azure"), LoadBalancerClasses::default());
     let (new, wait) = (ServiceAction::Ensure(EnsureReason::NotSynced), |held: &str| ServiceAction::Wait(held.to_owned()));
-    let (ignore, cleanup, hand_over) = (ServiceAction::Ignore, ServiceAction::Cleanup, ServiceAction::HandOver);
+    let (ignore, cleanup, remove_finalizer_and_condition) =
+        (ServiceAction::Ignore, ServiceAction::Cleanup, ServiceAction::HandOver);
     // By Service: what upstream's default does, and what a manager of a class alone.
     for (name, service, expected) in [
         ("new", with("LoadBalancer", None, &[]), [new.clone(), ignore.clone()]),
@@ -248,9 +249,17 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
         ("deleted, of the class", deleted(with("LoadBalancer", class, &[OURS])), [ignore.clone(), cleanup.clone()]),
         ("changes to the class", with("LoadBalancer", class, &[FINALIZER]), [cleanup.clone(), wait(FINALIZER)]),
         ("changes to none", with("LoadBalancer", None, &[OURS]), [wait(OURS), cleanup.clone()]),
-        ("changed, deleted", deleted(with("LoadBalancer", class, &[FINALIZER])), [cleanup.clone(), hand_over.clone()]),
-        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [hand_over.clone(), new]),
-        ("both at work, deleted", deleted(with("LoadBalancer", None, &[FINALIZER, OURS])), [cleanup.clone(), hand_over]),
+        (
+            "changed, deleted",
+            deleted(with("LoadBalancer", class, &[FINALIZER])),
+            [cleanup.clone(), remove_finalizer_and_condition.clone()],
+        ),
+        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [remove_finalizer_and_condition.clone(), new]),
+        (
+            "both at work, deleted",
+            deleted(with("LoadBalancer", None, &[FINALIZER, OURS])),
+            [cleanup.clone(), remove_finalizer_and_condition],
+        ),
         ("both gave up", with("ClusterIP", None, &[FINALIZER, OURS]), [cleanup.clone(), cleanup]),
         ("of a third", with("LoadBalancer", Some("x"), &["load-balancer-cleanup/x"]), [ignore.clone(), ignore]),
     ] {
@@ -265,7 +274,7 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
 
 #[test]
 fn retries_are_no_edits() {
-    let failed = AppliedService::unknown(Arc::new(service("LoadBalancer", true)));
+    let failed = AppliedService::unsynced(Arc::new(service("LoadBalancer", true)));
     let edited = AppliedService { edited: true, ..failed.clone() };
     for (reason, applied, is_edit) in [
         (EnsureReason::Changed, Some(&failed), true),

@@ -1,7 +1,7 @@
-//! What a registry answers to somebody it does not know. Pure.
+//! Challenge of a registry to an unauthenticated client. Pure.
 //!
-//! In: the values of `WWW-Authenticate`. Out: the service to name, and where a token is exchanged, which is the registry itself and
-//! nobody else: whoever is told the token can pull as this machine.
+//! In: the values of `WWW-Authenticate`. Out: the service to name, and the URL at which a token is exchanged, which must be
+//! the registry itself: the holder of the token can pull as this machine.
 
 use azure_core::http::Url;
 
@@ -50,7 +50,7 @@ impl RegistryChallenge {
     }
 }
 
-/// Names in lower case and values of `a=b, c="d"`; `None`: malformed.
+/// Returns the names in lower case and values of `a=b, c="d"`; `None`: malformed.
 fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     let mut rest = text.trim();
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// The value at the beginning, and what follows it. Quotes cannot be escaped; no URL and no name of a host has one.
+/// Returns the value at the beginning, and what follows it. Quotes cannot be escaped; no URL and no name of a host has one.
 fn value(text: &str) -> Option<(&str, &str)> {
     match text.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"'),
@@ -81,7 +81,7 @@ fn value(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Where `server` exchanges tokens. The realm has to be on that host, and https.
+/// Returns the URL at which `server` exchanges tokens. The realm must be on that host, and https.
 pub fn exchange_url(realm: &str, server: &str) -> Result<String, String> {
     let url = Url::parse(realm).map_err(|_| "a realm that is no URL".to_owned())?;
     let is_own = url.host_str() == Some(server.to_ascii_lowercase().as_str());

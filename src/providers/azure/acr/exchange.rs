@@ -18,7 +18,7 @@ const USER_AGENT: &str = "kubernetes-credentialprovider-acr";
 /// Most bytes of the answer to an exchange.
 const LARGEST: MaxBodySize = MaxBodySize(10 << 20);
 
-/// Asks the registry for its challenge and exchanges the token.
+/// Requests the registry's challenge and exchanges the token.
 pub(super) async fn refresh_token(
     transport: &dyn ArmTransport,
     server: &str,
@@ -29,22 +29,22 @@ pub(super) async fn refresh_token(
     let url = exchange_url(&challenge.realm, server)?;
     let form = form(&challenge.service, tenant, token.secret());
     let request = Request::post(&url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").extension(LARGEST);
-    let answer = send(transport, request, form).await.map_err(|error| safe_line(&error, &[token.secret()]))?;
-    if answer.status() != StatusCode::OK {
-        return Err(format!("{url} answered HTTP {}{}", answer.status(), reason(answer.body(), token)));
+    let response = send(transport, request, form).await.map_err(|error| safe_line(&error, &[token.secret()]))?;
+    if response.status() != StatusCode::OK {
+        return Err(format!("{url} answered HTTP {}{}", response.status(), reason(response.body(), token)));
     }
-    let read: Option<ExchangeAnswer> = serde_json::from_slice(answer.body()).ok();
-    let found = read.map(|answer| answer.refresh_token).filter(|token| !token.is_empty());
+    let read: Option<ExchangeAnswer> = serde_json::from_slice(response.body()).ok();
+    let found = read.map(|response| response.refresh_token).filter(|token| !token.is_empty());
     found.map(Secret::new).ok_or_else(|| format!("{url} answered without a refresh_token"))
 }
 
 async fn challenge(transport: &dyn ArmTransport, server: &str) -> Result<RegistryChallenge, String> {
     let url = format!("https://{server}/v2/");
-    let answer = send(transport, Request::get(&url), String::new()).await.map_err(|error| safe_line(&error, &[]))?;
-    if answer.status() != StatusCode::UNAUTHORIZED {
-        return Err(format!("{url} answered HTTP {}; want a challenge with 401", answer.status()));
+    let response = send(transport, Request::get(&url), String::new()).await.map_err(|error| safe_line(&error, &[]))?;
+    if response.status() != StatusCode::UNAUTHORIZED {
+        return Err(format!("{url} answered HTTP {}; want a challenge with 401", response.status()));
     }
-    let headers = answer.headers().get_all(header::WWW_AUTHENTICATE).iter();
+    let headers = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
     let texts: Option<Vec<&str>> = headers.map(|value| value.to_str().ok()).collect();
     RegistryChallenge::parse(&texts.unwrap_or_default())
 }
@@ -59,7 +59,7 @@ async fn send(
     transport.send(request).await.map_err(|error| error.to_string())
 }
 
-/// What the registry says of a refusal.
+/// Returns the registry's reason for a refusal.
 fn reason(body: &[u8], token: &Secret) -> String {
     let read: Option<RegistryErrors> = serde_json::from_slice(body).ok();
     let first =
@@ -67,7 +67,7 @@ fn reason(body: &[u8], token: &Secret) -> String {
     first.map(|text| format!(": {}", safe_line(&text, &[token.secret()]))).unwrap_or_default()
 }
 
-/// The form of an exchange. The tenant is left out when nobody knows it.
+/// Returns the form of an exchange. An unknown tenant is omitted.
 fn form(service: &str, tenant: &str, token: &str) -> String {
     let fields = [
         ("grant_type", "access_token_refresh_token"),
@@ -79,7 +79,7 @@ fn form(service: &str, tenant: &str, token: &str) -> String {
     form_of(&fields.map(|(name, value)| (name, value)))
 }
 
-/// A body of type `application/x-www-form-urlencoded`; empty fields are left out.
+/// Returns a body of type `application/x-www-form-urlencoded`; empty fields are left out.
 pub(super) fn form_of(fields: &[(&str, &str)]) -> String {
     let Ok(mut url) = Url::parse("https://form/") else { return String::new() };
     url.query_pairs_mut().extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));

@@ -1,7 +1,7 @@
-//! As whom an image is pulled. Pure.
+//! Identity used to pull an image. Pure.
 //!
-//! In: the request, azure.json, flags. Out: an identity, or what it lacks. A mirror belongs to the cluster, so its images are pulled as
-//! the machine whoever the Pod is.
+//! In: the request, azure.json, flags. Out: an identity, or what it lacks. A mirror belongs to the cluster, so its images
+//! are pulled as the machine, whatever the Pod's identity is.
 
 use azure_core::credentials::Secret;
 
@@ -19,27 +19,27 @@ const TENANT_ANNOTATION: &str = "kubernetes.azure.com/acr-tenant-id";
 /// Longest id of a client or tenant; a tenant may be a domain.
 const LONGEST_ID: usize = 255;
 
-/// Who pulls.
+/// Identity of a pull.
 #[derive(Debug)]
 pub(super) enum ImagePullIdentity<'a> {
-    /// Somebody whose token the registry exchanges for a password.
+    /// Holder of a token that the registry exchanges for a password.
     Token(RegistryTokenHolder<'a>),
     /// The cluster's service principal; the registry takes its secret as a password.
     ClientSecret { client_id: String, secret: Secret },
 }
 
-/// Who has a token.
+/// Holder of a token.
 #[derive(Debug)]
 pub(super) enum RegistryTokenHolder<'a> {
     /// The Pod's service account, by way of the cluster's identity binding.
     Binding { binding: &'a IdentityBindingConfig, client_id: String, tenant: String },
     /// The Pod's service account, which an application trusts.
     ServiceAccount(EntraApplication),
-    /// The machine.
+    /// Managed identity of the machine.
     Managed { identity: ManagedIdentityId, tenant: String },
 }
 
-/// Chooses. `is_mirrored`: the image names a registry that another one stands in for.
+/// Chooses the identity. `is_mirrored`: the image names a registry that a mirror replaces.
 pub(super) fn choose<'a>(
     request: &ImageCredentialRequest,
     config: &AzureConfig,
@@ -101,7 +101,7 @@ fn required(request: &ImageCredentialRequest, name: &str) -> Result<String, Stri
     found.map(str::to_owned).ok_or_else(|| format!("the service account lacks the annotation {name}"))
 }
 
-/// The value of an annotation, if it has one: it goes into URLs and messages.
+/// Returns the value of an annotation, if it is valid: it is used in URLs and messages.
 fn annotation<'a>(request: &'a ImageCredentialRequest, name: &str) -> Result<Option<&'a str>, String> {
     let found = request.annotations.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     let is_good =

@@ -32,7 +32,7 @@ struct BindingAnswer {
     access_token: String,
 }
 
-/// A token of the application `client_id` for `scope`.
+/// Returns a token of the application `client_id` for `scope`.
 pub(super) async fn token(
     binding: &IdentityBindingConfig,
     wires: &dyn ImageCredentialWires,
@@ -51,12 +51,12 @@ pub(super) async fn token(
     let request = Request::post(url.as_str()).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
     let request = request.body(Bytes::from(form)).map_err(|error| error.to_string())?;
     let failed = |text: String| format!("--ib-sni-name {}: {}", binding.sni_name, safe_line(&text, &[assertion.secret()]));
-    let answer = transport.send(request).await.map_err(|error| failed(error.to_string()))?;
-    if answer.status() != StatusCode::OK {
-        return Err(failed(format!("the token was refused with HTTP {}", answer.status())));
+    let response = transport.send(request).await.map_err(|error| failed(error.to_string()))?;
+    if response.status() != StatusCode::OK {
+        return Err(failed(format!("the token was refused with HTTP {}", response.status())));
     }
-    let read: Option<BindingAnswer> = serde_json::from_slice(answer.body()).ok();
-    let found = read.map(|answer| answer.access_token).filter(|token| !token.is_empty());
+    let read: Option<BindingAnswer> = serde_json::from_slice(response.body()).ok();
+    let found = read.map(|response| response.access_token).filter(|token| !token.is_empty());
     found.map(Secret::new).ok_or_else(|| failed("the answer has no access_token".to_owned()))
 }
 
@@ -67,7 +67,7 @@ async fn open(
     let bad_name = || format!("--ib-sni-name {}: want the name of a host", binding.sni_name);
     let url = Url::parse(&format!("https://{}/", binding.sni_name)).map_err(|_| bad_name())?;
     let name = url.host_str().filter(|_| url.path() == "/" && url.username().is_empty()).ok_or_else(bad_name)?.to_owned();
-    let bad_file = |why: String| format!("--ib-ca-file {}: {why}", binding.ca_file.display());
+    let bad_file = |reason: String| format!("--ib-ca-file {}: {reason}", binding.ca_file.display());
     let file = tokio::fs::File::open(&binding.ca_file).await.map_err(|error| bad_file(error.to_string()))?;
     let mut authorities = Vec::new();
     file.take(LARGEST_AUTHORITIES).read_to_end(&mut authorities).await.map_err(|error| bad_file(error.to_string()))?;
@@ -80,7 +80,7 @@ async fn address(server: &str) -> Result<IpAddr, String> {
         return Ok(address);
     }
     let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((server, 443))).await;
-    let bad = |why: String| format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: {why}");
+    let bad = |reason: String| format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: {reason}");
     let mut found = found
         .map_err(|_| bad(format!("no answer within {} s", LOOKUP.as_secs())))?
         .map_err(|error| bad(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! Which registry an image comes from, and which one stands in for it. Pure.
+//! Registry of an image, and its mirror. Pure.
 //!
-//! In: an image as the kubelet names it, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it is one of
-//! Azure's. Only the host decides: what stands behind the first slash is the registry's own business.
+//! In: an image as the kubelet names it, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it
+//! is one of Azure's. Only the host decides: the part behind the first slash is opaque.
 
-/// What single-label registries are called in any of Azure's clouds.
+/// Suffixes of single-label registries in any of Azure's clouds.
 const WELL_KNOWN: &[&str] = &["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];
 
 /// Images of `source` come from `target`.
@@ -25,7 +25,7 @@ impl RegistryMirror {
         }
     }
 
-    /// What follows the source in `image`; the source ends where a part of the image's name does.
+    /// Returns the part of `image` that follows the source, which must end at a part of the image's name.
     fn rest<'a>(&self, image: &'a str) -> Option<&'a str> {
         image
             .strip_prefix(&self.source)
@@ -36,13 +36,14 @@ impl RegistryMirror {
 /// A registry of Azure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRegistry {
-    /// Its host.
+    /// Host of the registry.
     pub server: String,
-    /// What it stands in for, when the image names a mirrored registry.
+    /// Mirrored registry that the image names, if there is one.
     pub source: Option<String>,
 }
 
-/// The registry of `image`; `None`: it is none of Azure's. `suffix`: how the cloud's registries end; empty: it has none.
+/// Returns the registry of `image`; `None`: it is none of Azure's. `suffix`: how the cloud's registries end; empty: it has
+/// none.
 pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Option<ImageRegistry> {
     let fitting = mirrors.iter().filter_map(|mirror| Some((mirror, mirror.rest(image)?)));
     let (target, source) = match fitting.max_by_key(|(mirror, _)| mirror.source.len()) {
@@ -53,7 +54,7 @@ pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Opt
     is_registry(server, suffix).then(|| ImageRegistry { server: server.to_owned(), source })
 }
 
-/// Names under the patterns with which the kubelet finds credentials: the clouds' registries, and `suffix`.
+/// Returns the names under the patterns with which the kubelet finds credentials: the clouds' registries, and `suffix`.
 pub(super) fn patterns(suffix: &str) -> Vec<String> {
     let custom = (is_suffix(suffix) && !WELL_KNOWN.contains(&suffix)).then_some(suffix);
     WELL_KNOWN.iter().copied().chain(custom).map(|suffix| format!("*.{suffix}")).collect()
@@ -66,7 +67,7 @@ fn is_registry(server: &str, suffix: &str) -> bool {
     is_well_known || (is_suffix(suffix) && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
 }
 
-/// Whether registries alone can be below it: all kinds of hosts are below a top-level domain.
+/// Returns `true` if registries alone can be below it: all kinds of hosts are below a top-level domain.
 fn is_suffix(suffix: &str) -> bool {
     suffix.contains('.')
 }
@@ -75,7 +76,7 @@ fn is_alphanumeric(label: &str) -> bool {
     !label.is_empty() && label.len() <= 63 && label.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A label of a DNS name.
+/// Returns a label of a DNS name.
 fn is_label(label: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')

@@ -24,15 +24,15 @@ use crate::{
     },
 };
 
-/// What a token has to be for.
+/// Scope of tokens for registries.
 const SCOPE: &str = "https://containerregistry.azure.net/.default";
-/// User name that goes with a refresh token.
+/// User name that accompanies a refresh token.
 const TOKEN_USER: &str = "00000000-0000-0000-0000-000000000000";
-/// Registries that let anybody read are asked without a login.
+/// Pattern of registries, which are used anonymously if they need no login.
 const ANONYMOUS: &str = "*.azurecr.*";
-/// How long the kubelet keeps logins; refresh tokens count for longer.
+/// Time for which the kubelet caches logins; refresh tokens are valid for longer.
 const CACHED: Duration = Duration::from_secs(60 * 60);
-/// What of azure.json counts here; a mistake elsewhere is the manager's to tell.
+/// Fields of azure.json that are used here; the manager reports errors in others.
 const FIELDS_READ: &[&str] = &[
     "",
     "cloud",
@@ -46,7 +46,7 @@ const FIELDS_READ: &[&str] = &[
     "aadClientSecret",
 ];
 
-/// Why there is no response. Never holds a token or a secret.
+/// Reason why there is no response. Never contains a token or a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageCredentialError {
     #[error("request: {0}")]
@@ -67,7 +67,7 @@ pub async fn provide(config: ImageCredentialConfig, request: Vec<u8>) -> Result<
     provide_with(&config, &request, &environment, &NetworkWires(environment.clone())).await
 }
 
-/// The same with another wire and environment.
+/// Provides credentials with another wire and environment.
 pub async fn provide_with(
     config: &ImageCredentialConfig,
     request: &[u8],
@@ -126,7 +126,7 @@ struct RegistryLogins<'a> {
 }
 
 impl RegistryLogins<'_> {
-    /// Logins by pattern.
+    /// Returns the logins by pattern.
     async fn logins(
         &self,
         request: &ImageCredentialRequest,
@@ -148,11 +148,11 @@ impl RegistryLogins<'_> {
         let password =
             refresh.map_err(|problem| ImageCredentialError::Registry { server: registry.server.clone(), problem })?;
         let login = RegistryLogin { username: TOKEN_USER.to_owned(), password };
-        let places = [Some(registry.server.clone()), registry.source.clone()];
-        Ok(places.into_iter().flatten().map(|place| (place, login.clone())).collect())
+        let servers = [Some(registry.server.clone()), registry.source.clone()];
+        Ok(servers.into_iter().flatten().map(|server| (server, login.clone())).collect())
     }
 
-    /// A token, and the tenant it comes from.
+    /// Returns a token, and the tenant it comes from.
     async fn token(
         &self,
         request: &ImageCredentialRequest,

@@ -1,6 +1,6 @@
-//! What the kubelet asks and is answered. Pure.
+//! Request of the kubelet and response to it. Pure.
 //!
-//! In: a `CredentialProviderRequest`, bounded. Out: its fields, or what is wrong with it; and a `CredentialProviderResponse` as text.
+//! In: a `CredentialProviderRequest`, bounded. Out: its fields, or an error; and a `CredentialProviderResponse` as text.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -18,13 +18,13 @@ const LONGEST_IMAGE: usize = 4_096;
 /// Characters of foreign text that are repeated.
 const SHOWN: usize = 64;
 
-/// One image, and for whom it is.
+/// Image, and the Pod that needs it.
 #[derive(Clone)]
 pub struct ImageCredentialRequest {
     pub image: String,
     /// Token of the Pod's service account; empty when the kubelet sends none.
     pub service_account_token: Secret,
-    /// Those annotations of the service account that the kubelet is told to send.
+    /// Annotations of the service account that the kubelet is configured to send.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct RegistryLogin {
 }
 
 impl RegistryLogin {
-    /// For registries that let anybody read.
+    /// Creates a login for registries that need none.
     pub(super) fn anonymous() -> Self {
         Self { username: String::new(), password: Secret::new(String::new()) }
     }
 }
 
-/// The response: logins by the pattern of registries, and for how long the kubelet may keep them.
+/// Returns the response: logins by the pattern of registries, and for how long the kubelet may keep them.
 pub(super) fn response(logins: &BTreeMap<String, RegistryLogin>, cached: Duration) -> String {
     let login = |login: &RegistryLogin| json!({"username": login.username, "password": login.password.secret()});
     let auth: BTreeMap<_, _> = logins.iter().map(|(pattern, found)| (pattern, login(found))).collect();

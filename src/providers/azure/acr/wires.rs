@@ -14,11 +14,11 @@ use crate::providers::azure::{
     transport::{ArmTransport, ArmTransportError},
 };
 
-/// Where requests go out. Tests put a simulator here.
+/// Transports of requests. Tests replace them by a simulator.
 pub trait ImageCredentialWires: Send + Sync {
-    /// To the cloud.
+    /// Returns the transport to the cloud.
     fn cloud(&self) -> Arc<dyn ArmTransport>;
-    /// To one server of the cluster, without proxy.
+    /// Returns a transport to one server of the cluster, without proxy.
     fn pinned(&self, host: &PinnedHost) -> Result<Arc<dyn ArmTransport>, AuthError>;
 }
 

@@ -1,7 +1,7 @@
-//! What is said about a Service. Pure.
+//! Verdict on a Service. Pure.
 //!
-//! In: the request, the settings. Out: an answer. A Service that was refused before is not refused again for the same: whoever takes its
-//! finalizer off or changes a label must be able to.
+//! In: the request, the settings. Out: a response. A Service that was refused before is not refused again for the same
+//! errors: its finalizer and labels must remain editable.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +25,17 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
     let Some(service) = request.object.read().filter(|service| is_judged(service, settings)) else {
         return AdmissionAnswer::allowed();
     };
-    let known: BTreeSet<String> =
+    let old_warnings: BTreeSet<String> =
         service_before(request, settings).map(|before| refusals(&before, settings)).unwrap_or_default();
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
-        refusals(&service, settings).into_iter().partition(|refusal| known.contains(refusal));
-    let told = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
+        refusals(&service, settings).into_iter().partition(|refusal| old_warnings.contains(refusal));
+    let messages = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
     let warned = old.into_iter().map(|refusal| format!("no load balancer because of {refusal}"));
-    let answer = match new.is_empty() {
+    let verdict = match new.is_empty() {
         true => AdmissionAnswer::allowed(),
         false => AdmissionAnswer::refused(new.into_iter().collect::<Vec<_>>().join("; ")),
     };
-    answer.with_warnings(warned.chain(told))
+    verdict.with_warnings(warned.chain(messages))
 }
 
 fn service_before(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> Option<Service> {

@@ -1,8 +1,9 @@
-//! Where an Azure disk is, for `pv-labeler`.
+//! Location of an Azure disk, for `pv-labeler`.
 //!
-//! In: a PersistentVolume. Out: region and zone, read from the disk that its `diskURI` names. Volumes of the CSI driver have a node affinity of
-//! their own and are not asked about. Whoever reaches the webhook port asks: disks of the configured subscriptions alone are read, after
-//! everything else that waits for ARM, few at once ([`reads`]), and what ARM says of a failure stays in the log.
+//! In: a PersistentVolume. Out: region and zone, read from the disk that its `diskURI` names. Volumes of the CSI driver have
+//! a node affinity of their own and are skipped. Any client of the webhook port can cause reads: only disks of the
+//! configured subscriptions are read, after all other requests that wait for ARM, few concurrently ([`reads`]), and ARM's
+//! error messages are only logged.
 
 mod reads;
 
@@ -41,7 +42,7 @@ impl DiskLabeler {
     }
 }
 
-/// What is read of a disk.
+/// Fields of a disk that are read.
 #[derive(Deserialize)]
 struct ManagedDisk {
     #[serde(default)]
@@ -67,7 +68,7 @@ impl PvLabeler for DiskLabeler {
     }
 }
 
-/// The disk of a volume that is one of Azure.
+/// Returns the disk of a volume that is one of Azure.
 fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
     let source = volume.spec.as_ref().and_then(|spec| spec.azure_disk.as_ref());
     let Some(source) = source.filter(|source| source.disk_name != PLACEHOLDER) else { return Ok(None) };

@@ -6,19 +6,19 @@ use serde::de::DeserializeOwned;
 
 use super::{ArmError, ArmErrorClass, ArmResult, classify, error_body::one_line, request::RequestTemplate};
 
-/// The document in a successful answer.
-pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, answer: &Response<Bytes>) -> ArmResult<D> {
-    let body = answer.body();
+/// Returns the document in a successful answer.
+pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, response: &Response<Bytes>) -> ArmResult<D> {
+    let body = response.body();
     serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|error| ArmError {
-        status: Some(answer.status().as_u16()),
-        correlation_id: classify::correlation_id(answer),
+        status: Some(response.status().as_u16()),
+        correlation_id: classify::correlation_id(response),
         ..template
             .request_line()
             .error(ArmErrorClass::MalformedAnswer, one_line(&format!("the answer is not the document expected: {error}")))
     })
 }
 
-/// The write succeeded, but its result could not be had.
+/// Returns the error of a write that succeeded, but whose result could not be read.
 pub(super) fn unread_result(template: &RequestTemplate, error: &ArmError) -> ArmError {
     ArmError {
         class: ArmErrorClass::OutcomeUnknown,

@@ -1,8 +1,9 @@
-//! Batches: one document, one write at a time, for everybody who waits. Load balancers and routes share it; it knows neither.
+//! Batches: one document, one write at a time, for all waiting callers. Load balancers and routes share this code, which
+//! depends on neither.
 //!
-//! In: requests, each from a caller that waits. Out: which of them are written together, and when. [`batcher`] gathers, [`delay`] says
-//! how long, [`bisect`] takes a rejected batch apart, [`quarantine`] remembers who was rejected alone. What is written, and how often at
-//! most, is up to the callers.
+//! In: requests, each from a caller that waits. Out: the batches, and their times. [`batcher`] gathers, [`delay`] decides
+//! how long, [`bisect`] splits a rejected batch, [`quarantine`] records requests that were rejected alone. The content of a
+//! write, and the number of attempts, are up to the callers.
 
 pub mod batcher;
 pub mod bisect;

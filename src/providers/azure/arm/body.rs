@@ -1,7 +1,8 @@
-//! What is sent when a document is written: what ARM reads, without what only ARM writes. Pure.
+//! Body of a write: the fields that ARM reads, without those that only ARM writes. Pure.
 //!
-//! In: a document, mostly made of what ARM sent. Out: its JSON without the fields of [`read_only`]. What the table does not name goes along,
-//! whoever knows it: newer fields of Azure's, other people's settings. The version that a write is for goes in a header, not in the body.
+//! In: a document, mostly from ARM. Out: its JSON without the fields of [`read_only`]. Fields that the table does not name
+//! are sent, whatever their origin: newer fields of Azure's, other users' settings. The version that a write is for is sent
+//! in a header, not in the body.
 
 mod filter;
 pub mod read_only;
@@ -15,12 +16,12 @@ use super::{ApiType, api};
 use filter::remove;
 use read_only::ReadOnlyFields;
 
-/// Where the pools of a load balancer are.
+/// Path of the pools of a load balancer.
 const POOLS: &str = "properties.backendAddressPools";
 const ADDRESSES: &str = "loadBalancerBackendAddresses";
 const CONFIGURATION: &str = "networkInterfaceIPConfiguration";
 
-/// The body of a write of this document.
+/// Returns the body of a write of this document.
 pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let Some(fields) = read_only::of(kind) else { return serde_json::to_vec(document) };
     if *kind == api::BACKEND_POOLS {
@@ -35,7 +36,7 @@ pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u
     })
 }
 
-/// Takes away what only ARM writes. Answers the paths of what was there.
+/// Removes the fields that only ARM writes. Returns the paths of those that were present.
 pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
     let mut found: Vec<&'static str> = fields.paths.iter().copied().filter(|path| remove(body, path)).collect();
     found.extend(strip_members(fields, body).then_some(CONFIGURATION));
@@ -57,7 +58,8 @@ fn strip_pool(pool: &mut Value) -> bool {
     properties.is_some_and(strip_interfaces)
 }
 
-/// Addresses that only show which interfaces list the pool go. Where one says more, ARM knows them by the interface, unless they have an IP.
+/// Removes the addresses that only show which interfaces list the pool. Where one says more, ARM identifies them by the
+/// interface, unless they have an IP.
 fn strip_interfaces(pool: &mut Map<String, Value>) -> bool {
     let Some(addresses) = pool.get_mut(ADDRESSES).and_then(Value::as_array_mut) else { return false };
     if !addresses.is_empty() && addresses.iter().all(only_shows_interface) {

@@ -1,8 +1,8 @@
-//! Who may send when: token buckets that mirror ARM's own quotas, corrected by what ARM says is left.
+//! Admission of requests: token buckets that mirror ARM's own quotas, corrected by the remaining quotas that ARM reports.
 //!
-//! In: what a request counts against and how urgent it is; after it, the answer's status and headers. Out: permission, sooner for
-//! the more urgent. Callers wait, they do not fail. What decides is in `limits`, `buckets`, `queue` and `quota_headers`; this
-//! file holds the lock and the timer.
+//! In: the charge of a request and its urgency; after it, the response's status and headers. Out: permission, sooner for
+//! more urgent requests. Callers wait, they do not fail. The decisions are in `limits`, `buckets`, `queue` and
+//! `quota_headers`; this file holds the lock and the timer.
 
 mod buckets;
 mod charge;
@@ -38,7 +38,7 @@ use self::{
 use super::{request_metrics::OTHER, retry_after::retry_after};
 use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock};
 
-/// How often the gauges are brought up to date while a bucket refills.
+/// Interval at which the gauges are updated while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);
 /// A wait for a quota from which on it is logged, and the time between two lines.
 const LOGGED_WAIT: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub struct RequestDelay {
     pub quota: String,
     /// The subscription whose quota it is.
     pub subscription: String,
-    /// When the first of them goes, if nothing else happens.
+    /// Time at which the first of them is admitted, if nothing else happens.
     pub until: Instant,
 }
 
@@ -78,7 +78,7 @@ struct BudgetShared {
     metrics: Arc<Metrics>,
     clock: Clock,
     state: Mutex<BudgetState>,
-    /// Told when the driver has to look earlier than it meant to.
+    /// Notified when the driver must run earlier than planned.
     earlier: Notify,
 }
 
@@ -86,16 +86,16 @@ struct BudgetShared {
 struct BudgetState {
     buckets: QuotaBuckets,
     queue: BudgetQueue,
-    /// Where callers that wait are told to go.
+    /// Senders that admit the waiting callers.
     callers: HashMap<u64, oneshot::Sender<()>>,
-    /// When the driver looks again; `None` while there is none.
+    /// Next run of the driver; `None` while there is none.
     driver: Option<Instant>,
-    /// When the log last had a line about requests that wait.
+    /// Time of the last log line about waiting requests.
     logged: Option<Instant>,
 }
 
 impl BudgetState {
-    /// Tells everybody who can go. Answers when to look again, if anybody still waits.
+    /// Admits all callers that can send. Returns when to run again, if any caller still waits.
     fn admit(&mut self, now: Instant) -> Option<Instant> {
         let queued = self.queue.admit(&mut self.buckets, now);
         for number in queued.tickets {
@@ -118,26 +118,27 @@ impl BudgetState {
 }
 
 impl Budget {
-    /// A budget with full buckets.
+    /// Creates a budget with full buckets.
     pub fn new(settings: BudgetSettings, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let (state, earlier) = (Mutex::default(), Notify::new());
         Self { shared: Arc::new(BudgetShared { settings, metrics, clock, state, earlier }) }
     }
 
-    /// A budget with these settings: `before` with all it knows, if it has them already, else a new one.
+    /// Creates a budget with these settings: `before` with all it knows, if it has them already, else a new one.
     pub fn renewed(before: Option<&Self>, settings: BudgetSettings, metrics: &Arc<Metrics>, clock: Clock) -> Self {
         let same = before.filter(|before| before.shared.settings == settings);
         same.cloned().unwrap_or_else(|| Self::new(settings, Arc::clone(metrics), clock))
     }
 
-    /// Waits until the request may be sent, and takes its tokens. Answers how long that took. Dropping the future gives the place
-    /// in the queue away and takes nothing. Must run inside a tokio runtime.
+    /// Waits until the request may be sent, and takes its tokens. Returns the waiting time.
+    ///
+    /// Dropping the future leaves the queue and takes nothing. Must run inside a tokio runtime.
     pub async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) -> Duration {
         let shared = &self.shared;
         let start = shared.clock.now();
         let drains = limits::bucket_charges(charge, &shared.settings);
         let (sender, mut receiver) = oneshot::channel();
-        let (mut place, obstacle) = {
+        let (mut index, obstacle) = {
             let mut state = shared.lock();
             let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
             let ticket = state.queue.join(drains, urgency, start);
@@ -147,11 +148,11 @@ impl Budget {
             shared.admit_and_schedule(&mut state, start);
             (QueuePlace { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
         };
-        // An error would mean that the state was dropped, which `place` prevents.
+        // An error would mean that the state was dropped, which `index` prevents.
         let _ = (&mut receiver).await;
-        place.is_admitted = true;
+        index.is_admitted = true;
         let waited = shared.clock.now().saturating_duration_since(start);
-        let obstacle = place.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
+        let obstacle = index.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
         if let Some(metrics) = shared.metrics.table::<AzureMetrics>() {
             let labels = [obstacle.map_or("none", |drain| drain.id.name.as_ref()), urgency.as_str()];
             metrics.rows.azure_arm_budget_wait.with_label_values(&labels).observe(waited.as_secs_f64());
@@ -165,14 +166,15 @@ impl Budget {
         self.shared.give_back(&mut self.shared.lock(), &charges, admitted);
     }
 
-    /// Learns from an answer: of the remaining quotas in its headers, and of a 429 the pause. `code` is ARM's error code, empty when
-    /// there is none. Call it once for every answer that arrived.
+    /// Applies a response: the remaining quotas in its headers, and the pause of a 429.
+    ///
+    /// `code` is ARM's error code, empty if there is none. Call it once for every response that arrived.
     pub fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         let shared = &self.shared;
         let retry_after = retry_after(headers, shared.clock.wall());
         let drains = limits::bucket_charges(charge, &shared.settings);
-        let answer = QuotaHeaders { status, headers, code, retry_after };
-        let lessons = quota_headers::quota_updates(charge.operation, &drains, &shared.settings, &answer);
+        let response = QuotaHeaders { status, headers, code, retry_after };
+        let lessons = quota_headers::quota_updates(charge.operation, &drains, &shared.settings, &response);
         let now = shared.clock.now();
         let mut state = shared.lock();
         for lesson in lessons {
@@ -188,18 +190,18 @@ impl Budget {
         }
         // What is left may be more than was thought.
         if !state.queue.is_empty() {
-            shared.look_soon(&state);
+            shared.wake_driver(&state);
         }
     }
 
-    /// The longest wait for a quota of a request for a new or changed Service; `None`: none waits.
+    /// Returns the longest wait for a quota of a request for a new or changed Service; `None`: none waits.
     pub fn delay(&self) -> Option<RequestDelay> {
         let (state, now) = (self.shared.lock(), self.shared.clock.now());
         state.queue.longest_wait(&state.buckets, now).map(|(bucket, until)| RequestDelay::new(&bucket, until))
     }
 
-    /// Every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of pause, who waits
-    /// for it by urgency.
+    /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
+    /// pause, who waits for it by urgency.
     pub fn status(&self) -> serde_json::Value {
         let state = self.shared.lock();
         status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
@@ -213,17 +215,17 @@ impl BudgetShared {
 
     fn give_back(&self, state: &mut BudgetState, charges: &[limits::BucketCharge], admitted: Instant) {
         state.buckets.give_back(charges, admitted, self.clock.now());
-        self.look_soon(state);
+        self.wake_driver(state);
     }
 
-    /// Without a driver nobody waits, and a runtime may be shutting down.
-    fn look_soon(&self, state: &BudgetState) {
+    /// Wakes the driver. Without one no caller waits, and a runtime may be shutting down.
+    fn wake_driver(&self, state: &BudgetState) {
         if state.driver.is_some() {
             self.earlier.notify_one();
         }
     }
 
-    /// Tells everybody who can go, and sees to it that the driver looks in time.
+    /// Admits all callers that can send, and makes sure that the driver runs in time.
     fn admit_and_schedule(self: &Arc<Self>, state: &mut BudgetState, now: Instant) {
         let next = state.admit(now).unwrap_or(now + REFRESH);
         match state.driver {
@@ -251,13 +253,13 @@ impl BudgetShared {
         let shown = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labelled(&id.subscription);
         for (id, bucket) in state.buckets.iter().filter(|(id, _)| shown(id)) {
             let labels = [id.subscription.as_str(), id.name.as_ref()];
-            let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
-            metrics.rows.azure_arm_budget_tokens.with_label_values(&labels).set(left);
+            let remaining = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
+            metrics.rows.azure_arm_budget_tokens.with_label_values(&labels).set(remaining);
             metrics.rows.azure_arm_budget_capacity.with_label_values(&labels).set(bucket.limit().capacity);
         }
     }
 
-    /// One look of the driver. Answers when the next is due; `None` when everything is at rest.
+    /// Runs the driver once. Returns the time of its next run; `None` if no bucket changes.
     fn drive_once(&self) -> Option<Instant> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -270,10 +272,11 @@ impl BudgetShared {
     }
 }
 
-/// Lets callers through as tokens come in, and ends when all buckets are full: one timer for everybody.
+/// Admits callers as tokens are refilled, and ends when all buckets are full: one timer for all callers.
 async fn drive(shared: Arc<BudgetShared>) {
     while let Some(next) = shared.drive_once() {
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(next) => {}
             () = shared.earlier.notified() => {}
         }
@@ -298,7 +301,7 @@ impl Drop for QueuePlace {
         if !state.queue.leave(&self.ticket) {
             state.buckets.give_back(&self.ticket.charges, now, now);
         }
-        self.shared.look_soon(&state);
+        self.shared.wake_driver(&state);
     }
 }
 

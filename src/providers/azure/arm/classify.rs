@@ -1,7 +1,8 @@
-//! From an answer to an [`ArmError`]: class, message and hints. Pure.
+//! Classifies a response as an [`ArmError`]: class, message and hints. Pure.
 //!
-//! In: what was asked, status, headers and body. A status alone says little: ARM answers 429 for a used-up quota and for a resource
-//! that another operation holds, 404 for a deleted machine and for a mistyped subscription, and proxies answer anything.
+//! In: the request, status, headers and body. A status alone is ambiguous: ARM responds 429 for a used-up quota and for a
+//! resource that another operation holds, 404 for a deleted machine and for a mistyped subscription, and proxies respond
+//! anything.
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -25,7 +26,7 @@ impl RequestLine<'_> {
         !matches!(*self.method, Method::GET | Method::HEAD)
     }
 
-    /// An error without an answer.
+    /// Returns an error without an answer.
     pub(super) fn error(&self, class: ArmErrorClass, message: impl Into<String>) -> ArmError {
         ArmError {
             class,
@@ -40,7 +41,9 @@ impl RequestLine<'_> {
 }
 
 /// Codes that decide the class whatever the status (below 500 and not 401, 403, 404), innermost first.
-/// Upstream: `pkg/consts` of cloud-provider-azure names some; the others are from the resource providers' public error lists.
+///
+/// Upstream: `pkg/consts` of cloud-provider-azure names some; the others are from the resource providers' public error
+/// lists.
 const CODES: &[(&str, ArmErrorClass)] = &[
     ("RetryableErrorDueToAnotherOperation", ArmErrorClass::Busy),
     ("RetryableError", ArmErrorClass::Busy),
@@ -67,39 +70,40 @@ const CODES: &[(&str, ArmErrorClass)] = &[
 /// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
 const LIMITS: &[&str] = &["limitreached", "quotaexceeded", "limitexceeded", "quotalimitexceeded"];
 
-/// Codes of a 404 that speak of the very resource that was asked for.
+/// Codes of a 404 about the requested resource itself.
 const GONE: &[&str] = &["ResourceNotFound", "NotFound", "InstanceNotFound"];
 
 /// Endings of codes of a failed operation that are the cloud's own trouble.
 const INTERNAL: &[&str] =
     &["InternalServerError", "InternalExecutionError", "InternalOperationError", "InternalError", "AllocationFailed"];
 
-/// Whether the code speaks of a resource that another write holds, so that a 429 with it says nothing about a quota.
+/// Returns `true` if the code speaks of a resource that another write holds, so that a 429 with it says nothing about a
+/// quota.
 pub(super) fn names_another_write(code: &str) -> bool {
-    let class = CODES.iter().find(|(known, _)| spelling::same_word(known, code)).map(|(_, class)| *class);
+    let class = CODES.iter().find(|(existing, _)| spelling::same_word(existing, code)).map(|(_, class)| *class);
     matches!(class, Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
 }
 
 fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
     let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
     let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
-    let known = CODES.iter().find(|(known, _)| spelling::same_word(known, code)).map(|(_, class)| *class);
-    known.or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
+    let existing = CODES.iter().find(|(existing, _)| spelling::same_word(existing, code)).map(|(_, class)| *class);
+    existing.or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
 }
 
-/// The innermost code that decides, and its class.
+/// Returns the innermost code that decides, and its class.
 fn deciding_code(body: &ErrorBody) -> Option<(&str, ArmErrorClass)> {
     let class = |code| class_of_code(code, &body.message).map(|class| (code, class));
     body.codes.iter().rev().find_map(|code| class(code.as_str()))
 }
 
 /// Class and telling code of an answer that is no success.
-fn classify_answer(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmErrorClass, String) {
+fn classify_response(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmErrorClass, String) {
     let outer = body.map_or("", ErrorBody::code);
-    let known = body.and_then(deciding_code);
+    let existing = body.and_then(deciding_code);
     let is = |codes: &[&str]| codes.iter().any(|code| spelling::same_word(code, outer));
     let by_status = |class| (class, outer);
-    let (class, code) = match (status, known) {
+    let (class, code) = match (status, existing) {
         (401, _) => by_status(ArmErrorClass::Unauthorized),
         (403, _) if is(&["RequestDisallowedByPolicy"]) => by_status(ArmErrorClass::Invalid),
         (403, _) => by_status(ArmErrorClass::Forbidden),
@@ -119,35 +123,35 @@ fn classify_answer(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmE
     (class, code.to_owned())
 }
 
-/// The id that support asks for.
-pub(super) fn correlation_id<T>(answer: &Response<T>) -> Option<String> {
-    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+/// Returns the ID that Azure's support needs.
+pub(super) fn correlation_id<T>(response: &Response<T>) -> Option<String> {
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let id = header("x-ms-correlation-request-id").or_else(|| header("x-ms-request-id"))?;
     Some(id.chars().take(100).collect())
 }
 
-/// The error in an answer that is no success. `wall` is now, for a `Retry-After` date.
-pub(super) fn error_of(asked: RequestLine<'_>, answer: &Response<Bytes>, wall: Timestamp) -> ArmError {
-    let body = ErrorBody::parse(answer.body());
-    let (mut class, code) = classify_answer(answer.status().as_u16(), body.as_ref(), asked.is_write());
-    if class == ArmErrorClass::NotFound && body.as_ref().is_some_and(|body| names_a_parent(asked.path, &body.message)) {
+/// Returns the error in an answer that is no success. `wall` is now, for a `Retry-After` date.
+pub(super) fn error_of(requested: RequestLine<'_>, response: &Response<Bytes>, wall: Timestamp) -> ArmError {
+    let body = ErrorBody::parse(response.body());
+    let (mut class, code) = classify_response(response.status().as_u16(), body.as_ref(), requested.is_write());
+    if class == ArmErrorClass::NotFound && body.as_ref().is_some_and(|body| names_a_parent(requested.path, &body.message)) {
         class = ArmErrorClass::ParentNotFound;
     }
     let message = match &body {
         Some(body) => with_advice(&code, &body.message),
-        None => foreign_answer(answer),
+        None => non_arm_response(response),
     };
-    let wait = retry_after::in_headers(answer.headers(), wall);
+    let wait = retry_after::in_headers(response.headers(), wall);
     ArmError {
-        status: Some(answer.status().as_u16()),
+        status: Some(response.status().as_u16()),
         retry_after: wait.or_else(|| retry_after::in_message(&message).filter(|_| class == ArmErrorClass::Busy)),
         code,
-        correlation_id: correlation_id(answer),
-        ..asked.error(class, message)
+        correlation_id: correlation_id(response),
+        ..requested.error(class, message)
     }
 }
 
-/// ARM's message with what the operator can do, for errors that are the subscription's state and not the request's.
+/// Returns ARM's message with advice for the operator, for errors in the state of the subscription rather than the request.
 fn with_advice(code: &str, message: &str) -> String {
     let quoted = || message.split('\'').nth(1).filter(|name| name.starts_with("Microsoft."));
     match code {
@@ -162,15 +166,16 @@ fn with_advice(code: &str, message: &str) -> String {
     }
 }
 
-/// What is said about an answer that is not ARM's. Its content stays out: a proxy may echo the request with its token.
-fn foreign_answer(answer: &Response<Bytes>) -> String {
-    let kind = answer.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+/// Returns the message about a response that is not ARM's. It omits the content: a proxy may echo the request with its
+/// token.
+fn non_arm_response(response: &Response<Bytes>) -> String {
+    let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind: String = kind.unwrap_or("no content type").chars().take(100).collect();
-    format!("the answer carries no ARM error document ({kind}, {} bytes)", answer.body().len())
+    format!("the answer carries no ARM error document ({kind}, {} bytes)", response.body().len())
 }
 
-/// The error of an operation that ran and failed or was canceled. `body` is its `error`, when it has one.
-pub(super) fn failed_operation(asked: RequestLine<'_>, state: &str, body: Option<&ErrorBody>) -> ArmError {
+/// Returns the error of an operation that ran and failed or was canceled. `body` is its `error`, when it has one.
+pub(super) fn failed_operation(requested: RequestLine<'_>, state: &str, body: Option<&ErrorBody>) -> ArmError {
     let outer = body.map_or("", ErrorBody::code);
     let fallback = match state.to_ascii_lowercase().as_str() {
         "canceled" | "cancelled" => ArmErrorClass::Conflict,
@@ -187,7 +192,7 @@ pub(super) fn failed_operation(asked: RequestLine<'_>, state: &str, body: Option
     ArmError {
         code: code.to_owned(),
         retry_after: retry_after::in_message(&message).filter(|_| class == ArmErrorClass::Busy),
-        ..asked.error(class, message)
+        ..requested.error(class, message)
     }
 }
 

@@ -35,18 +35,21 @@ use crate::{
     runtime::{clock::Clock, leader_election::Leadership},
 };
 
+/// Check that refuses a write with a reason, in addition to leadership.
+pub type WriteCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
 /// Most pages of one list; 5,000 machines are 50.
 const MOST_PAGES: usize = 10_000;
 
-/// What the client works with.
+/// Dependencies of the client.
 pub struct ArmClientDeps {
     /// The wire. It must not follow redirects: the token would go with them.
     pub transport: Arc<dyn ArmTransport>,
     pub tokens: Arc<dyn TokenProvider>,
     pub gate: Arc<dyn RequestGate>,
-    /// Asked before every write, unless [`ArmClient::with_leadership`] names another.
+    /// Checked before every write, unless [`ArmClient::with_leadership`] names another.
     pub leadership: Leadership,
-    /// Where calls are counted.
+    /// Metrics of the client's calls.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
 }
@@ -55,7 +58,7 @@ pub(super) struct ArmClientShared {
     pub(super) settings: ArmSettings,
     pub(super) deps: ArmClientDeps,
     pub(super) operation_watch: OperationWatch,
-    /// How long operations took that were asked for one by one.
+    /// Durations of operations that were polled.
     pub(super) operation_lengths: Mutex<OperationLengths>,
 }
 
@@ -65,28 +68,29 @@ pub struct ArmClient {
     pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
     pub(super) leadership: Leadership,
+    pub(super) write_check: Option<WriteCheck>,
     deadline: Option<Instant>,
 }
 
-/// What a write has made of a resource.
+/// State of a resource after a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedDocument<D> {
     pub document: D,
-    /// Whether this is how ARM showed it before the operation ended: all but the etag is as it is now.
+    /// Whether ARM returned this before the operation ended: all but the etag is current.
     pub is_etag_outdated: bool,
 }
 
-/// The document of a write that succeeded: as its operation left it, or else as it was accepted.
+/// Returns the document of a write that succeeded: as its operation left it, or else as it was accepted.
 fn result_of<D: DeserializeOwned>(
     template: &RequestTemplate,
     last: Option<&Response<Bytes>>,
     early: Option<D>,
 ) -> ArmResult<AcceptedDocument<D>> {
-    let Some(answer) = last else {
-        let nothing = || template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document");
-        return Ok(AcceptedDocument { document: early.ok_or_else(nothing)?, is_etag_outdated: true });
+    let Some(response) = last else {
+        let no_result = || template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document");
+        return Ok(AcceptedDocument { document: early.ok_or_else(no_result)?, is_etag_outdated: true });
     };
-    let document = decode(template, answer).map_err(|error| unread_result(template, &error))?;
+    let document = decode(template, response).map_err(|error| unread_result(template, &error))?;
     Ok(AcceptedDocument { document, is_etag_outdated: false })
 }
 
@@ -104,7 +108,7 @@ impl ArmClient {
         self.shared.deps.transport.witness()
     }
 
-    /// A client of the least urgency.
+    /// Creates a client of the least urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
         let leadership = parts.leadership.clone();
         let shared = ArmClientShared {
@@ -113,30 +117,36 @@ impl ArmClient {
             operation_watch: OperationWatch::default(),
             operation_lengths: Mutex::default(),
         };
-        Self { shared: Arc::new(shared), urgency: Urgency::Resync, leadership, deadline: None }
+        Self { shared: Arc::new(shared), urgency: Urgency::Resync, leadership, write_check: None, deadline: None }
     }
 
-    /// The same client with another urgency.
+    /// Returns a client with another urgency.
     pub fn with_urgency(&self, urgency: Urgency) -> Self {
         Self { urgency, ..self.clone() }
     }
 
-    /// The same client, which asks for another leadership before it writes.
+    /// Returns a client that checks another leadership before it writes.
     pub fn with_leadership(&self, leadership: &Leadership) -> Self {
         Self { leadership: leadership.clone(), ..self.clone() }
     }
 
-    /// What requests for new or changed Services wait for now; `None`: none waits.
+    /// Returns a client that also calls `check` before each write.
+    pub fn with_write_check(&self, check: WriteCheck) -> Self {
+        Self { write_check: Some(check), ..self.clone() }
+    }
+
+    /// Returns the delay of requests for new or changed Services; `None` if none waits.
     pub fn delay(&self) -> Option<RequestDelay> {
         self.shared.deps.gate.delay()
     }
 
-    /// The same client, all of whose calls end at `deadline` at the latest, instead of after the limits of the settings.
+    /// Returns a client whose calls end at `deadline` at the latest, instead of after the limits of the settings.
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         Self { deadline: Some(deadline), ..self.clone() }
     }
 
-    /// One document. A missing one is an error of class `NotFound` (or `ParentNotFound`). `query` is added to `api-version`.
+    /// Reads one document. A missing one is an error of class `NotFound` (or `ParentNotFound`). `query` is added to the
+    /// query of the API version.
     pub async fn get<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -147,7 +157,8 @@ impl ArmClient {
         self.measure(&template, Box::pin(self.read(&template, self.read_deadline()))).await
     }
 
-    /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g.
+    /// Returns all pages of the collection at `path`: a group's or resource's id and what follows, e.g.
+    ///
     /// `{group}/providers/Microsoft.Compute/virtualMachines`. Never a part of them: the error of one page is the error of
     /// the list.
     pub async fn list<D: DeserializeOwned>(
@@ -161,7 +172,8 @@ impl ArmClient {
         Ok(all)
     }
 
-    /// The same, page by page, so that a long list need not be held whole. After an error, what `take` was given is not all.
+    /// Lists page by page, so that a long list does not have to be held whole. After an error, `take` has not received all
+    /// pages.
     pub async fn list_with<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -191,8 +203,9 @@ impl ArmClient {
             .error(ArmErrorClass::MalformedAnswer, format!("the list does not end (nextLink, after {} pages)", seen.len())))
     }
 
-    /// Creates or replaces, with what ARM reads of `document`; waits for the operation; answers the document as it is then. An error of
-    /// class `Conflict` when `condition` does not hold.
+    /// Creates or replaces, with what ARM reads of `document`; waits for the operation, and returns the resulting document.
+    ///
+    /// An error of class `Conflict` if `condition` does not hold.
     pub async fn put<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -204,8 +217,10 @@ impl ArmClient {
         self.write_document(template.with(condition, body::of(kind, document))?).await
     }
 
-    /// The same for callers who can do with what ARM answered when it accepted the write, if `suffices` says so of that document: it is not
-    /// read again when the operation has ended, and its etag is no longer the resource's.
+    /// Puts `document`, for callers that can use ARM's response at the acceptance of the write, if `suffices` accepts that
+    /// document.
+    ///
+    /// It is not read again when the operation has ended, and its etag is no longer the resource's.
     pub async fn put_accepted<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -220,14 +235,14 @@ impl ArmClient {
             let deadline = self.operation_deadline();
             let accepted = self.send(&template, deadline).await?;
             let early = decode(&template, &accepted).ok().filter(&suffices);
-            let wanted = if early.is_some() { WantedResult::Success } else { WantedResult::Document };
-            let last = self.follow_operation(&template, accepted, wanted, deadline).await?;
+            let desired = if early.is_some() { WantedResult::Success } else { WantedResult::Document };
+            let last = self.follow_operation(&template, accepted, desired, deadline).await?;
             result_of(&template, last.as_ref(), early)
         };
         self.measure(&template, Box::pin(work)).await
     }
 
-    /// The same for callers who do not need the document: it is not read when the operation has ended.
+    /// Puts `document`, for callers that do not need the result: it is not read when the operation has ended.
     pub async fn replace(
         &self,
         kind: &'static ApiType,
@@ -255,15 +270,16 @@ impl ArmClient {
 
     async fn write_document<D: DeserializeOwned>(&self, template: RequestTemplate) -> ArmResult<D> {
         let work = async {
-            let answer = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
-            let answer = answer
+            let response = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
+            let response = response
                 .ok_or_else(|| template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
-            decode(&template, &answer).map_err(|error| unread_result(&template, &error))
+            decode(&template, &response).map_err(|error| unread_result(&template, &error))
         };
         self.measure(&template, Box::pin(work)).await
     }
 
-    /// Deletes; waits for the operation. Absent before is success; an error of class `Conflict` when `condition` does not hold.
+    /// Deletes a resource and waits for the operation. Success if it was absent before; an error of class `Conflict` if
+    /// `condition` does not hold.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId, condition: Precondition<'_>) -> ArmResult<()> {
         let template = RequestTemplate {
             condition: condition.header(),
@@ -289,9 +305,11 @@ impl ArmClient {
         let template = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
         let template = template.with(Precondition::Unconditional, serde_json::to_vec(input))?;
         let work = async {
-            let answer = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
-            let answer = answer.filter(|answer| !answer.body().is_empty());
-            answer.map(|answer| decode(&template, &answer).map_err(|error| unread_result(&template, &error))).transpose()
+            let response = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
+            let response = response.filter(|response| !response.body().is_empty());
+            response
+                .map(|response| decode(&template, &response).map_err(|error| unread_result(&template, &error)))
+                .transpose()
         };
         self.measure(&template, Box::pin(work)).await
     }
@@ -314,7 +332,8 @@ impl ArmClient {
         Ok(RequestTemplate { kind, call, method, url, condition: None, body: Bytes::new() })
     }
 
-    /// `work` comes boxed: it is kilobytes long, and each future that it is handed through would hold room for it twice.
+    /// Measures `work`, which is boxed: it is kilobytes long, and each future that it passes through would reserve room for
+    /// it twice.
     async fn measure<T>(
         &self,
         template: &RequestTemplate,

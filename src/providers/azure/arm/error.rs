@@ -1,4 +1,4 @@
-//! What can go wrong with an ARM request, classed by what the caller should do next.
+//! Errors of ARM requests, classified by the caller's next step.
 
 use std::{fmt, time::Duration};
 
@@ -12,13 +12,13 @@ pub type ArmResult<T> = Result<T, ArmError>;
 pub enum ArmErrorClass {
     /// ARM says of this very resource that it does not exist (404, code `ResourceNotFound`, `NotFound` or `InstanceNotFound`).
     NotFound,
-    /// Something around the resource is missing: its group, subscription or parent. Says nothing certain about the resource.
+    /// A parent of the resource is missing: its group, subscription or enclosing resource. Inconclusive about the resource.
     ParentNotFound,
     /// 401, or no token could be had: credentials have to be mended.
     Unauthorized,
     /// 403: a role assignment is missing.
     Forbidden,
-    /// A request quota is used up: wait as told. The budget has paused the quota already.
+    /// A request quota is used up: wait as requested. The budget has paused the quota already.
     Throttled,
     /// Another operation holds the resource (`RetryableErrorDueToAnotherOperation`, `AnotherOperationInProgress`, …): try again soon.
     Busy,
@@ -26,15 +26,15 @@ pub enum ArmErrorClass {
     Conflict,
     /// A limit of the subscription or the resource is reached: the user has to raise or free it.
     QuotaExceeded,
-    /// The document as it stands can never be accepted.
+    /// The document can never be accepted unchanged.
     Invalid,
-    /// 5xx, no connection, a time limit before anything was sent: try again with back-off.
+    /// 5xx, no connection, a timeout before anything was sent: retry with backoff.
     Transient,
     /// A write was sent and no answer came: read before writing again.
     OutcomeUnknown,
-    /// The answer is not what ARM sends: try again with back-off, and tell somebody.
+    /// The response is not ARM's: retry with backoff, and report it.
     MalformedAnswer,
-    /// This process may not write now.
+    /// The process may not write now.
     NotLeader,
 }
 
@@ -48,15 +48,15 @@ pub struct ArmError {
     pub code: String,
     /// ARM's message with those of nested errors, or what happened instead of an answer.
     pub message: String,
-    /// What was asked: `GET /subscriptions/…`.
+    /// Request line: `GET /subscriptions/…`.
     pub request: String,
     /// `x-ms-correlation-request-id`, for a support case.
     pub correlation_id: Option<String>,
-    /// How long ARM asks to wait.
+    /// Delay that ARM requests.
     pub retry_after: Option<Duration>,
 }
 
-/// What a 403 says is missing.
+/// Permission that a 403 names as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingPermission<'a> {
     /// `Microsoft.Network/loadBalancers/write`.
@@ -65,23 +65,24 @@ pub struct MissingPermission<'a> {
     pub scope: &'a str,
 }
 
-/// How long to wait when a class asks to wait and ARM gave no time.
+/// Delay for classes that require one, if ARM sent none.
 const WAIT_THROTTLED: Duration = Duration::from_secs(30);
 const WAIT_BUSY: Duration = Duration::from_secs(5);
 
 impl ArmError {
-    /// Whether this code stands anywhere in the error, ignoring letter case: some callers have to tell errors of one class apart.
+    /// Returns `true` if this code occurs anywhere in the error, ignoring letter case: some callers distinguish errors of
+    /// one class.
     pub fn mentions(&self, code: &str) -> bool {
         let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| spelling::same_word(word, code));
         word(&self.code) || word(&self.message)
     }
 
-    /// Whether the message says that something around the resource is missing, by its type and names.
+    /// Returns `true` if the message says that something around the resource is missing, by its type and names.
     pub fn names_a_parent(&self) -> bool {
         self.request.split_once(' ').is_some_and(|(_, path)| names_a_parent(path, &self.message))
     }
 
-    /// Action and scope of a 403, taken from ARM's sentence; `None` when it does not name them.
+    /// Returns action and scope of a 403, taken from ARM's sentence; `None` if it does not name them.
     pub fn missing_permission(&self) -> Option<MissingPermission<'_>> {
         if self.class != ArmErrorClass::Forbidden {
             return None;
@@ -92,7 +93,7 @@ impl ArmError {
 }
 
 impl From<ArmError> for CloudError {
-    /// `NotFound` becomes `Failed`: whether an instance is gone is for the caller to say, who knows what was asked.
+    /// Converts `NotFound` to `Failed`: whether an instance is gone is for the caller to decide, who knows the request.
     fn from(error: ArmError) -> Self {
         let (message, wait) = (error.to_string(), error.retry_after);
         match error.class {
@@ -124,8 +125,10 @@ impl fmt::Display for ArmError {
     }
 }
 
-/// Whether the message says that something around the resource is missing, such as the scale set of an instance or the network of a
-/// subnet: ARM quotes type and names (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
+/// Returns `true` if the message names a missing parent of the resource, such as the scale set of an instance or the network
+/// of a subnet.
+///
+/// ARM quotes type and name (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
 pub(super) fn names_a_parent(path: &str, message: &str) -> bool {
     let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
     let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);

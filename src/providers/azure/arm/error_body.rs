@@ -7,7 +7,7 @@ const LONGEST_MESSAGE: usize = 2000;
 /// Most nested errors that are looked at.
 const MOST_DETAILS: usize = 20;
 
-/// What an error document says.
+/// Content of an error document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ErrorBody {
     /// Codes from the outermost to the innermost; the first one may be empty.
@@ -17,15 +17,16 @@ pub(super) struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// The document in an answer's body; `None` when there is none in ARM's form. Only an object under `error` with a code counts:
-    /// anything else may come from a proxy.
+    /// Returns the document in a response's body; `None` if there is none in ARM's form.
+    ///
+    /// Only an object under `error` with a code counts: anything else may come from a proxy.
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let document: Value = serde_json::from_slice(body).ok()?;
         Self::of(document.get("error")?)
     }
 
-    /// The document in the value of an `error` field.
+    /// Returns the document in the value of an `error` field.
     pub(super) fn of(error: &Value) -> Option<Self> {
         text(error, "code").filter(|code| !code.is_empty())?;
         let mut found = Self::default();
@@ -33,7 +34,7 @@ impl ErrorBody {
         Some(found)
     }
 
-    /// Outermost code.
+    /// Returns the outermost code.
     pub(super) fn code(&self) -> &str {
         self.codes.first().map_or("", String::as_str)
     }
@@ -71,7 +72,7 @@ fn text<'a>(error: &'a Value, field: &str) -> Option<&'a str> {
     error.get(field)?.as_str().map(str::trim)
 }
 
-/// One line of bounded length.
+/// Returns one line of bounded length.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::new();
     for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {

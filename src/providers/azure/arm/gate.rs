@@ -15,10 +15,10 @@ pub trait RequestGate: Send + Sync {
     /// Waits until the request may be sent. Dropping the future gives the place away.
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency);
 
-    /// The request that was let through at `admitted` was not sent after all.
+    /// Returns the tokens of the request that was admitted at `_admitted` and was not sent after all.
     fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
 
-    /// What requests for new or changed Services wait for now; `None`: none waits.
+    /// Returns the delay of requests for new or changed Services; `None` if none waits.
     fn delay(&self) -> Option<RequestDelay> {
         None
     }
@@ -40,7 +40,7 @@ impl<'a> SendPermit<'a> {
         Self { gate, charge, admitted, is_sent: false }
     }
 
-    /// The request is on its way, or turned out not to be: it never left.
+    /// Records whether the request was sent.
     pub(super) fn sent(&mut self, is_sent: bool) {
         self.is_sent = is_sent;
     }

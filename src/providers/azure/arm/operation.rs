@@ -20,10 +20,10 @@ use super::{ArmError, ArmErrorClass, classify::RequestLine, error_body::ErrorBod
 /// Unusable answers in a row after which an operation's own URL is given up.
 const MOST_UNUSABLE: u32 = 3;
 
-/// What to do next.
+/// Next step for an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OperationStep {
-    /// Ask `url` after this long.
+    /// Poll `url` after this long.
     Poll {
         url: Url,
         after: Duration,
@@ -31,7 +31,7 @@ pub(super) enum OperationStep {
     Done(OperationResult),
 }
 
-/// Where the result of an operation that succeeded is.
+/// Location of the result of a successful operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OperationResult {
     /// In the last answer.
@@ -40,23 +40,23 @@ pub(super) enum OperationResult {
     Nothing,
 }
 
-/// What a caller wants of a write that succeeded.
+/// Result that a caller needs of a successful write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WantedResult {
-    /// What ARM says the result is, if there is one.
+    /// Document that ARM declares as the result, if there is one.
     Document,
-    /// That it succeeded.
+    /// Success alone.
     Success,
 }
 
-/// How an operation ended that did not succeed.
+/// Failure of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OperationFailure {
     /// ARM says it failed or was canceled, with its state and error.
     Ended(String, Option<ErrorBody>),
-    /// Its URL answered with this error.
+    /// Its URL responded with this error.
     Refused(ArmError),
-    /// Nothing tells any more how it went on.
+    /// No source reports its progress any longer.
     Lost,
 }
 
@@ -87,10 +87,10 @@ pub(super) struct LongRunningOperation {
     result: Option<Url>,
     polling: PollingPace,
     pause: Duration,
-    /// What the last usable answer asked for.
+    /// Delay requested by the last usable response.
     asked: Option<Duration>,
-    unusable_answers: u32,
-    /// Whether the resource itself is asked for, once, because a list lacks it.
+    unusable_responses: u32,
+    /// Whether the resource itself is read, once, because a list lacks it.
     confirming: bool,
 }
 
@@ -111,8 +111,8 @@ struct ProvisioningProperties {
 }
 
 impl OperationProgress {
-    fn of(answer: &Response<Bytes>) -> Self {
-        let body = answer.body();
+    fn of(response: &Response<Bytes>) -> Self {
+        let body = response.body();
         serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).unwrap_or_default()
     }
 
@@ -137,27 +137,29 @@ pub(super) fn operation_state(word: &str) -> OperationState {
     }
 }
 
-fn header_url(base: &Url, answer: &Response<Bytes>, name: &str) -> Option<Url> {
-    url::follow(base, answer.headers().get(name)?.to_str().ok()?)
+fn header_url(base: &Url, response: &Response<Bytes>, name: &str) -> Option<Url> {
+    url::follow(base, response.headers().get(name)?.to_str().ok()?)
 }
 
 impl LongRunningOperation {
-    /// Begins with the answer (2xx) to a write of `resource`. `asked` is the wait its headers ask for. URLs that leave the host of
-    /// `resource` are not used: the token must not go there, and the resource tells as well.
+    /// Begins with the response (2xx) to a write of `resource`. `retry_after` is the delay in its headers.
+    ///
+    /// URLs that leave the host of `resource` are not used: the token must not be sent there, and the resource reports its
+    /// state as well.
     pub(super) fn begin(
         method: &Method,
         resource: Url,
         polling: PollingPace,
-        answer: &Response<Bytes>,
-        asked: Option<Duration>,
+        response: &Response<Bytes>,
+        retry_after: Option<Duration>,
     ) -> Result<(Self, OperationStep), OperationFailure> {
         let kind = match *method {
             Method::DELETE => OperationKind::Remove,
             Method::POST => OperationKind::Action,
             _ => OperationKind::Replace,
         };
-        let status_url = header_url(&resource, answer, "azure-asyncoperation");
-        let result = header_url(&resource, answer, "location");
+        let status_url = header_url(&resource, response, "azure-asyncoperation");
+        let result = header_url(&resource, response, "location");
         let watch = match (status_url, &result) {
             (Some(url), _) => PollTarget::Status(url),
             (None, Some(url)) => PollTarget::Location(url.clone()),
@@ -171,26 +173,30 @@ impl LongRunningOperation {
             polling,
             pause: polling.first,
             asked: None,
-            unusable_answers: 0,
+            unusable_responses: 0,
             confirming: false,
         };
-        let step = operation.first_step(answer, asked)?;
+        let step = operation.first_step(response, retry_after)?;
         Ok((operation, step))
     }
 
-    fn first_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
-        let accepted = answer.status() == StatusCode::ACCEPTED;
+    fn first_step(
+        &mut self,
+        response: &Response<Bytes>,
+        retry_after: Option<Duration>,
+    ) -> Result<OperationStep, OperationFailure> {
+        let accepted = response.status() == StatusCode::ACCEPTED;
         match self.poll_target {
-            PollTarget::Status(_) => Ok(self.poll(asked)),
+            PollTarget::Status(_) => Ok(self.poll(retry_after)),
             PollTarget::Location(_)
-                if accepted || self.kind == OperationKind::Replace && answer.status() == StatusCode::CREATED =>
+                if accepted || self.kind == OperationKind::Replace && response.status() == StatusCode::CREATED =>
             {
-                Ok(self.poll(asked))
+                Ok(self.poll(retry_after))
             }
-            PollTarget::Resource if accepted && self.kind != OperationKind::Action => Ok(self.poll(asked)),
+            PollTarget::Resource if accepted && self.kind != OperationKind::Action => Ok(self.poll(retry_after)),
             _ => match self.kind {
-                OperationKind::Replace => self.resource_step(answer, asked),
-                OperationKind::Action => Ok(OperationStep::Done(if answer.body().is_empty() {
+                OperationKind::Replace => self.resource_step(response, retry_after),
+                OperationKind::Action => Ok(OperationStep::Done(if response.body().is_empty() {
                     OperationResult::Nothing
                 } else {
                     OperationResult::InAnswer
@@ -200,66 +206,73 @@ impl LongRunningOperation {
         }
     }
 
-    /// Goes on with the outcome of a poll. An error is one that the shell's own tries did not mend.
+    /// Continues with the result of a poll. An error is one that the shell's own attempts did not resolve.
     pub(super) fn advance(
         &mut self,
         polled: Result<&Response<Bytes>, ArmError>,
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
     ) -> Result<OperationStep, OperationFailure> {
         let is_confirmation = std::mem::take(&mut self.confirming);
-        let answer = match polled {
+        let response = match polled {
             Err(error) if is_confirmation && error.class == ArmErrorClass::NotFound => return Ok(self.finished()),
             _ if is_confirmation => return Ok(self.keep_waiting()),
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(error) => return self.after_error(error),
         };
         match self.poll_target {
-            PollTarget::Status(_) => self.status_step(answer, asked),
-            PollTarget::Location(_) => self.location_step(answer, asked),
-            PollTarget::Resource => self.resource_step(answer, asked),
+            PollTarget::Status(_) => self.status_step(response, retry_after),
+            PollTarget::Location(_) => self.location_step(response, retry_after),
+            PollTarget::Resource => self.resource_step(response, retry_after),
         }
     }
 
-    /// A list shows that it goes on: as patiently as ARM asked last.
+    /// Continues after a list that shows the operation in progress, with the delay that ARM requested last.
     pub(super) fn keep_waiting(&mut self) -> OperationStep {
         self.next_poll(self.asked)
     }
 
-    /// A list lacks what is being deleted: only its own 404 proves that it is gone. Answers where to ask, once.
+    /// Handles a list that lacks the resource being deleted: only its own 404 proves the deletion. Returns the URL to read,
+    /// once.
     pub(super) fn confirm_absence(&mut self) -> Url {
         self.confirming = true;
         self.resource.clone()
     }
 
-    fn status_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
-        if let Some(moved) = header_url(&self.resource, answer, "azure-asyncoperation") {
+    fn status_step(
+        &mut self,
+        response: &Response<Bytes>,
+        retry_after: Option<Duration>,
+    ) -> Result<OperationStep, OperationFailure> {
+        if let Some(moved) = header_url(&self.resource, response, "azure-asyncoperation") {
             self.poll_target = PollTarget::Status(moved);
         }
-        self.result = header_url(&self.resource, answer, "location").or_else(|| self.result.take());
-        let progress = OperationProgress::of(answer);
+        self.result = header_url(&self.resource, response, "location").or_else(|| self.result.take());
+        let progress = OperationProgress::of(response);
         match progress.status.as_str() {
-            Some(word) => self.on_state(word, &progress.error, asked),
-            None if answer.status() == StatusCode::NO_CONTENT => Ok(self.finished()),
-            None if answer.status() == StatusCode::ACCEPTED => Ok(self.poll(asked)),
-            None => self.on_unusable_answer(),
+            Some(word) => self.on_state(word, &progress.error, retry_after),
+            None if response.status() == StatusCode::NO_CONTENT => Ok(self.finished()),
+            None if response.status() == StatusCode::ACCEPTED => Ok(self.poll(retry_after)),
+            None => self.on_unusable_response(),
         }
     }
 
     fn location_step(
         &mut self,
-        answer: &Response<Bytes>,
-        asked: Option<Duration>,
+        response: &Response<Bytes>,
+        retry_after: Option<Duration>,
     ) -> Result<OperationStep, OperationFailure> {
-        if let Some(moved) = header_url(&self.resource, answer, "location") {
+        if let Some(moved) = header_url(&self.resource, response, "location") {
             self.poll_target = PollTarget::Location(moved);
         }
-        if answer.status() == StatusCode::ACCEPTED {
-            return Ok(self.poll(asked));
+        if response.status() == StatusCode::ACCEPTED {
+            return Ok(self.poll(retry_after));
         }
-        let progress = OperationProgress::of(answer);
+        let progress = OperationProgress::of(response);
         match progress.provisioning_state().or_else(|| progress.status.as_str().filter(|_| progress.properties.is_none())) {
-            Some(word) if operation_state(word) != OperationState::Succeeded => self.on_state(word, &progress.error, asked),
-            _ if self.kind == OperationKind::Action && !answer.body().is_empty() => {
+            Some(word) if operation_state(word) != OperationState::Succeeded => {
+                self.on_state(word, &progress.error, retry_after)
+            }
+            _ if self.kind == OperationKind::Action && !response.body().is_empty() => {
                 Ok(OperationStep::Done(OperationResult::InAnswer))
             }
             _ => {
@@ -269,32 +282,39 @@ impl LongRunningOperation {
         }
     }
 
-    /// The answer is the resource itself.
+    /// Evaluates a response that is the resource itself.
     fn resource_step(
         &mut self,
-        answer: &Response<Bytes>,
-        asked: Option<Duration>,
+        response: &Response<Bytes>,
+        retry_after: Option<Duration>,
     ) -> Result<OperationStep, OperationFailure> {
-        let progress = OperationProgress::of(answer);
-        let object = answer.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let progress = OperationProgress::of(response);
+        let object = response.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match (self.kind, progress.provisioning_state()) {
             (OperationKind::Action, _) => Err(OperationFailure::Lost),
-            (OperationKind::Remove, Some(word)) if operation_state(word) == OperationState::Running => Ok(self.poll(asked)),
-            (OperationKind::Remove, _) => self.on_unusable_answer(),
+            (OperationKind::Remove, Some(word)) if operation_state(word) == OperationState::Running => {
+                Ok(self.poll(retry_after))
+            }
+            (OperationKind::Remove, _) => self.on_unusable_response(),
             (OperationKind::Replace, Some(word)) if operation_state(word) != OperationState::Succeeded => {
-                self.on_state(word, &progress.error, asked)
+                self.on_state(word, &progress.error, retry_after)
             }
             (OperationKind::Replace, Some(_)) => Ok(OperationStep::Done(OperationResult::InAnswer)),
             (OperationKind::Replace, None) if object => Ok(OperationStep::Done(OperationResult::InAnswer)),
             // A success without a document, such as 204.
-            (OperationKind::Replace, None) if answer.body().is_empty() => Ok(self.finished()),
-            (OperationKind::Replace, None) => self.on_unusable_answer(),
+            (OperationKind::Replace, None) if response.body().is_empty() => Ok(self.finished()),
+            (OperationKind::Replace, None) => self.on_unusable_response(),
         }
     }
 
-    fn on_state(&mut self, word: &str, error: &Value, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
+    fn on_state(
+        &mut self,
+        word: &str,
+        error: &Value,
+        retry_after: Option<Duration>,
+    ) -> Result<OperationStep, OperationFailure> {
         match operation_state(word) {
-            OperationState::Running => Ok(self.poll(asked)),
+            OperationState::Running => Ok(self.poll(retry_after)),
             OperationState::Succeeded => Ok(self.finished()),
             OperationState::Ended => Err(OperationFailure::Ended(word.chars().take(40).collect(), ErrorBody::of(error))),
         }
@@ -311,24 +331,24 @@ impl LongRunningOperation {
             }
             ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden => self.poll_resource(),
             ArmErrorClass::Transient | ArmErrorClass::Throttled | ArmErrorClass::Busy | ArmErrorClass::Unauthorized => {
-                self.unusable_answers = 0;
+                self.unusable_responses = 0;
                 Ok(self.next_poll(error.retry_after))
             }
-            // `Location` tells a failure of the operation by the status of its own answer.
+            // `Location` reports a failure of the operation by the status of its own response.
             ArmErrorClass::Invalid | ArmErrorClass::Conflict | ArmErrorClass::QuotaExceeded
                 if matches!(self.poll_target, PollTarget::Location(_)) =>
             {
                 Err(OperationFailure::Refused(error))
             }
-            _ => self.on_unusable_answer(),
+            _ => self.on_unusable_response(),
         }
     }
 
-    /// An answer that says nothing about the operation.
-    fn on_unusable_answer(&mut self) -> Result<OperationStep, OperationFailure> {
-        self.unusable_answers += 1;
+    /// Returns an answer that says nothing about the operation.
+    fn on_unusable_response(&mut self) -> Result<OperationStep, OperationFailure> {
+        self.unusable_responses += 1;
         match self.poll_target {
-            _ if self.unusable_answers < MOST_UNUSABLE => Ok(self.next_poll(None)),
+            _ if self.unusable_responses < MOST_UNUSABLE => Ok(self.next_poll(None)),
             PollTarget::Resource => Err(OperationFailure::Lost),
             _ => self.poll_resource(),
         }
@@ -339,7 +359,7 @@ impl LongRunningOperation {
             return Err(OperationFailure::Lost);
         }
         self.poll_target = PollTarget::Resource;
-        self.unusable_answers = 0;
+        self.unusable_responses = 0;
         Ok(OperationStep::Poll { url: self.resource.clone(), after: Duration::ZERO })
     }
 
@@ -351,19 +371,19 @@ impl LongRunningOperation {
         })
     }
 
-    /// A poll after a usable answer.
-    fn poll(&mut self, asked: Option<Duration>) -> OperationStep {
-        (self.unusable_answers, self.asked) = (0, asked);
-        self.next_poll(asked)
+    /// Returns a poll after a usable answer.
+    fn poll(&mut self, retry_after: Option<Duration>) -> OperationStep {
+        (self.unusable_responses, self.asked) = (0, retry_after);
+        self.next_poll(retry_after)
     }
 
-    fn next_poll(&mut self, asked: Option<Duration>) -> OperationStep {
+    fn next_poll(&mut self, retry_after: Option<Duration>) -> OperationStep {
         let url = match &self.poll_target {
             PollTarget::Status(url) | PollTarget::Location(url) => url.clone(),
             PollTarget::Resource => self.resource.clone(),
         };
-        let after = match asked {
-            Some(asked) => asked.max(self.polling.shortest_asked).min(self.polling.longest_asked),
+        let after = match retry_after {
+            Some(retry_after) => retry_after.max(self.polling.shortest_asked).min(self.polling.longest_asked),
             None => self.own_pause(),
         };
         OperationStep::Poll { url, after }
@@ -377,12 +397,12 @@ impl LongRunningOperation {
 }
 
 impl OperationFailure {
-    /// The error for the caller.
-    pub(super) fn error(self, asked: RequestLine<'_>) -> ArmError {
+    /// Returns the error for the caller.
+    pub(super) fn error(self, retry_after: RequestLine<'_>) -> ArmError {
         match self {
-            OperationFailure::Ended(state, body) => super::classify::failed_operation(asked, &state, body.as_ref()),
-            OperationFailure::Refused(error) => ArmError { request: asked.error(error.class, "").request, ..error },
-            OperationFailure::Lost => asked.error(
+            OperationFailure::Ended(state, body) => super::classify::failed_operation(retry_after, &state, body.as_ref()),
+            OperationFailure::Refused(error) => ArmError { request: retry_after.error(error.class, "").request, ..error },
+            OperationFailure::Lost => retry_after.error(
                 ArmErrorClass::OutcomeUnknown,
                 "ARM accepted the operation, but neither its status nor the resource shows the result",
             ),

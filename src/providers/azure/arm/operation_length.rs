@@ -1,8 +1,8 @@
-//! How long operations of a kind took last, and so when to ask for one that is under way. Pure.
+//! Durations of recent operations by kind, and the next poll of one in progress. Pure.
 //!
-//! In: when the last operation of a kind was seen under way and when it was seen ended, and the pause that would come next. Out: a pause
-//! that is no longer, and that ends when the operation should have. Pauses that only grow find an operation of five seconds after six and
-//! a half.
+//! In: when the last operation of a kind was seen in progress and when it was seen ended, and the pause that would come
+//! next. Out: a pause that is no longer, and that ends when the operation should have. Pauses that only grow detect the end
+//! of an operation of five seconds after six and a half.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,7 +10,7 @@ use std::{collections::HashMap, time::Duration};
 const MOST_PART: u32 = 2;
 /// An operation is looked for this part of its length apart, around its end.
 const FINE_PART: u32 = 20;
-/// So many looks between the last time that it was seen under way and the first that it was seen ended.
+/// Number of polls between the last time that it was seen in progress and the first that it was seen ended.
 const LOOKS: u32 = 3;
 
 /// Between what times after its beginning an operation has ended.
@@ -21,7 +21,8 @@ pub(super) struct OperationLength {
 }
 
 impl OperationLength {
-    /// `own`: the pause that would come next. `elapsed`: how long the operation has been under way. `first`: the shortest pause.
+    /// Returns the next pause. `own`: the pause that would come next. `elapsed`: the age of the operation. `first`: the
+    /// shortest pause.
     fn pause(&self, own: Duration, elapsed: Duration, first: Duration) -> Duration {
         let own = own.min((elapsed / MOST_PART).max(first));
         let fine = (self.ended / FINE_PART).max(self.ended.saturating_sub(self.running) / LOOKS).max(first);
@@ -31,22 +32,22 @@ impl OperationLength {
         own.min((self.running + fine).saturating_sub(elapsed).max(fine))
     }
 
-    /// With another operation, which was last seen under way after `running` and ended after `ended`.
+    /// Returns the length with another operation, which was last seen in progress after `running` and ended after `ended`.
     fn with(self, running: Duration, ended: Duration) -> Self {
         let is_same = self.running > running && self.running < ended;
         Self { running: if is_same { self.running } else { running }, ended }
     }
 }
 
-/// What is done to what: the type of a resource, and the call.
+/// Type of a resource, and the call.
 pub(super) type OperationName = (&'static str, &'static str);
 
-/// One length for each.
+/// Length of each operation.
 #[derive(Debug, Default)]
 pub(super) struct OperationLengths(HashMap<OperationName, OperationLength>);
 
 impl OperationLengths {
-    /// How long to wait for such an operation.
+    /// Returns how long to wait for such an operation.
     pub(super) fn pause(&self, name: OperationName, own: Duration, elapsed: Duration, first: Duration) -> Duration {
         self.0.get(&name).map_or(own, |length| length.pause(own, elapsed, first))
     }
@@ -54,7 +55,7 @@ impl OperationLengths {
     /// Learns of an operation that has ended.
     pub(super) fn learn(&mut self, name: OperationName, running: Duration, ended: Duration) {
         let length = OperationLength { running, ended };
-        self.0.entry(name).and_modify(|known| *known = known.with(running, ended)).or_insert(length);
+        self.0.entry(name).and_modify(|existing| *existing = existing.with(running, ended)).or_insert(length);
     }
 }
 

@@ -1,8 +1,9 @@
-//! Writes whose operations are under way in one collection, watched together: one list for many instead of a poll and a read for each.
+//! Watches the writes whose operations are in progress in one collection: one list for many instead of a poll and a read for
+//! each.
 //!
-//! In: writes that ARM has accepted. Out: for each what a list says of it, or that it has to ask for its own operation. When to list is
-//! decided in `schedule`, what an entry proves in `evidence`; this only locks and waits, and hands out lists to be made
-//! ([`ListForMany`]), whose end everybody hears. Who goes away is forgotten.
+//! In: writes that ARM has accepted. Out: for each its state in a list, or that it must poll its own operation. `schedule`
+//! decides when to list, `evidence` what an entry proves; this file only locks and waits, and hands out lists to be made
+//! ([`ListForMany`]), whose end is reported to all waiters. Cancelled waiters are forgotten.
 
 mod evidence;
 mod schedule;
@@ -15,18 +16,18 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use self::{
     evidence::{ListVerdict, ListedWrite},
     schedule::{Waiter, WatchMove, WatchSchedule},
 };
 use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
+use crate::runtime::watch;
 
-/// Kinds whose lists show state, etag and content as a read of one does, with the weight of a page: how many writes have to wait for it.
+/// Kinds whose lists show state, etag and content as a read of one does, with the cost of a page: how many writes must wait
+/// for it.
+///
 /// Of lists of instances ARM allows a fourteenth of the polls, and a list saves each a poll and a read.
 const LISTED: [(&ApiType, usize); 5] = [
     (&api::PUBLIC_IPS, 1),
@@ -35,23 +36,23 @@ const LISTED: [(&ApiType, usize); 5] = [
     (&api::SCALE_SETS, 7),
     (&api::SCALE_SET_VMS, 7),
 ];
-/// So many collections are remembered although nobody waits.
+/// Number of collections that are kept although no write waits.
 const MOST_IDLE: usize = 16;
 
-/// What a write that waits has heard.
+/// Event for a waiting write.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WatchNews {
-    /// Ask for the operation.
+    /// Poll the operation.
     AskAlone,
-    /// It is under way.
+    /// The operation is in progress.
     Running,
-    /// It has succeeded; the document.
+    /// The operation has succeeded, with this document.
     Succeeded(Bytes),
     /// The list lacks what is being deleted.
     Missing,
 }
 
-/// All collections of a client in which operations are watched.
+/// Collections of a client in which operations are watched.
 #[derive(Default)]
 pub(super) struct OperationWatch {
     collections: Mutex<HashMap<String, Arc<WatchedCollection>>>,
@@ -70,7 +71,7 @@ struct CollectionState {
     last: Waiter,
     /// By path, in lower case.
     writes: HashMap<String, (Waiter, Urgency)>,
-    /// What lists said of those who have not heard it yet.
+    /// Unread results of lists.
     entries: HashMap<Waiter, Option<Arc<Value>>>,
 }
 
@@ -96,31 +97,33 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OperationWatch {
-    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it, or
-    /// another write of the resource is watched: what a list shows is the result of one of them, and nobody could say of which.
+    /// Joins the watch for the write `template`, which ARM has accepted with `response`.
+    ///
+    /// `None` if no list shows it, or another write of the resource is watched: a list shows the result of one of them, and
+    /// is ambiguous.
     pub(super) fn join(
         &self,
         template: &RequestTemplate,
-        answer: &Response<Bytes>,
+        response: &Response<Bytes>,
         pace: PollingPace,
         urgency: Urgency,
     ) -> Option<WatchTicket> {
         let condition = template.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
-        let write = ListedWrite::of(&template.method, condition, answer.body())?;
+        let write = ListedWrite::of(&template.method, condition, response.body())?;
         let collection = self.collection_of(template, pace)?;
         let path = template.url.path().to_ascii_lowercase();
         let waiter = collection.enter(&path, urgency)?;
         Some(WatchTicket { collection, waiter, path, write })
     }
 
-    /// Says that ARM has still to accept the write `template`; `None` when no list tells of it.
+    /// Announces that ARM has yet to accept the write `template`; `None` if no list shows it.
     pub(super) fn announce(&self, template: &RequestTemplate, pace: PollingPace) -> Option<ComingWrite> {
         let collection = self.collection_of(template, pace)?;
         locked(&collection.state).schedule.announce(true);
         Some(ComingWrite(collection))
     }
 
-    /// The collection whose list shows what `template` writes.
+    /// Returns the collection whose list shows what `template` writes.
     fn collection_of(&self, template: &RequestTemplate, pace: PollingPace) -> Option<Arc<WatchedCollection>> {
         let path = template.url.path();
         let (parent, _) = path.rsplit_once('/')?;
@@ -137,7 +140,7 @@ impl OperationWatch {
     ) -> Arc<WatchedCollection> {
         let mut collections = locked(&self.collections);
         if collections.len() > MOST_IDLE {
-            collections.retain(|_, one| Arc::strong_count(one) > 1 || !locked(&one.state).schedule.is_idle(now));
+            collections.retain(|_, item| Arc::strong_count(item) > 1 || !locked(&item.state).schedule.is_idle(now));
         }
         let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), schedule));
         Arc::clone(collections.entry(path.to_ascii_lowercase()).or_insert_with(new))
@@ -150,7 +153,7 @@ impl WatchedCollection {
         Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
     }
 
-    /// `None`: somebody watches this path already.
+    /// Enters the path; `None` if it is watched already.
     fn enter(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
         let mut state = locked(&self.state);
         if state.writes.contains_key(path) {
@@ -164,15 +167,15 @@ impl WatchedCollection {
 }
 
 impl CollectionState {
-    /// Who waits for which resource, and the greatest urgency of them.
-    fn wanted(&self) -> (HashMap<String, Waiter>, Urgency) {
+    /// Returns the waiters by resource, and their greatest urgency.
+    fn waiters_by_path(&self) -> (HashMap<String, Waiter>, Urgency) {
         let waiting = || self.writes.iter().filter(|(_, (waiter, _))| self.schedule.is_waiting(*waiter));
         let urgency = waiting().map(|(_, (_, urgency))| *urgency).min().unwrap_or(Urgency::Resync);
         (waiting().map(|(path, (waiter, _))| (path.clone(), *waiter)).collect(), urgency)
     }
 
-    fn heard(&mut self, waiter: Waiter) {
-        self.schedule.heard(waiter);
+    fn acknowledge(&mut self, waiter: Waiter) {
+        self.schedule.acknowledge(waiter);
         self.entries.remove(&waiter);
     }
 }
@@ -180,7 +183,7 @@ impl CollectionState {
 /// A list to be made for all who wait. However it ends, they go on: without [`ListForMany::finish`] it has failed.
 pub(super) struct ListForMany {
     collection: Arc<WatchedCollection>,
-    wanted: HashMap<String, Waiter>,
+    waiters: HashMap<String, Waiter>,
     found: HashMap<Waiter, Option<Arc<Value>>>,
     pages: usize,
     is_whole: bool,
@@ -189,15 +192,15 @@ pub(super) struct ListForMany {
 
 impl ListForMany {
     fn new(collection: Arc<WatchedCollection>) -> Self {
-        let (wanted, urgency) = locked(&collection.state).wanted();
-        Self { collection, wanted, found: HashMap::new(), pages: 0, is_whole: false, urgency }
+        let (waiters, urgency) = locked(&collection.state).waiters_by_path();
+        Self { collection, waiters, found: HashMap::new(), pages: 0, is_whole: false, urgency }
     }
 
     pub(super) fn kind(&self) -> &'static ApiType {
         self.collection.kind
     }
 
-    /// Path of the collection.
+    /// Returns the path of the collection.
     pub(super) fn path(&self) -> &str {
         &self.collection.path
     }
@@ -206,13 +209,13 @@ impl ListForMany {
         self.pages += 1;
         for entry in page {
             let id = entry.get("id").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
-            if let Some(waiter) = self.wanted.remove(&id) {
+            if let Some(waiter) = self.waiters.remove(&id) {
                 self.found.insert(waiter, Some(Arc::new(entry)));
             }
         }
     }
 
-    /// These were all pages.
+    /// Records that all pages were read.
     pub(super) fn finish(mut self) {
         self.is_whole = true;
     }
@@ -223,7 +226,7 @@ impl Drop for ListForMany {
         let mut state = locked(&self.collection.state);
         state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
         if self.is_whole {
-            self.found.extend(self.wanted.drain().map(|(_, waiter)| (waiter, None)));
+            self.found.extend(self.waiters.drain().map(|(_, waiter)| (waiter, None)));
             let CollectionState { schedule, entries, .. } = &mut *state;
             entries.extend(self.found.drain().filter(|(waiter, _)| schedule.is_waiting(*waiter)));
         }
@@ -232,30 +235,36 @@ impl Drop for ListForMany {
     }
 }
 
-/// What one who waits does now.
+/// Next step of a waiter.
 enum WatchStep {
     Heard(Option<Arc<Value>>),
     Move(WatchMove),
 }
 
 impl WatchTicket {
-    /// Waits until there is news. `due`: when this write would ask for its own operation. `start` makes a list without being waited for.
-    pub(super) async fn hear(&mut self, due: Instant, deadline: Instant, start: impl Fn(ListForMany)) -> WatchNews {
+    /// Waits until there is an event. `due`: when this write would poll its own operation. `start` starts a list without
+    /// waiting for it.
+    pub(super) async fn wait_for_event(
+        &mut self,
+        due: Instant,
+        deadline: Instant,
+        start: impl Fn(ListForMany),
+    ) -> WatchNews {
         locked(&self.collection.state).schedule.wait(self.waiter, due, Instant::now());
         let entry = self.entry(deadline, start).await;
-        locked(&self.collection.state).heard(self.waiter);
-        let news = match entry {
+        locked(&self.collection.state).acknowledge(self.waiter);
+        let event = match entry {
             None => WatchNews::AskAlone,
             Some(entry) => self.news(entry.as_deref()),
         };
-        if matches!(news, WatchNews::Succeeded(_) | WatchNews::Missing) {
+        if matches!(event, WatchNews::Succeeded(_) | WatchNews::Missing) {
             self.ended();
         }
-        news
+        event
     }
 
-    /// The operation has ended, as its own poll says. A scout gets its document from the list that it has waited for, together with the
-    /// others.
+    /// Returns the document after the operation's own poll has reported its end. A sentinel gets it from the list that it
+    /// has waited for, together with the others.
     pub(super) async fn listed_result(
         &mut self,
         now: Instant,
@@ -263,16 +272,16 @@ impl WatchTicket {
         start: impl Fn(ListForMany),
     ) -> Option<Bytes> {
         self.ended();
-        if !locked(&self.collection.state).schedule.is_scout(self.waiter) {
+        if !locked(&self.collection.state).schedule.is_sentinel(self.waiter) {
             return None;
         }
-        match self.hear(now, deadline, start).await {
+        match self.wait_for_event(now, deadline, start).await {
             WatchNews::Succeeded(document) => Some(document),
             WatchNews::AskAlone | WatchNews::Running | WatchNews::Missing => None,
         }
     }
 
-    /// The operation has ended. The others are told when they know more by it.
+    /// Records that the operation has ended, and notifies the others if that may change their steps.
     fn ended(&self) {
         let is_first = locked(&self.collection.state).schedule.ended(self.waiter, Instant::now());
         if is_first {
@@ -289,7 +298,7 @@ impl WatchTicket {
         }
     }
 
-    /// What a list shows of this write; `None` when it has to ask alone.
+    /// Returns the entry of this write in a list; `None` if it must poll alone.
     async fn entry(&self, deadline: Instant, start: impl Fn(ListForMany)) -> Option<Option<Arc<Value>>> {
         loop {
             let mut ended = self.collection.ended.subscribe();
@@ -323,7 +332,7 @@ impl WatchTicket {
 impl Drop for WatchTicket {
     fn drop(&mut self) {
         let mut state = locked(&self.collection.state);
-        state.heard(self.waiter);
+        state.acknowledge(self.waiter);
         state.schedule.leave(self.waiter);
         state.writes.remove(&self.path);
     }

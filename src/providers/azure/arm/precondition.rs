@@ -11,16 +11,16 @@ use http::{HeaderName, header};
 pub enum Precondition<'a> {
     /// There is no such document: `If-None-Match: *`.
     Absent,
-    /// It is of this version: `If-Match` with the etag as ARM sent it, also a weak one (`W/"…"`).
+    /// Document of this version: `If-Match` with ARM's etag, which may be weak (`W/"…"`).
     Version(&'a str),
-    /// It exists, in whatever version: `If-Match: *`. For documents that were read and came without an etag.
+    /// Document in any version: `If-Match: *`. For documents that were read and came without an etag.
     Exists,
     /// Anything. For documents of which ARM gives no version, and for actions.
     Unconditional,
 }
 
 impl<'a> Precondition<'a> {
-    /// That a document which was read is as it was. Never taken for a new one, whatever its etag.
+    /// Requires that a document which was read is unchanged. Never treats it as new, whatever its etag.
     pub fn unchanged(etag: Option<&'a str>) -> Self {
         match etag.filter(|etag| !etag.is_empty()) {
             Some(etag) => Precondition::Version(etag),
@@ -28,8 +28,10 @@ impl<'a> Precondition<'a> {
         }
     }
 
-    /// The same for kinds that have an etag in some API versions only, and where `If-Match: *` is not documented: those of compute, and
-    /// network interfaces. Without an etag the write goes without a condition.
+    /// Requires the version for kinds that have an etag in some API versions only, and without a documented `If-Match: *`:
+    /// those of compute, and network interfaces.
+    ///
+    /// Without an etag the write is sent without a condition.
     pub fn unchanged_if_versioned(etag: Option<&'a str>) -> Self {
         match Self::unchanged(etag) {
             Precondition::Exists => Precondition::Unconditional,

@@ -1,4 +1,4 @@
-//! One HTTP request as ARM wants it. Pure.
+//! HTTP request in the form that ARM requires. Pure.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
@@ -9,7 +9,7 @@ use super::{
     operation_length::OperationName,
 };
 
-/// What is to be sent, without what differs from try to try.
+/// Request without the parts that differ between attempts.
 #[derive(Debug, Clone)]
 pub(super) struct RequestTemplate {
     pub(super) kind: &'static ApiType,
@@ -30,7 +30,7 @@ pub(super) struct RequestTokens {
 }
 
 impl RequestTokens {
-    /// Their texts; never an empty one.
+    /// Returns their texts; never an empty one.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         let both = [Some(self.bearer.as_str()), self.auxiliary.as_deref()];
         both.into_iter().flatten().filter(|token| !token.is_empty())
@@ -46,24 +46,24 @@ impl RequestTemplate {
         RequestCharge::of(self.kind, &self.method, self.url.path())
     }
 
-    /// What it does to what, whichever resource that is.
+    /// Returns the call and the type of resource, whichever resource it is.
     pub(super) fn operation(&self) -> OperationName {
         (self.kind.metric, self.call)
     }
 
-    /// A read at another URL on behalf of this request.
+    /// Creates a read at another URL on behalf of this request.
     pub(super) fn read_at(&self, url: Url) -> Self {
         Self { method: Method::GET, url, condition: None, body: Bytes::new(), ..self.clone() }
     }
 
-    /// The request on the wire. `id` identifies this try in ARM's logs.
+    /// Returns the request on the wire. `id` identifies this try in ARM's logs.
     pub(super) fn http_request(&self, user_agent: &str, tokens: &RequestTokens, id: &str) -> ArmResult<Request<Bytes>> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         request.extensions_mut().insert(MaxBodySize::ARM);
         *request.uri_mut() = self.url.as_str().parse().map_err(|_| self.unsendable("the URL"))?;
-        let mut set = |name: HeaderName, value: &str, what: &str, secret: bool| {
-            let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(what))?;
+        let mut set = |name: HeaderName, value: &str, subject: &str, secret: bool| {
+            let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(subject))?;
             value.set_sensitive(secret);
             request.headers_mut().insert(name, value);
             Ok::<_, ArmError>(())
@@ -86,9 +86,11 @@ impl RequestTemplate {
         Ok(request)
     }
 
-    fn unsendable(&self, what: &str) -> ArmError {
-        self.request_line()
-            .error(ArmErrorClass::Invalid, format!("{what} contains characters that HTTP does not allow; nothing was sent"))
+    fn unsendable(&self, subject: &str) -> ArmError {
+        self.request_line().error(
+            ArmErrorClass::Invalid,
+            format!("{subject} contains characters that HTTP does not allow; nothing was sent"),
+        )
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use super::{ArmError, request::RequestTemplate, spelling};
 use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics};
 
-/// What stands for all values that somebody other than the operator chose.
+/// Label for all values that the operator did not choose.
 pub(super) const OTHER: &str = "other";
 
 /// Counts for one client.
@@ -15,11 +15,11 @@ pub(super) struct ArmRequestMetrics<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
     /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
     pub(super) groups: Option<&'a BTreeSet<String>>,
-    /// The same of subscriptions, which provider ids of Nodes name.
+    /// Subscriptions that may be labels; the provider IDs of Nodes name others.
     pub(super) subscriptions: Option<&'a BTreeSet<String>>,
 }
 
-/// Subscription and lower-cased resource group in a path; empty when there is none.
+/// Returns subscription and lower-cased resource group in a path; empty without one.
 fn group_of_path(path: &str) -> (&str, String) {
     let mut segments = path.split('/').skip(1);
     let mut after = |word: &str| {
@@ -30,26 +30,26 @@ fn group_of_path(path: &str) -> (&str, String) {
     (subscription, after("resourcegroups").to_ascii_lowercase())
 }
 
-/// ARM's codes are words of letters. Anything else is what somebody else put there: it must not become a series of its own, of which
-/// there could be any number, nor show what it holds.
+/// Returns the label of a code. ARM's codes are words of letters; anything else must neither become a series of its own nor
+/// be shown.
 fn code_label(code: &str) -> &str {
     let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_word { code } else { OTHER }
 }
 
 impl ArmRequestMetrics<'_> {
-    /// Subscription and resource group as labels.
+    /// Returns subscription and resource group as labels.
     fn group_labels<'p>(&self, path: &'p str) -> (&'p str, String) {
         let (subscription, group) = group_of_path(path);
-        let is_labelled = |known: Option<&BTreeSet<String>>, name: &str| {
-            name.is_empty() || known.is_none_or(|known| known.contains(&name.to_lowercase()))
+        let is_labelled = |existing: Option<&BTreeSet<String>>, name: &str| {
+            name.is_empty() || existing.is_none_or(|existing| existing.contains(&name.to_lowercase()))
         };
         let subscription = if is_labelled(self.subscriptions, subscription) { subscription } else { OTHER };
         let group = if is_labelled(self.groups, &group) { group } else { OTHER.to_owned() };
         (subscription, group)
     }
 
-    /// A call has ended.
+    /// Records the end of a call.
     pub(super) fn call_ended<T>(&self, template: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(template.url.path());
@@ -63,7 +63,7 @@ impl ArmRequestMetrics<'_> {
         }
     }
 
-    /// ARM answered that a quota is used up.
+    /// Records a response that a quota is used up.
     pub(super) fn throttled(&self, template: &RequestTemplate) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(template.url.path());
@@ -74,7 +74,7 @@ impl ArmRequestMetrics<'_> {
             .inc();
     }
 
-    /// The budget made a request wait.
+    /// Records a request that the budget delayed.
     pub(super) fn rate_limited(&self, template: &RequestTemplate) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(template.url.path());

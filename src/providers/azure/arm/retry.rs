@@ -1,22 +1,24 @@
-//! Whether and when a failed request is sent again. Pure.
+//! Decides whether and when a failed request is sent again. Pure.
 //!
-//! Reads may always be repeated; a write only when it is certain that ARM did not take it. Upstream (azcore `policy_retry.go`) repeats
-//! writes too.
+//! Reads may always be repeated; a write only if it is certain that ARM did not receive it. Upstream (azcore
+//! `policy_retry.go`) repeats writes too.
 
 use std::time::Duration;
 
 use super::{ArmError, ArmErrorClass, settings::ArmBackoff};
 use crate::runtime::backoff::ExponentialBackoff;
 
-/// The pause before the next try, or `None` to give up. `tries` have been made; `random` is between 0 and 1; `left` is the time until
-/// the deadline. After a throttled request the pause is nothing: the budget holds the next one back for as long as ARM said.
+/// Returns the delay before the next attempt, or `None` to stop.
+///
+/// `tries` have been made; `random` is between 0 and 1; `remaining` is the time until the deadline. After a throttled
+/// request the delay is zero: the budget delays the next one for as long as ARM requested.
 pub(super) fn pause(
     error: &ArmError,
     writes: bool,
     tries: u32,
     backoff: &ArmBackoff,
     random: f64,
-    left: Duration,
+    remaining: Duration,
 ) -> Option<Duration> {
     let repeatable = match error.class {
         ArmErrorClass::Throttled | ArmErrorClass::Busy => error.status.is_some(),
@@ -28,12 +30,12 @@ pub(super) fn pause(
     if !repeatable || tries >= backoff.tries {
         return None;
     }
-    let asked = error.retry_after.unwrap_or_default();
+    let requested_delay = error.retry_after.unwrap_or_default();
     if error.class == ArmErrorClass::Throttled {
-        return (asked < left).then_some(Duration::ZERO);
+        return (requested_delay < remaining).then_some(Duration::ZERO);
     }
-    let pause = delay(backoff, tries, random).max(asked);
-    (asked <= backoff.longest && pause < left).then_some(pause)
+    let pause = delay(backoff, tries, random).max(requested_delay);
+    (requested_delay <= backoff.longest && pause < remaining).then_some(pause)
 }
 
 fn delay(backoff: &ArmBackoff, tries: u32, random: f64) -> Duration {

@@ -1,19 +1,19 @@
-//! How long an answer asks to wait. Pure.
+//! Delay that a response requests. Pure.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use jiff::Timestamp;
 
-/// Longest wait that is believed; a larger value is a mistake of whoever sent it.
+/// Longest accepted delay; a larger value is an error of the sender.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The wait that `headers` ask for, at most an hour; `None` when they do not, or not legibly. `wall` is now.
+/// Returns the delay that `headers` request, at most an hour; `None` without a valid one. `wall` is now.
 pub(super) fn in_headers(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
     retry_after(headers, wall).map(|wait| wait.min(LONGEST))
 }
 
-/// The wait in network's messages about a resource that is in use: `… can be retried in 14 seconds.`
+/// Returns the wait in network's messages about a resource that is in use: `… can be retried in 14 seconds.`
 pub(super) fn in_message(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("retried in ")?;
     let (number, unit) = rest.split_once(' ')?;
@@ -21,8 +21,8 @@ pub(super) fn in_message(message: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST))
 }
 
-/// `Retry-After` (seconds or an HTTP date, of which `wall` is subtracted) or the milliseconds of `x-ms-retry-after-ms` and
-/// `retry-after-ms`. `None` when there is none that can be read.
+/// Returns the delay in `Retry-After` (seconds, or an HTTP date relative to `wall`) or in the milliseconds of
+/// `x-ms-retry-after-ms` and `retry-after-ms`.
 pub fn retry_after(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |name: &str| text(name)?.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);

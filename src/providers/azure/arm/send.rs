@@ -20,14 +20,14 @@ use super::{
 use crate::runtime::trace;
 
 impl ArmClient {
-    /// The answer (2xx) to `ask`, after as many tries as are allowed before `deadline`.
+    /// Sends `template`, retrying until `deadline`, and returns the 2xx response.
     pub(super) async fn send(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
         self.send_until(template, deadline, Ok).await
     }
 
-    /// The document that the read `ask` answers. An answer that is not one is a failed try.
+    /// Reads the document of `template`. A response that does not decode is a failed attempt.
     pub(super) async fn read<D: DeserializeOwned>(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<D> {
-        self.send_until(template, deadline, |answer| decode(template, &answer)).await
+        self.send_until(template, deadline, |response| decode(template, &response)).await
     }
 
     async fn send_until<T>(
@@ -48,9 +48,10 @@ impl ArmClient {
                 continue;
             }
             tries += 1;
-            let left = deadline.saturating_duration_since(self.now());
+            let remaining = deadline.saturating_duration_since(self.now());
             let backoff = &self.shared.settings.backoff;
-            let Some(pause) = retry::pause(&error, template.request_line().is_write(), tries, backoff, rand::random(), left)
+            let chance = self.shared.deps.clock.chance((template.method.as_str(), template.url.path(), tries));
+            let Some(pause) = retry::pause(&error, template.request_line().is_write(), tries, backoff, chance, remaining)
             else {
                 return Err(error);
             };
@@ -74,12 +75,12 @@ impl ArmClient {
             http.response.status_code = field::Empty,
             error.r#type = field::Empty,
         );
-        let answer = self.exchange_once(template, deadline).instrument(span.clone()).await;
-        match &answer {
-            Ok(answer) => span.record("http.response.status_code", answer.status().as_u16()),
+        let response = self.exchange_once(template, deadline).instrument(span.clone()).await;
+        match &response {
+            Ok(response) => span.record("http.response.status_code", response.status().as_u16()),
             Err(error) => span.record("error.type", field::debug(error.class)),
         };
-        answer
+        response
     }
 
     async fn exchange_once(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
@@ -88,12 +89,12 @@ impl ArmClient {
         let tokens = self.tokens(template, deadline).await?;
         // The gate may have taken minutes.
         self.may_send(template)?;
-        let answer = self.transmit(template, &tokens, permit, deadline).await?;
-        let error = (!answer.status().is_success())
-            .then(|| classify::error_of(template.request_line(), &answer, self.shared.deps.clock.wall()));
+        let response = self.transmit(template, &tokens, permit, deadline).await?;
+        let error = (!response.status().is_success())
+            .then(|| classify::error_of(template.request_line(), &response, self.shared.deps.clock.wall()));
         let code = error.as_ref().map_or("", |error| error.code.as_str());
-        self.shared.deps.gate.observe(&template.charge(), answer.status().as_u16(), answer.headers(), code);
-        let Some(error) = error else { return Ok(answer) };
+        self.shared.deps.gate.observe(&template.charge(), response.status().as_u16(), response.headers(), code);
+        let Some(error) = error else { return Ok(response) };
         match error.class {
             // ARM does not say reliably which of them it refused.
             ArmErrorClass::Unauthorized => tokens.all().for_each(|token| self.shared.deps.tokens.rejected(token)),
@@ -107,9 +108,9 @@ impl ArmClient {
         if !template.request_line().is_write() {
             return Ok(());
         }
-        self.leadership
-            .check()
-            .map_err(|refused| template.request_line().error(ArmErrorClass::NotLeader, refused.to_string()))
+        let refused = |reason: String| template.request_line().error(ArmErrorClass::NotLeader, reason);
+        self.leadership.check().map_err(|error| refused(error.to_string()))?;
+        self.write_check.as_ref().map_or(Ok(()), |check| check().map_err(refused))
     }
 
     async fn pass_gate(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<SendPermit<'_>> {
@@ -131,8 +132,8 @@ impl ArmClient {
         let provider = &self.shared.deps.tokens;
         let both = async { Ok(RequestTokens { bearer: provider.bearer().await?, auxiliary: provider.auxiliary().await? }) };
         let refused = |error| match error {
-            TokenError::Refused(why) => (ArmErrorClass::Unauthorized, format!("no token: {why}")),
-            TokenError::Unavailable(why) => (ArmErrorClass::Transient, format!("no token: {why}")),
+            TokenError::Refused(reason) => (ArmErrorClass::Unauthorized, format!("no token: {reason}")),
+            TokenError::Unavailable(reason) => (ArmErrorClass::Transient, format!("no token: {reason}")),
         };
         let tokens = match timeout_at(deadline, both).await {
             Ok(tokens) => tokens.map_err(refused),
@@ -156,19 +157,19 @@ impl ArmClient {
         let request = template.http_request(&self.shared.settings.user_agent, tokens, &id)?;
         let until = deadline.min(started + self.shared.settings.timeouts.answer);
         permit.sent(true);
-        let outcome = self.answer_before(request, until).await;
+        let outcome = self.response_before(request, until).await;
         permit.sent(!matches!(outcome, Err(ArmTransportError::NotSent(_))));
         let took = self.now() - started;
         match &outcome {
-            Ok(answer) => log_answer(template, answer, &id, took),
+            Ok(response) => log_response(template, response, &id, took),
             Err(error) => {
                 debug!(method = %template.method, path = template.url.path(), client_request_id = id, ?took, %error, "no response from ARM")
             }
         }
-        outcome.map_err(|error| no_answer_error(template, &error))
+        outcome.map_err(|error| no_response_error(template, &error))
     }
 
-    async fn answer_before(&self, request: Request<Bytes>, until: Instant) -> Result<Response<Bytes>, ArmTransportError> {
+    async fn response_before(&self, request: Request<Bytes>, until: Instant) -> Result<Response<Bytes>, ArmTransportError> {
         let started = self.now();
         timeout_at(until, self.shared.deps.transport.send(request)).await.unwrap_or_else(|_| {
             let waited = until - started;
@@ -177,18 +178,18 @@ impl ArmClient {
     }
 }
 
-/// Whether ARM was not reached. What it said to an earlier try tells more than that the time was not enough for this one.
+/// Returns `true` if ARM was not reached. The error of an earlier attempt is more informative than the timeout of this one.
 fn unsent(error: &ArmError) -> bool {
     error.status.is_none() && matches!(error.class, ArmErrorClass::Transient | ArmErrorClass::Throttled)
 }
 
-/// The error without a token that whoever answered has repeated.
+/// Returns the error without a token that the server has repeated.
 fn without_token(error: ArmError, token: &str) -> ArmError {
     let clean = |text: &str| text.replace(token, "[token]");
     ArmError { code: clean(&error.code), message: clean(&error.message), ..error }
 }
 
-fn no_answer_error(template: &RequestTemplate, error: &ArmTransportError) -> ArmError {
+fn no_response_error(template: &RequestTemplate, error: &ArmTransportError) -> ArmError {
     let class = match (error, template.request_line().is_write()) {
         (ArmTransportError::NoAnswer(_) | ArmTransportError::TooLarge(_), true) => ArmErrorClass::OutcomeUnknown,
         (ArmTransportError::TooLarge(_), false) => ArmErrorClass::MalformedAnswer,
@@ -197,13 +198,13 @@ fn no_answer_error(template: &RequestTemplate, error: &ArmTransportError) -> Arm
     template.request_line().error(class, one_line(&error.to_string()))
 }
 
-fn log_answer(template: &RequestTemplate, answer: &Response<Bytes>, id: &str, took: Duration) {
+fn log_response(template: &RequestTemplate, response: &Response<Bytes>, id: &str, took: Duration) {
     debug!(
         method = %template.method,
         path = template.url.path(),
-        status = answer.status().as_u16(),
+        status = response.status().as_u16(),
         client_request_id = id,
-        correlation_id = classify::correlation_id(answer),
+        correlation_id = classify::correlation_id(response),
         ?took,
         "ARM responded"
     );

@@ -1,4 +1,4 @@
-//! How requests to ARM are made: where to, under which name, how patiently. Plain data with checked construction.
+//! Settings of requests to ARM: endpoint, user agent, timeouts. Plain data with checked construction.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,7 +7,7 @@ use reqwest::Url;
 use super::url;
 use crate::{providers::azure::config::AzureConfig, runtime::build_version::VERSION};
 
-/// What the ARM client needs to know before its first request.
+/// Settings of the ARM client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmSettings {
     /// Base URL of the resource manager, e.g. `https://management.azure.com/`.
@@ -23,7 +23,7 @@ pub struct ArmSettings {
     pub polling: PollingPace,
     /// Resource groups of the configuration, in lower case: only these become labels of metrics. `None`: all do.
     pub labelled_groups: Option<BTreeSet<String>>,
-    /// The same of subscriptions.
+    /// Subscriptions that may be labels.
     pub labelled_subscriptions: Option<BTreeSet<String>>,
 }
 
@@ -38,7 +38,7 @@ pub struct ArmBackoff {
     pub factor: f64,
     /// Random share added to a delay: 0.2 adds up to a fifth.
     pub jitter: f64,
-    /// Longest delay, also of one that ARM asks for; a longer one ends the tries.
+    /// Longest delay, including one that ARM requests; a longer one ends the attempts.
     pub longest: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Default for ArmBackoff {
 }
 
 impl ArmBackoff {
-    /// The smaller of both in each respect: how the legacy `cloudProviderBackoff*` fields bound it.
+    /// Returns the smaller of both in each respect: how the legacy `cloudProviderBackoff*` fields bound it.
     pub fn at_most(self, bound: Self) -> Self {
         Self {
             tries: self.tries.min(bound.tries).max(1),
@@ -81,13 +81,13 @@ impl Default for ArmTimeouts {
 /// Pace of polls. Go polls every 5 s; most operations on a load balancer are done sooner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PollingPace {
-    /// Before the first poll, unless ARM asks for more.
+    /// Delay before the first poll, unless ARM requests more.
     pub first: Duration,
     /// Growth from one pause to the next.
     pub factor: f64,
     /// Longest pause of our own.
     pub longest: Duration,
-    /// Longest pause that ARM's `Retry-After` may ask for.
+    /// Longest delay that ARM's `Retry-After` may request.
     pub longest_asked: Duration,
     /// With `enableMinimumRetryAfter`: a shorter `Retry-After` counts as this.
     pub shortest_asked: Duration,
@@ -105,8 +105,8 @@ impl Default for PollingPace {
     }
 }
 
-/// Every resource group that the configuration names, in lower case.
-fn groups(config: &AzureConfig) -> BTreeSet<String> {
+/// Returns every resource group that the configuration names, in lower case.
+pub fn configured_groups(config: &AzureConfig) -> BTreeSet<String> {
     let named = [
         &config.resource_group,
         &config.vnet_resource_group,
@@ -120,7 +120,7 @@ fn groups(config: &AzureConfig) -> BTreeSet<String> {
     all.filter(|group| !group.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// Every subscription that the configuration names, in lower case. Whoever writes Nodes names subscriptions, too.
+/// Returns every subscription that the configuration names, in lower case. The writers of Nodes name subscriptions, too.
 pub(super) fn subscriptions(config: &AzureConfig) -> BTreeSet<String> {
     let named = [&config.subscription_id, &config.network_resource_subscription_id];
     named.into_iter().filter(|id| !id.is_empty()).map(|id| id.to_lowercase()).collect()
@@ -130,7 +130,7 @@ pub(super) fn subscriptions(config: &AzureConfig) -> BTreeSet<String> {
 const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl ArmBackoff {
-    /// What `cloudProviderBackoff` and the fields around it allow at most; everything when it is off.
+    /// Returns the limits of `cloudProviderBackoff` and related fields; no limit if it is off.
     fn bound(config: &AzureConfig) -> Self {
         let off = Self { tries: u32::MAX, first: Duration::MAX, factor: f64::MAX, jitter: f64::MAX, longest: Duration::MAX };
         if !config.cloud_provider_backoff {
@@ -148,13 +148,13 @@ impl ArmBackoff {
 }
 
 impl ArmSettings {
-    /// As `config` says, for the resource manager at `endpoint`; errors as of [`ArmSettings::new`].
+    /// Returns the settings of `config`, for the resource manager at `endpoint`; errors as of [`ArmSettings::new`].
     pub fn configured(config: &AzureConfig, endpoint: &str, azure_stack: bool) -> Result<Self, String> {
         let default = || format!("kubernetes-cloudprovider/{VERSION}");
         let named = Some(config.user_agent.clone()).filter(|agent| !agent.is_empty());
         let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
         settings.azure_stack = azure_stack;
-        settings.labelled_groups = Some(groups(config));
+        settings.labelled_groups = Some(configured_groups(config));
         settings.labelled_subscriptions = Some(subscriptions(config));
         settings.backoff = settings.backoff.at_most(ArmBackoff::bound(config));
         if config.enable_minimum_retry_after {
@@ -163,8 +163,11 @@ impl ArmSettings {
         Ok(settings)
     }
 
-    /// Defaults for the resource manager at `endpoint`. The error says what is wrong with the URL: it has to be `https`, because
-    /// every request carries a token; `http` is accepted on loopback addresses only.
+    /// Returns the defaults for the resource manager at `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// The URL must be `https`, because every request carries a token; `http` is accepted on loopback addresses only.
     pub fn new(endpoint: &str, user_agent: impl Into<String>) -> Result<Self, String> {
         Ok(Self {
             endpoint: url::endpoint(endpoint)?,

@@ -1,4 +1,4 @@
-//! What tests of all that talks to ARM put in the place of the budget and of Entra.
+//! Test doubles of the budget and of Entra.
 
 use async_trait::async_trait;
 use http::HeaderMap;

@@ -1,4 +1,4 @@
-//! Where the client gets its tokens. In the program that is [`CredentialTokens`]; tests put others here.
+//! Source of the client's tokens. In the program that is [`CredentialTokens`]; tests replace it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,25 +9,26 @@ use crate::providers::azure::auth::{AuthError, BearerToken, TokenSource};
 /// Hands out tokens for ARM. Implementations cache, refresh ahead of expiry and log no token.
 #[async_trait]
 pub trait TokenProvider: Send + Sync {
-    /// The token for `Authorization: Bearer …`, without that word.
+    /// Returns the token for `Authorization: Bearer …`, without that word.
     async fn bearer(&self) -> Result<String, TokenError>;
 
-    /// The token of another tenant that owns network resources, for `x-ms-authorization-auxiliary`; `None` when there is one tenant.
+    /// Returns the token of another tenant that owns network resources, for `x-ms-authorization-auxiliary`; `None` when
+    /// there is one tenant.
     async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
         Ok(None)
     }
 
-    /// ARM answered 401 to a request with this token, be it the bearer or the auxiliary one: do not hand it out again.
+    /// Records that ARM responded 401 to this bearer or auxiliary token, which must not be used again.
     fn rejected(&self, token: &str);
 }
 
-/// Why there is no token. Messages are for the operator and contain no secret.
+/// Reason why there is no token. Messages are for the operator and contain no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The identity provider refused, or the credentials are not usable: they have to be mended.
     #[error("{0}")]
     Refused(String),
-    /// The identity provider gave no answer: try again with back-off.
+    /// The identity provider did not respond: retry with backoff.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -47,7 +48,7 @@ pub struct CredentialTokens {
     auxiliary: Option<RememberedToken>,
 }
 
-/// A source and the token it gave last, so that a refused text can be told to it.
+/// Source with its last token, so that a rejection can be matched to it.
 struct RememberedToken {
     source: Arc<dyn TokenSource>,
     last: Mutex<Option<BearerToken>>,
@@ -74,13 +75,13 @@ impl RememberedToken {
 }
 
 impl CredentialTokens {
-    /// `auxiliary`: for requests that name resources of another tenant.
+    /// Creates the tokens. `auxiliary`: for requests that name resources of another tenant.
     pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
         Self { bearer: RememberedToken::of(bearer), auxiliary: auxiliary.map(RememberedToken::of) }
     }
 }
 
-/// What stands behind the word `Bearer`.
+/// Returns the text behind the word `Bearer`.
 fn text(token: &BearerToken) -> Result<String, TokenError> {
     let header = token.authorization();
     let text = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));

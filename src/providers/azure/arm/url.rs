@@ -9,7 +9,7 @@ fn plain_in_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/()$:@".contains(&byte)
 }
 
-/// The same in a query; `$` because ARM's own parameters begin with it.
+/// Returns `true` for bytes that are plain in a query; `$` because ARM's own parameters begin with it.
 fn plain_in_query(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~$/".contains(&byte)
 }
@@ -26,21 +26,21 @@ fn escape(target: &mut String, text: &str, plain: fn(u8) -> bool) {
 
 /// Checks the base URL of a resource manager. The error names the accepted form.
 pub(super) fn endpoint(text: &str) -> Result<Url, String> {
-    let wanted = "expected a URL such as https://management.azure.com/";
-    let url = Url::parse(text.trim()).map_err(|error| format!("resource manager endpoint `{text}`: {error}; {wanted}"))?;
+    let desired = "expected a URL such as https://management.azure.com/";
+    let url = Url::parse(text.trim()).map_err(|error| format!("resource manager endpoint `{text}`: {error}; {desired}"))?;
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match url.scheme() {
         _ if host.is_empty() || !url.username().is_empty() || url.password().is_some() => {
-            Err(format!("resource manager endpoint: {wanted}, without a user or password"))
+            Err(format!("resource manager endpoint: {desired}, without a user or password"))
         }
         "https" => Ok(url),
         "http" if loopback => Ok(url),
-        _ => Err(format!("resource manager endpoint `{text}`: tokens are sent over https only; {wanted}")),
+        _ => Err(format!("resource manager endpoint `{text}`: tokens are sent over https only; {desired}")),
     }
 }
 
-/// `{base}{path}?api-version={version}&{query}`, percent-encoded. `None` when the path cannot be one.
+/// Returns `{base}{path}?api-version={version}&{query}`, percent-encoded. `None` if the path is not valid.
 pub(super) fn build(base: &Url, path: &str, version: &str, query: &[(&str, &str)]) -> Option<Url> {
     let dots = path.split('/').any(|segment| segment == "." || segment == "..");
     if !path.starts_with('/') || path.starts_with("//") || dots || path.chars().any(char::is_control) {
@@ -59,8 +59,9 @@ pub(super) fn build(base: &Url, path: &str, version: &str, query: &[(&str, &str)
     Url::parse(&text).ok().filter(|url| url.origin() == base.origin())
 }
 
-/// A URL from an answer, absolute or relative to `base`. `None` when it leaves the origin of `base` (scheme, host, port) or carries
-/// a user: the token must not follow it.
+/// Returns a URL from an answer, absolute or relative to `base`.
+///
+/// `None` when it leaves the origin of `base` (scheme, host, port) or carries a user: the token must not follow it.
 pub(super) fn follow(base: &Url, text: &str) -> Option<Url> {
     let url = base.join(text.trim()).ok()?;
     (url.origin() == base.origin() && url.username().is_empty() && url.password().is_none()).then_some(url)

@@ -1,5 +1,6 @@
-//! The shell around a write: sends it, then follows its operation to the end: by polls of its own, or by lists that tell of many. What is
-//! polled and when is decided in `operation.rs` and `operation_length.rs`, what lists are for in `operation_watch`.
+//! Shell around a write: sends it, then follows its operation to the end: by polls of its own, or by lists for many.
+//!
+//! `operation.rs` and `operation_length.rs` decide what is polled and when, `operation_watch` about lists.
 
 use std::{
     sync::{MutexGuard, PoisonError},
@@ -21,7 +22,7 @@ use super::{
     retry_after,
 };
 
-/// Longest that a list for many may take, waits for the budget included, before each asks alone.
+/// Time limit of a list for many, waits for the budget included, before each polls alone.
 pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ArmClient {
@@ -29,13 +30,13 @@ impl ArmClient {
     pub(super) async fn run_operation(
         &self,
         template: &RequestTemplate,
-        wanted: WantedResult,
+        expected_result: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         let coming = self.shared.operation_watch.announce(template, self.shared.settings.polling);
         let accepted = self.send(template, deadline).await?;
         drop(coming);
-        self.follow_operation(template, accepted, wanted, deadline).await
+        self.follow_operation(template, accepted, expected_result, deadline).await
     }
 
     /// Waits for the operation of a write that ARM has accepted with the answer `last`. Answers the result, if there is one and it is
@@ -44,13 +45,13 @@ impl ArmClient {
         &self,
         template: &RequestTemplate,
         mut last: Response<Bytes>,
-        wanted: WantedResult,
+        expected_result: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         let polling = self.shared.settings.polling;
-        let mut asked = self.asked_wait(&last);
+        let mut retry_after = self.retry_after_of(&last);
         let (mut operation, mut step) =
-            LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, asked)
+            LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, retry_after)
                 .map_err(|failure| failure.error(template.request_line()))?;
         let (begun, mut running) = (self.now(), Duration::ZERO);
         let watch = &self.shared.operation_watch;
@@ -63,31 +64,33 @@ impl ArmClient {
         loop {
             let (url, after) = match step {
                 OperationStep::Done(result) => {
-                    let lived = (running, self.now() - begun);
-                    if is_long && let Some(document) = self.listed_result(template, watched.as_mut(), lived, deadline).await
+                    let observed_interval = (running, self.now() - begun);
+                    if is_long
+                        && let Some(document) =
+                            self.listed_result(template, watched.as_mut(), observed_interval, deadline).await
                     {
                         return Ok(Some(Response::new(document)));
                     }
-                    return self.result(template, result, last, wanted, deadline).await;
+                    return self.result(template, result, last, expected_result, deadline).await;
                 }
                 OperationStep::Poll { url, after } => (url, after),
             };
             let elapsed = self.now() - begun;
-            let is_own_pause = watched.is_none() && asked.is_none();
+            let is_own_pause = watched.is_none() && retry_after.is_none();
             let after =
                 if is_own_pause { self.lengths().pause(template.operation(), after, elapsed, polling.first) } else { after };
             let due = self.now() + after;
             if due >= deadline {
                 return Err(still_running(template));
             }
-            let news = match &mut watched {
-                Some(ticket) => ticket.hear(due, deadline, |list| self.start_list(list)).await,
+            let event = match &mut watched {
+                Some(ticket) => ticket.wait_for_event(due, deadline, |list| self.start_list(list)).await,
                 None => {
                     sleep_until(due).await;
                     WatchNews::AskAlone
                 }
             };
-            let url = match news {
+            let url = match event {
                 WatchNews::AskAlone => url,
                 WatchNews::Missing => {
                     watched = None;
@@ -100,14 +103,14 @@ impl ArmClient {
                 WatchNews::Succeeded(document) => return Ok(Some(Response::new(document))),
             };
             let polled = self.send(&template.read_at(url), deadline).await;
-            asked = match &polled {
-                Ok(answer) => self.asked_wait(answer),
+            retry_after = match &polled {
+                Ok(response) => self.retry_after_of(response),
                 Err(error) => error.retry_after,
             };
             let advanced = match polled {
-                Ok(answer) => {
-                    last = answer;
-                    operation.advance(Ok(&last), asked)
+                Ok(response) => {
+                    last = response;
+                    operation.advance(Ok(&last), retry_after)
                 }
                 Err(error) => operation.advance(Err(error), None),
             };
@@ -118,7 +121,7 @@ impl ArmClient {
         }
     }
 
-    /// In a task of its own, so that whoever started it may go away.
+    /// Starts a list in its own task, so that a cancelled caller does not abort it.
     fn start_list(&self, list: ListForMany) {
         let client = self.with_urgency(list.urgency).with_deadline(self.now() + LIST_TIMEOUT);
         tokio::spawn(async move { client.list_for_many(list).await });
@@ -154,8 +157,8 @@ impl ArmClient {
         self.shared.operation_lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked_wait(&self, answer: &Response<Bytes>) -> Option<Duration> {
-        retry_after::in_headers(answer.headers(), self.shared.deps.clock.wall())
+    fn retry_after_of(&self, response: &Response<Bytes>) -> Option<Duration> {
+        retry_after::in_headers(response.headers(), self.shared.deps.clock.wall())
     }
 
     async fn result(
@@ -163,12 +166,12 @@ impl ArmClient {
         template: &RequestTemplate,
         result: OperationResult,
         last: Response<Bytes>,
-        wanted: WantedResult,
+        expected_result: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         match result {
             OperationResult::InAnswer => Ok(Some(last)),
-            OperationResult::AtUrl(url) if wanted == WantedResult::Document => {
+            OperationResult::AtUrl(url) if expected_result == WantedResult::Document => {
                 let read = self.send(&template.read_at(url), deadline).await;
                 read.map(Some).map_err(|error| unread_result(template, &error))
             }

@@ -14,12 +14,12 @@ const LIFETIME: i64 = 600;
 /// Seconds by which our clock may be ahead of the identity service's.
 const SKEW: i64 = 60;
 
-/// What an assertion says.
+/// Claims of an assertion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AssertionClaims<'a> {
     pub(super) client_id: &'a str,
     pub(super) audience: &'a str,
-    /// Unix seconds.
+    /// Current Unix time in seconds.
     pub(super) now: i64,
     pub(super) id: &'a str,
 }

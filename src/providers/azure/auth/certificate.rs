@@ -1,6 +1,6 @@
-//! The certificate of a service principal: from PEM or PFX to a key that signs and the chain that goes with it. Pure.
+//! Certificate of a service principal: from PEM or PFX to a signing key and its chain. Pure.
 //!
-//! In: the bytes of a file and a password. Out: a [`CertificateSigner`], or what is wrong with the file (never its content).
+//! In: the bytes of a file and a password. Out: a [`CertificateSigner`], or an error about the file (never its content).
 //! Upstream: `azidentity.ParseCertificates`.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::parse_x509_certificate;
 
-/// How an assertion is signed.
+/// Algorithm that signs an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignatureAlgorithm {
     /// RSA-PSS with SHA-256: Entra.
@@ -64,17 +64,17 @@ impl CertificateSigner {
         Ok(Self { key, chain })
     }
 
-    /// Unix time at which the key's own certificate expires.
+    /// Returns the Unix time at which the key's own certificate expires.
     pub(super) fn expires(&self) -> Option<i64> {
         self.chain().first().and_then(|leaf| not_after(leaf))
     }
 
-    /// The certificates, DER, the key's own first.
+    /// Returns the certificates, DER, the key's own first.
     pub(super) fn chain(&self) -> &[Vec<u8>] {
         &self.chain
     }
 
-    /// Digest of the key's own certificate.
+    /// Returns the digest of the key's own certificate.
     pub(super) fn thumbprint(&self, algorithm: &'static digest::Algorithm) -> Vec<u8> {
         let own = self.chain.first().map(Vec::as_slice).unwrap_or_default();
         digest::digest(algorithm, own).as_ref().to_vec()
@@ -146,9 +146,9 @@ mod tests_without_pfx {
 
     #[test]
     fn pem_is_read_and_the_missing_feature_named() {
-        let made = make("planted-password");
-        assert_eq!(CertificateSigner::read(made.pem.as_bytes(), "").unwrap().chain()[0], made.leaf);
-        let error = CertificateSigner::read(&made.pfx, "planted-password").unwrap_err();
+        let created = make("planted-password");
+        assert_eq!(CertificateSigner::read(created.pem.as_bytes(), "").unwrap().chain()[0], created.leaf);
+        let error = CertificateSigner::read(&created.pfx, "planted-password").unwrap_err();
         assert!(error.contains("feature `pfx`") && !error.contains("planted"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! Which cloud: its endpoints and token audience. Pure.
+//! Endpoints and token audience of a cloud. Pure.
 //!
-//! In: the configured name, the endpoint file of `AZURE_ENVIRONMENT_FILEPATH`, the answer of `/metadata/endpoints`. Out: a
-//! [`CloudEndpoints`], or what is wrong with the document. Upstream: `pkg/azclient/cloud.go`.
+//! In: the configured name, the endpoint file of `AZURE_ENVIRONMENT_FILEPATH`, the response of `/metadata/endpoints`. Out: a
+//! [`CloudEndpoints`], or an error about the document. Upstream: `pkg/azclient/cloud.go`.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ const STACK: &str = "AzureStackCloud";
 pub struct CloudEndpoints {
     /// Canonical name, or the configured one when it is unknown.
     pub name: String,
-    /// Where ARM is: `https://management.azure.com`, without a slash at the end.
+    /// Address of ARM: `https://management.azure.com`, without a slash at the end.
     pub resource_manager: String,
-    /// What tokens for ARM are for; the built-in ones end with a slash.
+    /// Audience of tokens for ARM; the built-in ones end with a slash.
     pub audience: String,
-    /// Where tokens come from: `https://login.microsoftonline.com/`, with a slash at the end.
+    /// Address of the token endpoints: `https://login.microsoftonline.com/`, with a slash at the end.
     pub login_endpoint: String,
     /// Azure Stack: old API versions, no zones.
     pub azure_stack: bool,
     /// Tokens come from AD FS instead of Entra.
     pub adfs: bool,
-    /// What names of container registries end with: `azurecr.io`, without a dot before it; empty where there are none.
+    /// Suffix of the names of container registries: `azurecr.io`, without a dot before it; empty where there are none.
     pub registry_suffix: String,
 }
 
@@ -38,7 +38,7 @@ struct BuiltInCloud {
     registry_suffix: &'static str,
 }
 
-/// The first name is the canonical one; the first row stands for every unknown name.
+/// Built-in clouds. The first name is the canonical one; the first row serves every unknown name.
 const BUILT_IN: &[BuiltInCloud] = &[
     BuiltInCloud {
         names: &["AzurePublicCloud", "AzureCloud", ""],
@@ -64,13 +64,14 @@ const BUILT_IN: &[BuiltInCloud] = &[
 ];
 
 impl CloudEndpoints {
-    /// The cloud of that name; letter case and space around it do not matter, an unknown name has the public cloud's endpoints.
+    /// Returns the cloud of that name; letter case and space around it do not matter, an unknown name has the public cloud's
+    /// endpoints.
     pub fn named(name: &str) -> Self {
         let name = name.trim();
-        let known = BUILT_IN.iter().find(|row| row.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
-        let row = known.unwrap_or(&BUILT_IN[0]);
+        let existing = BUILT_IN.iter().find(|row| row.names.iter().any(|existing| existing.eq_ignore_ascii_case(name)));
+        let row = existing.unwrap_or(&BUILT_IN[0]);
         Self {
-            name: if known.is_some() { row.names[0].to_owned() } else { name.to_owned() },
+            name: if existing.is_some() { row.names[0].to_owned() } else { name.to_owned() },
             resource_manager: row.resource_manager.to_owned(),
             audience: row.audience.to_owned(),
             login_endpoint: row.login_endpoint.to_owned(),
@@ -80,17 +81,17 @@ impl CloudEndpoints {
         }
     }
 
-    /// Whether the configured name makes the endpoint file count.
+    /// Returns `true` if the configured name makes the endpoint file count.
     pub fn reads_environment_file(name: &str) -> bool {
         name.trim().eq_ignore_ascii_case(STACK)
     }
 
-    /// Scope of tokens for ARM. Audiences that end with a slash yield two of them, as Entra wants it.
+    /// Returns the scope of tokens for ARM. Audiences that end with a slash yield two of them, as Entra requires.
     pub fn scope(&self) -> String {
         format!("{}/.default", self.audience)
     }
 
-    /// This cloud with the endpoint file over it. ARM's endpoint and audience count only together.
+    /// Returns this cloud, overridden by the endpoint file. ARM's endpoint and audience count only together.
     pub fn with_environment_file(mut self, document: &str) -> Result<Self, String> {
         let fields: BTreeMap<String, Json> =
             serde_json::from_str(document).map_err(|error| format!("not a JSON object: {error}"))?;
@@ -112,17 +113,19 @@ impl CloudEndpoints {
         Ok(self)
     }
 
-    /// This cloud with what `/metadata/endpoints` of `asked` says of the cloud called `name`; an empty name takes the first entry.
-    /// `None`: the answer does not know that name.
-    pub fn with_metadata(mut self, name: &str, asked: &str, answer: &[u8]) -> Result<Option<Self>, String> {
+    /// Returns this cloud with the endpoints of the cloud called `name` in the response of `requested`; an empty name
+    /// selects the first entry.
+    ///
+    /// `None` if the response does not contain that name.
+    pub fn with_metadata(mut self, name: &str, requested: &str, response: &[u8]) -> Result<Option<Self>, String> {
         let entries: Vec<CloudMetadataEntry> =
-            serde_json::from_slice(answer).map_err(|error| format!("not a list of clouds: {error}"))?;
+            serde_json::from_slice(response).map_err(|error| format!("not a list of clouds: {error}"))?;
         let name = name.trim();
         let Some(entry) = entries.into_iter().find(|entry| name.is_empty() || entry.name.eq_ignore_ascii_case(name)) else {
             return Ok(None);
         };
         self.resource_manager =
-            without_slash(if entry.resource_manager.is_empty() { asked } else { &entry.resource_manager });
+            without_slash(if entry.resource_manager.is_empty() { requested } else { &entry.resource_manager });
         if let Some(audience) = entry.authentication.audiences.into_iter().find(|audience| !audience.is_empty()) {
             self.audience = audience;
         }
@@ -135,7 +138,7 @@ impl CloudEndpoints {
         Ok(Some(self))
     }
 
-    /// What is wrong with the endpoints: they have to be URLs, and the one that sees secrets has to be https.
+    /// Checks the endpoints: they must be URLs, and the one that receives secrets must be https.
     pub fn check(&self) -> Result<(), String> {
         let scheme = |text: &str| Url::parse(text).ok().filter(Url::has_host).map(|url| url.scheme().to_owned());
         match (scheme(&self.resource_manager).as_deref(), scheme(&self.login_endpoint).as_deref()) {
@@ -146,7 +149,7 @@ impl CloudEndpoints {
     }
 }
 
-/// Where `/metadata/endpoints` of a configured `resourceManagerEndpoint` is.
+/// Returns the URL of `/metadata/endpoints` for a configured `resourceManagerEndpoint`.
 pub(super) fn metadata_url(resource_manager_endpoint: &str) -> String {
     format!("{}/metadata/endpoints?api-version=2019-05-01", without_slash(resource_manager_endpoint))
 }

@@ -1,5 +1,7 @@
-//! From the configuration to a cloud and its credentials. Says nothing over the network unless `resourceManagerEndpoint` is set,
-//! whose metadata is fetched once; tokens are fetched when they are first needed.
+//! Connects a configuration to a cloud and its credentials.
+//!
+//! Sends nothing over the network unless `resourceManagerEndpoint` is set, whose metadata is fetched once; tokens are
+//! fetched when they are first needed.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,7 +29,7 @@ use crate::{
 
 const METADATA_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where ARM is and how to get in.
+/// Address of ARM, with credentials.
 #[derive(Clone)]
 pub struct ArmConnection {
     pub cloud: CloudEndpoints,
@@ -41,8 +43,9 @@ pub struct ArmCredentials {
     pub compute: Arc<dyn TokenSource>,
     /// For the subscription of the network resources; the same source when they are in the same tenant.
     pub network: Arc<dyn TokenSource>,
-    /// For `x-ms-authorization-auxiliary` of requests that `compute` authorises: a token of the network tenant, so that a machine
-    /// may refer to resources there. Only in multi-tenant mode.
+    /// Source for `x-ms-authorization-auxiliary` of requests that `compute` authorizes, only in multi-tenant mode.
+    ///
+    /// It is a token of the network tenant, so that a machine may refer to resources there.
     pub auxiliary: Option<Arc<dyn TokenSource>>,
 }
 
@@ -61,7 +64,7 @@ pub async fn connect(
     Ok(ArmConnection { cloud, credentials })
 }
 
-/// The cloud that is configured. Says something over the network only when `resourceManagerEndpoint` is set.
+/// Returns the cloud that is configured. Says something over the network only when `resourceManagerEndpoint` is set.
 pub async fn cloud_endpoints(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
@@ -78,15 +81,15 @@ pub async fn cloud_endpoints(
     if let Some(path) =
         environment.get(variable).filter(|path| !path.is_empty() && CloudEndpoints::reads_environment_file(&config.cloud))
     {
-        let bad = |why: String| AuthError::configuration(variable, format!("{path}: {why}"));
+        let bad = |reason: String| AuthError::configuration(variable, format!("{path}: {reason}"));
         let document = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
         cloud = cloud.with_environment_file(&document).map_err(bad)?;
     }
-    cloud.check().map_err(|why| AuthError::configuration("cloud and resourceManagerEndpoint", why))?;
+    cloud.check().map_err(|reason| AuthError::configuration("cloud and resourceManagerEndpoint", reason))?;
     Ok(cloud)
 }
 
-/// The cloud as `/metadata/endpoints` describes it.
+/// Returns the cloud as `/metadata/endpoints` describes it.
 async fn fetch_endpoints(
     cloud: CloudEndpoints,
     name: &str,
@@ -97,16 +100,17 @@ async fn fetch_endpoints(
     let url = metadata_url(endpoint);
     let request = http::Request::get(&url).header(http::header::ACCEPT, "application/json").body(Bytes::new());
     let request = request.map_err(|error| AuthError::configuration(FIELD, format!("`{endpoint}`: {error}")))?;
-    let place = url.split('?').next().unwrap_or_default().to_owned();
-    let unreachable = |why: String| AuthError::unreachable(&place, format!("{} (look at {FIELD})", safe_line(&why, &[])));
+    let address = url.split('?').next().unwrap_or_default().to_owned();
+    let unreachable =
+        |reason: String| AuthError::unreachable(&address, format!("{} (look at {FIELD})", safe_line(&reason, &[])));
     let sent = tokio::time::timeout(METADATA_LIMIT, transport.send(request)).await;
     let sent = sent.map_err(|_| unreachable(format!("no answer within {} s", METADATA_LIMIT.as_secs())))?;
-    let answer = sent.map_err(|error| unreachable(error.to_string()))?;
-    if !answer.status().is_success() {
-        return Err(unreachable(format!("HTTP {}", answer.status())));
+    let response = sent.map_err(|error| unreachable(error.to_string()))?;
+    if !response.status().is_success() {
+        return Err(unreachable(format!("HTTP {}", response.status())));
     }
     let unchanged = cloud.clone();
-    let found = cloud.with_metadata(name, endpoint, answer.body()).map_err(unreachable)?;
+    let found = cloud.with_metadata(name, endpoint, response.body()).map_err(unreachable)?;
     if found.is_none() {
         tracing::warn!(endpoint, cloud = name, "the metadata endpoint does not list this cloud: response ignored");
     }
@@ -204,7 +208,7 @@ fn missing_credential_error() -> AuthError {
     AuthError::configuration("credentials", format!("none is configured; set {fields}"))
 }
 
-/// What answers when nothing is configured.
+/// Token source without a configured credential, which reports that.
 struct MissingCredential;
 
 #[async_trait]

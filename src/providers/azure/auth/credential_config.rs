@@ -1,7 +1,7 @@
-//! Which credential the configuration asks for. Pure.
+//! Credential that the configuration selects. Pure.
 //!
-//! In: the configuration and the environment. Out: a [`CredentialConfig`], or the field that is missing. The order, and which variables
-//! replace which fields: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
+//! In: the configuration and the environment. Out: a [`CredentialConfig`], or the field that is missing. The order, and
+//! which variables replace which fields: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum CredentialConfig {
     /// The identity of the machine.
     ManagedIdentity {
         identity: ManagedIdentityId,
-        /// Where the token for the network tenant is; only in multi-tenant mode.
+        /// Provider of the token for the network tenant; only in multi-tenant mode.
         auxiliary: Option<AuxiliaryTokenProvider>,
     },
     /// A service principal with a secret.
@@ -58,7 +58,7 @@ pub struct EntraApplication {
 /// A managed identity of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManagedIdentityId {
-    /// The system-assigned one.
+    /// System-assigned identity.
     System,
     /// A user-assigned one, by client id.
     Client(String),
@@ -162,7 +162,7 @@ fn environment_has(environment: &BTreeMap<String, String>, variable: &str) -> bo
     environment.get(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// Multi-tenant mode: the network resources are in another tenant.
+/// Returns the network tenant in multi-tenant mode: the network resources are in another tenant.
 fn network_tenant(config: &AzureConfig, tenant: &str) -> Option<String> {
     let network = config.network_resource_tenant_id.trim();
     (!network.is_empty() && !network.eq_ignore_ascii_case(tenant.trim())).then(|| network.to_owned())

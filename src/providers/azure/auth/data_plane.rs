@@ -1,7 +1,7 @@
-//! A data-plane user-assigned identity: a file, renewed by somebody else, that holds a certificate of the identity.
+//! Data-plane user-assigned identity: a file, renewed by another component, that contains a certificate of the identity.
 //!
-//! In: the file. Out: tokens. The file is read at each fetch; only one with a later `not_before` replaces the one in use, and a
-//! file that cannot be read changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
+//! In: the file. Out: tokens. The file is read at each fetch; only one with a later `not_before` replaces the one in use,
+//! and a file that cannot be read changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
 
 use std::{
     path::PathBuf,
@@ -32,7 +32,7 @@ struct DataPlaneDocument {
     not_before: Timestamp,
 }
 
-/// What a file says.
+/// Content of the file.
 #[derive(Debug, Clone)]
 struct DataPlaneCredential {
     application: EntraApplication,
@@ -57,7 +57,7 @@ impl DataPlaneCredential {
             return Err(format!("{key} is empty"));
         }
         let file = base64::decode(&document.client_secret).map_err(|_| "client_secret is not base64".to_owned())?;
-        let signer = CertificateSigner::read(&file, "").map_err(|why| format!("client_secret: {why}"))?;
+        let signer = CertificateSigner::read(&file, "").map_err(|reason| format!("client_secret: {reason}"))?;
         let login_endpoint = format!("{}/", document.authentication_endpoint.trim_end_matches('/'));
         if !login_endpoint.starts_with("https://") {
             return Err("authentication_endpoint is not an https URL".to_owned());
@@ -94,7 +94,7 @@ impl DataPlaneIdentity {
 }
 
 async fn load(path: &PathBuf) -> Result<DataPlaneCredential, AuthError> {
-    let bad = |why: String| AuthError::configuration(FIELD, format!("{}: {why}", path.display()));
+    let bad = |reason: String| AuthError::configuration(FIELD, format!("{}: {reason}", path.display()));
     let text = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
     DataPlaneCredential::parse(&text).map_err(bad)
 }

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 
-/// How an application proves who it is.
+/// Proof of an application's identity.
 #[derive(Debug, Clone)]
 pub(super) enum ClientCredential {
     Secret(Secret),
@@ -40,11 +40,11 @@ pub(super) enum ClientCredential {
     Certificate(Arc<CertificateSigner>),
     /// A projected token, read at each fetch.
     TokenFile(PathBuf),
-    /// A service account token that somebody has handed over.
+    /// Service account token that the caller supplied.
     Assertion(Secret),
 }
 
-/// Where applications get their tokens.
+/// Authority that issues the applications' tokens.
 #[derive(Clone)]
 pub(super) struct TokenAuthority {
     /// With a slash at the end.
@@ -107,7 +107,7 @@ impl ServicePrincipal {
         }
     }
 
-    /// What is sent: the secret itself, a fresh assertion, or the projected token.
+    /// Returns the secret to send: the secret itself, a new assertion, or the projected token.
     async fn secret_to_send(&self) -> Result<Secret, AuthError> {
         match &self.credential {
             ClientCredential::Secret(secret) | ClientCredential::Assertion(secret) => Ok(secret.clone()),
@@ -125,7 +125,7 @@ impl ServicePrincipal {
             id: &uuid::Uuid::new_v4().to_string(),
         };
         let signed = assertion(signer, signature, claims);
-        signed.map(Secret::new).map_err(|why| AuthError::configuration("aadClientCertPath", why))
+        signed.map(Secret::new).map_err(|reason| AuthError::configuration("aadClientCertPath", reason))
     }
 
     async fn request_token(
@@ -146,26 +146,29 @@ impl ServicePrincipal {
         credential.get_token(&[scope], None).await
     }
 
-    fn token(&self, answer: &AccessToken) -> Option<BearerToken> {
+    fn token(&self, response: &AccessToken) -> Option<BearerToken> {
         // azure_identity reckons the end from the machine's clock, whatever clock we were given.
-        let seconds = answer.expires_on.unix_timestamp() - Clock::System.wall().as_second();
+        let seconds = response.expires_on.unix_timestamp() - Clock::System.wall().as_second();
         let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
-        BearerToken::new(&answer.token, self.authority.clock.now(), lifetime)
+        BearerToken::new(&response.token, self.authority.clock.now(), lifetime)
     }
 
     fn failure(&self, wire: &IdentityHttpClient, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
-        let Some(heard) = wire.last_answer() else {
-            let why = error.map(ToString::to_string).unwrap_or_default();
-            return AuthError::configuration("tenantId and aadClientId", super::error::safe_line(&why, &[proof.secret()]));
+        let Some(result) = wire.last_response() else {
+            let reason = error.map(ToString::to_string).unwrap_or_default();
+            return AuthError::configuration(
+                "tenantId and aadClientId",
+                super::error::safe_line(&reason, &[proof.secret()]),
+            );
         };
         let identity = format!("application {} in tenant {}", self.application.client_id, self.application.tenant);
-        let asked = TokenRequestContext {
+        let requested = TokenRequestContext {
             identity: &identity,
             endpoint: &self.endpoint(),
             secrets: &[proof.secret()],
             field: self.field(),
         };
-        explain(&heard, asked)
+        explain(&result, requested)
     }
 }
 
@@ -175,7 +178,7 @@ impl TokenFetcher for ServicePrincipal {
         let proof = self.secret_to_send().await?;
         let wire = Arc::new(IdentityHttpClient::new(Arc::clone(&self.authority.transport), self.authority.adfs));
         match self.request_token(&wire, &proof, scope).await {
-            Ok(answer) => self.token(&answer).ok_or_else(|| self.failure(&wire, &proof, None)),
+            Ok(response) => self.token(&response).ok_or_else(|| self.failure(&wire, &proof, None)),
             Err(error) => Err(self.failure(&wire, &proof, Some(&error))),
         }
     }
@@ -191,8 +194,9 @@ async fn read_token_file(path: &PathBuf) -> Result<Secret, AuthError> {
     }
 }
 
-/// A service principal whose certificate is read again at each fetch, so that it can be rotated in place. While the file cannot be
-/// read the last good certificate is used.
+/// Service principal whose certificate is read again at each fetch, so that it can be rotated in place.
+///
+/// While the file cannot be read the last good certificate is used.
 pub(super) struct CertificateFilePrincipal {
     authority: TokenAuthority,
     application: EntraApplication,
@@ -225,7 +229,7 @@ impl CertificateFilePrincipal {
 }
 
 async fn read_certificate(path: &PathBuf, password: &Secret) -> Result<Arc<CertificateSigner>, AuthError> {
-    let bad = |why: String| AuthError::configuration("aadClientCertPath", format!("{}: {why}", path.display()));
+    let bad = |reason: String| AuthError::configuration("aadClientCertPath", format!("{}: {reason}", path.display()));
     let file = tokio::fs::read(path).await.map_err(|error| bad(error.to_string()))?;
     CertificateSigner::read(&file, password.secret()).map(Arc::new).map_err(bad)
 }

@@ -1,24 +1,25 @@
-//! Why there is no token or no cloud, told by what has to be mended. No token, secret, assertion or certificate ever gets in here.
+//! Reason why there is no token or no cloud, classified by the remedy. Never contains a token, secret, assertion or
+//! certificate.
 
 use std::time::Duration;
 
-/// Why a credential cannot be built or a token cannot be had.
+/// Reason why a credential cannot be built or a token cannot be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The configuration, the environment or a file named in them has to be mended; trying again unchanged will not help.
+    /// The configuration, the environment or a file named in them must be corrected; a retry without a change will not help.
     #[error("{field}: {message}")]
     Configuration {
         /// Field of the configuration file, or variable of the environment.
         field: String,
-        /// What is wrong, and what is accepted.
+        /// Description of the error, and of the accepted values.
         message: String,
     },
-    /// The identity service knows who asks, or should, and says no. Worth trying again, slowly: somebody may mend it there.
+    /// The identity service rejects the caller. Retried slowly: the problem may be fixed there.
     #[error("{identity} was refused: {message}")]
     Refused {
-        /// Which identity: `application <client id> in tenant <tenant>`.
+        /// Rejected identity: `application <client id> in tenant <tenant>`.
         identity: String,
-        /// Its error code, such as `AADSTS7000215`; empty when it sent none.
+        /// Error code, such as `AADSTS7000215`; empty if there is none.
         code: String,
         /// The first line of its message, and which field to look at.
         message: String,
@@ -26,16 +27,16 @@ pub enum AuthError {
     /// No useful answer now; try again.
     #[error("unusable response from {endpoint}: {message}")]
     Unreachable {
-        /// What was asked: scheme, host and path.
+        /// Requested URL: scheme, host and path.
         endpoint: String,
         message: String,
-        /// How long the service asks to wait.
+        /// Delay that the service requests.
         retry_after: Option<Duration>,
     },
 }
 
 impl AuthError {
-    /// An error of [`AuthError::Configuration`].
+    /// Creates an error of [`AuthError::Configuration`].
     pub fn configuration(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Configuration { field: field.into(), message: message.into() }
     }
@@ -44,12 +45,12 @@ impl AuthError {
         Self::Unreachable { endpoint: endpoint.into(), message: message.into(), retry_after: None }
     }
 
-    /// Whether only a change of the configuration, the environment or a file helps.
+    /// Returns `true` if only a change of the configuration, the environment or a file helps.
     pub fn is_configuration(&self) -> bool {
         matches!(self, Self::Configuration { .. })
     }
 
-    /// How long the service asked to wait.
+    /// Returns the delay that the service requested.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unreachable { retry_after, .. } => *retry_after,
@@ -63,7 +64,7 @@ const LONGEST_LINE: usize = 300;
 /// Longest word that is repeated: GUIDs and host names are shorter, tokens and keys are longer.
 const LONGEST_WORD: usize = 100;
 
-/// The first line of what somebody else wrote, fit for a log: without `secrets`, without words as long as tokens, bounded.
+/// Returns the first line of an untrusted text, fit for a log: without `secrets`, without words as long as tokens, bounded.
 pub fn safe_line(text: &str, secrets: &[&str]) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let mut line: String = line.chars().filter(|character| character.is_whitespace() || !character.is_control()).collect();

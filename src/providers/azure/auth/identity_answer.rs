@@ -1,6 +1,6 @@
-//! What the answers of identity services mean. Pure.
+//! Interprets responses of identity services. Pure.
 //!
-//! In: status, `Retry-After` and body. Out: what a failure is about and what to mend.
+//! In: status, `Retry-After` and body. Out: the subject of a failure and its remedy.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::providers::azure::arm::ArmTransportError;
 /// An answer, or none.
 pub(super) type IdentityAnswer = Result<http::Response<Bytes>, ArmTransportError>;
 
-/// Who asked whom, for messages, and which words may not be repeated.
+/// Identity and endpoint of a request, for messages, and words that may not be repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenRequestContext<'a> {
-    /// Whose token: `application … in tenant …`.
+    /// Owner of the token: `application … in tenant …`.
     pub(super) identity: &'a str,
-    /// URL without query.
+    /// Requested URL without query.
     pub(super) endpoint: &'a str,
-    /// What was in the request and must not come back in a message.
+    /// Parts of the request that must not be repeated in a message.
     pub(super) secrets: &'a [&'a str],
     /// The field to look at when the answer does not say.
     pub(super) field: &'a str,
@@ -34,42 +34,42 @@ struct IdentityErrorBody {
     error_codes: Vec<i64>,
 }
 
-/// The error for a request that yielded no token.
-pub(super) fn explain(heard: &IdentityAnswer, asked: TokenRequestContext<'_>) -> AuthError {
-    match heard {
-        Err(error) => AuthError::unreachable(asked.endpoint, safe_line(&error.to_string(), asked.secrets)),
-        Ok(answer) => explain_answer(answer, asked),
+/// Returns the error for a request that yielded no token.
+pub(super) fn explain(result: &IdentityAnswer, requested: TokenRequestContext<'_>) -> AuthError {
+    match result {
+        Err(error) => AuthError::unreachable(requested.endpoint, safe_line(&error.to_string(), requested.secrets)),
+        Ok(response) => explain_response(response, requested),
     }
 }
 
-fn explain_answer(answer: &http::Response<Bytes>, asked: TokenRequestContext<'_>) -> AuthError {
-    let status = answer.status();
-    let refusal: Option<IdentityErrorBody> = serde_json::from_slice(answer.body()).ok();
+fn explain_response(response: &http::Response<Bytes>, requested: TokenRequestContext<'_>) -> AuthError {
+    let status = response.status();
+    let refusal: Option<IdentityErrorBody> = serde_json::from_slice(response.body()).ok();
     let text = refusal.as_ref().map(error_text).unwrap_or_default();
-    let line = safe_line(&text, asked.secrets);
+    let line = safe_line(&text, requested.secrets);
     let (code, hint) = refusal.map(|refusal| refusal.code()).map_or((String::new(), None), |code| {
         let hint = field_for(&code);
         (code, hint)
     });
     if status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 410 | 429) {
-        let field = hint.unwrap_or(asked.field);
+        let field = hint.unwrap_or(requested.field);
         let message = if line.is_empty() { format!("HTTP {status}") } else { line };
         return AuthError::Refused {
-            identity: asked.identity.to_owned(),
+            identity: requested.identity.to_owned(),
             code,
             message: format!("{message} (look at {field})"),
         };
     }
-    let what =
+    let subject =
         if status.is_success() { "an answer without a usable token".to_owned() } else { format!("HTTP {status} {line}") };
     AuthError::Unreachable {
-        endpoint: asked.endpoint.to_owned(),
-        message: what.trim_end().to_owned(),
-        retry_after: retry_after(answer.headers()),
+        endpoint: requested.endpoint.to_owned(),
+        message: subject.trim_end().to_owned(),
+        retry_after: retry_after(response.headers()),
     }
 }
 
-/// ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
+/// Returns the text of an error: ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
 fn error_text(refusal: &IdentityErrorBody) -> String {
     let of_object = refusal.error.get("message").and_then(serde_json::Value::as_str);
     match (refusal.error_description.is_empty(), of_object, refusal.error.as_str()) {
@@ -90,7 +90,7 @@ impl IdentityErrorBody {
     }
 }
 
-/// The field behind an Entra error code.
+/// Returns the field behind an Entra error code.
 fn field_for(code: &str) -> Option<&'static str> {
     Some(match code {
         "AADSTS7000215" | "AADSTS7000222" => "aadClientSecret",
@@ -106,7 +106,7 @@ fn field_for(code: &str) -> Option<&'static str> {
     })
 }
 
-/// `Retry-After` in seconds; a date is not used by these services.
+/// Returns `Retry-After` in seconds; these services do not send a date.
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)

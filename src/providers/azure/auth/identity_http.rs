@@ -23,7 +23,7 @@ use crate::providers::azure::arm::ArmTransport;
 pub(super) struct IdentityHttpClient {
     transport: Arc<dyn ArmTransport>,
     adfs: bool,
-    last_answer: Mutex<Option<IdentityAnswer>>,
+    last_response: Mutex<Option<IdentityAnswer>>,
 }
 
 impl fmt::Debug for IdentityHttpClient {
@@ -33,18 +33,18 @@ impl fmt::Debug for IdentityHttpClient {
 }
 
 impl IdentityHttpClient {
-    /// With `adfs` the path of Entra's token endpoint becomes that of AD FS.
+    /// Creates the client. With `adfs` the path of Entra's token endpoint becomes that of AD FS.
     pub(super) fn new(transport: Arc<dyn ArmTransport>, adfs: bool) -> Self {
-        Self { transport, adfs, last_answer: Mutex::default() }
+        Self { transport, adfs, last_response: Mutex::default() }
     }
 
-    /// What came back last; `None` when nothing was sent.
-    pub(super) fn last_answer(&self) -> Option<IdentityAnswer> {
-        self.last_answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Returns the last response; `None` if nothing was sent.
+    pub(super) fn last_response(&self) -> Option<IdentityAnswer> {
+        self.last_response.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn translate(&self, request: &Request) -> Result<http::Request<Bytes>> {
-        let bad = |why: String| Error::with_message(ErrorKind::DataConversion, why);
+        let bad = |reason: String| Error::with_message(ErrorKind::DataConversion, reason);
         let mut url = request.url().clone();
         if self.adfs {
             url.set_path(&adfs_path(&url));
@@ -58,7 +58,7 @@ impl IdentityHttpClient {
     }
 }
 
-/// AD FS has no version in the path of its token endpoint.
+/// Returns the path of AD FS, which has no version in the path of its token endpoint.
 fn adfs_path(url: &Url) -> String {
     url.path().replace("/oauth2/v2.0/", "/oauth2/")
 }
@@ -66,12 +66,12 @@ fn adfs_path(url: &Url) -> String {
 #[async_trait]
 impl HttpClient for IdentityHttpClient {
     async fn execute_request(&self, request: &Request) -> Result<AsyncRawResponse> {
-        let heard = self.transport.send(self.translate(request)?).await;
-        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard.clone());
-        match heard {
-            Ok(answer) => {
-                let status = answer.status().as_u16().into();
-                Ok(AsyncRawResponse::from_bytes(status, Headers::new(), answer.into_body()))
+        let result = self.transport.send(self.translate(request)?).await;
+        *self.last_response.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        match result {
+            Ok(response) => {
+                let status = response.status().as_u16().into();
+                Ok(AsyncRawResponse::from_bytes(status, Headers::new(), response.into_body()))
             }
             Err(error) => Err(Error::with_message(ErrorKind::Io, error.to_string())),
         }

@@ -1,7 +1,7 @@
-//! The token for the tenant of the network resources when the identity is a managed one: a Key Vault secret that somebody keeps
-//! fresh, `{"access_token": …, "expires_on": …}`.
+//! Token for the tenant of the network resources if the identity is a managed one: a Key Vault secret that another component
+//! keeps valid, `{"access_token": …, "expires_on": …}`.
 //!
-//! In: where the secret is, the machine's identity. Out: the token. The vault's address comes from ARM. Upstream:
+//! In: the location of the secret, the machine's identity. Out: the token. The vault's address comes from ARM. Upstream:
 //! `pkg/azclient/armauth/keyvault_credential.go`, whose cache never holds; ours is the one of [`super::token`].
 
 use std::{sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ pub(super) struct VaultTokenFetcher {
     pub(super) provider: AuxiliaryTokenProvider,
     /// ARM, without a slash at the end.
     pub(super) resource_manager: String,
-    /// Tokens for ARM.
+    /// Source of tokens for ARM.
     pub(super) arm: Arc<dyn TokenSource>,
     /// The identity that may read the secret.
     pub(super) identity: Arc<dyn TokenFetcher>,
@@ -78,12 +78,12 @@ impl VaultTokenFetcher {
     async fn get<D: serde::de::DeserializeOwned>(&self, url: &str, token: &BearerToken) -> Result<D, AuthError> {
         let request = http::Request::get(url).header(http::header::AUTHORIZATION, token.authorization());
         let request = request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "it does not make a URL"))?;
-        let heard = self.transport.send(request).await;
-        let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
-        good.and_then(|answer| serde_json::from_slice(answer.body()).ok()).ok_or_else(|| {
+        let result = self.transport.send(request).await;
+        let good = result.as_ref().ok().filter(|response| response.status().is_success());
+        good.and_then(|response| serde_json::from_slice(response.body()).ok()).ok_or_else(|| {
             let endpoint = url.split('?').next().unwrap_or_default();
             explain(
-                &heard,
+                &result,
                 TokenRequestContext {
                     identity: "the managed identity of this machine",
                     endpoint,
@@ -95,14 +95,14 @@ impl VaultTokenFetcher {
     }
 
     fn token(&self, value: &str) -> Option<BearerToken> {
-        let held: StoredAccessToken = serde_json::from_str(value).ok()?;
-        let left = held.expires_on.duration_since(self.clock.wall());
-        let left = Duration::try_from(left).ok().filter(|left| !left.is_zero())?;
-        BearerToken::new(&Secret::new(held.access_token), self.clock.now(), left)
+        let stored: StoredAccessToken = serde_json::from_str(value).ok()?;
+        let remaining = stored.expires_on.duration_since(self.clock.wall());
+        let remaining = Duration::try_from(remaining).ok().filter(|remaining| !remaining.is_zero())?;
+        BearerToken::new(&Secret::new(stored.access_token), self.clock.now(), remaining)
     }
 }
 
-/// Audience of a vault: its address without its name, `https://vault.azure.net`.
+/// Returns the audience of a vault: its address without its name, `https://vault.azure.net`.
 fn audience(vault: &Url) -> String {
     let domain = vault.host_str().and_then(|host| host.split_once('.')).map_or("vault.azure.net", |(_, domain)| domain);
     format!("https://{domain}")
@@ -117,8 +117,8 @@ impl TokenFetcher for VaultTokenFetcher {
         let endpoint = format!("{base}/secrets/{}", self.provider.secret_name);
         let bundle: SecretBundle = self.get(&format!("{endpoint}?api-version=7.4"), &token).await?;
         self.token(&bundle.value).ok_or_else(|| {
-            let why = "the secret is not {\"access_token\", \"expires_on\"} with a moment in the future";
-            AuthError::unreachable(endpoint, why)
+            let reason = "the secret is not {\"access_token\", \"expires_on\"} with a moment in the future";
+            AuthError::unreachable(endpoint, reason)
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Tokens for a managed identity: from the instance metadata service (IMDS), or from App Service.
 //!
-//! In: the environment, which identity, for which resource. Out: a request; from its answer a token. The protocol is written here
-//! and not taken from azure_identity 1.0, which has a fixed address for IMDS, tries for over a minute with nobody told, reads the
-//! process's environment, and refuses resource ids on App Service, which upstream accepts.
-//! Upstream: the Azure SDK's `managedidentity` (order of the sources, parameter names, API versions).
+//! In: the environment, the identity, the resource. Out: a request; from its response a token. The protocol is implemented
+//! here and not taken from azure_identity 1.0, which has a fixed address for IMDS, retries silently for over a minute, reads
+//! the process's environment, and rejects resource IDs on App Service, which upstream accepts. Upstream: the Azure SDK's
+//! `managedidentity` (order of the sources, parameter names, API versions).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 
 const IMDS: &str = "http://169.254.169.254";
 
-/// Who answers for managed identities on this machine.
+/// Service that issues tokens for managed identities on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ManagedIdentityService {
     /// The instance metadata service at this address.
@@ -31,17 +31,17 @@ pub(super) enum ManagedIdentityService {
     /// App Service, or what speaks its protocol.
     AppService {
         endpoint: String,
-        /// Sent along, so that no web page can ask.
+        /// Header that web pages cannot send.
         header: Secret,
     },
 }
 
 impl ManagedIdentityService {
-    /// The source that the environment tells of. The order is the SDK's.
+    /// Returns the service that the environment names. The order is the SDK's.
     pub(super) fn detect(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
-        let unsupported = |name: &str, what: &str| {
-            let message = format!("{what} managed identities are not supported; unset it to use IMDS");
+        let unsupported = |name: &str, subject: &str| {
+            let message = format!("{subject} managed identities are not supported; unset it to use IMDS");
             Err(AuthError::configuration(name, message))
         };
         match (read("IDENTITY_ENDPOINT"), read("IDENTITY_HEADER"), read("MSI_ENDPOINT")) {
@@ -72,9 +72,9 @@ impl ManagedIdentityService {
         }
     }
 
-    /// The request for a token for `resource`.
+    /// Returns the request for a token for `resource`.
     fn request(&self, identity: &ManagedIdentityId, resource: &str) -> Result<http::Request<Bytes>, AuthError> {
-        let bad = |why: String| AuthError::configuration(self.field(), why);
+        let bad = |reason: String| AuthError::configuration(self.field(), reason);
         let mut url = Url::parse(&self.endpoint()).map_err(|error| bad(format!("not a URL: {error}")))?;
         let (version, resource_id) = match self {
             Self::Imds(_) => ("2018-02-01", "msi_res_id"),
@@ -126,14 +126,14 @@ impl ManagedIdentityFetcher {
 impl TokenFetcher for ManagedIdentityFetcher {
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
         let resource = scope.strip_suffix("/.default").unwrap_or(scope);
-        let heard = self.transport.send(self.service.request(&self.identity, resource)?).await;
-        let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
-        let token = good.and_then(|answer| read(answer.body(), &self.clock));
+        let result = self.transport.send(self.service.request(&self.identity, resource)?).await;
+        let good = result.as_ref().ok().filter(|response| response.status().is_success());
+        let token = good.and_then(|response| read(response.body(), &self.clock));
         token.ok_or_else(|| {
             let (identity, endpoint) = (self.name(), self.service.endpoint());
             let field = "userAssignedIdentityID: is this identity assigned to the machine?";
             explain(
-                &heard,
+                &result,
                 TokenRequestContext { identity: &identity, endpoint: &endpoint, secrets: &[self.secret()], field },
             )
         })
@@ -155,11 +155,11 @@ fn number(value: &Json) -> Option<i64> {
 }
 
 fn read(body: &[u8], clock: &Clock) -> Option<BearerToken> {
-    let answer: ManagedIdentityAnswer = serde_json::from_slice(body).ok()?;
-    let until = || Some(number(&answer.expires_on)? - clock.wall().as_second());
-    let seconds = number(&answer.expires_in).or_else(until)?;
+    let response: ManagedIdentityAnswer = serde_json::from_slice(body).ok()?;
+    let until = || Some(number(&response.expires_on)? - clock.wall().as_second());
+    let seconds = number(&response.expires_in).or_else(until)?;
     let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
-    BearerToken::new(&Secret::new(answer.access_token), clock.now(), lifetime)
+    BearerToken::new(&Secret::new(response.access_token), clock.now(), lifetime)
 }
 
 #[cfg(test)]

@@ -28,10 +28,10 @@ use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize}
 const CONNECT: Duration = Duration::from_secs(10);
 /// From the connection to the last byte of the body.
 const REQUEST: Duration = Duration::from_secs(60);
-/// Room for the body of an answer that is made before any of it is there, at most: nobody shall have it for the asking.
+/// Largest reservation for the body of a response before it arrives: a declared length is untrusted.
 const MOST_RESERVED: usize = 1 << 20;
 const IDLE: Duration = Duration::from_secs(90);
-/// A connection on which nothing comes back for this long is asked whether it lives.
+/// Silence after which a connection is pinged.
 const PING_AFTER: Duration = Duration::from_secs(15);
 const PING_LIMIT: Duration = Duration::from_secs(10);
 
@@ -45,18 +45,19 @@ pub struct ReqwestTransport {
     has_proxy: bool,
 }
 
-/// A server that is reached at a known address and trusted for its own certificate authorities: no name is looked up, and no proxy asked.
+/// Server that is reached at a known address and trusted for its own certificate authorities: no name is resolved, and no
+/// proxy is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedHost {
-    /// Its name, in its certificate and in the handshake.
+    /// Name in its certificate and in the handshake.
     pub name: String,
     pub address: IpAddr,
-    /// Certificate authorities, PEM.
+    /// Certificate authorities as PEM.
     pub authorities: Vec<u8>,
 }
 
 impl ReqwestTransport {
-    /// A client for one server alone. The error says what is wrong with its certificate authorities.
+    /// Creates a client for one server alone. The error says what is wrong with its certificate authorities.
     pub fn pinned(host: &PinnedHost) -> Result<Self, AuthError> {
         let mut roots = RootCertStore::empty();
         let found = CertificateDer::pem_slice_iter(&host.authorities).filter_map(Result::ok);
@@ -67,7 +68,8 @@ impl ReqwestTransport {
         Ok(Self { client: build(builder)?, has_proxy: false })
     }
 
-    /// A client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names a variable.
+    /// Creates a client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names
+    /// a variable.
     pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let mut builder = builder(tls(RootCertificatePaths::from_environment(environment).load())?);
         let proxies = proxies(environment)?;
@@ -79,7 +81,7 @@ impl ReqwestTransport {
     }
 }
 
-/// What every client has, without proxy.
+/// Returns the settings that every client has, without proxy.
 fn builder(tls: ClientConfig) -> ClientBuilder {
     Client::builder()
         .tls_backend_preconfigured(tls)
@@ -97,7 +99,7 @@ fn build(builder: ClientBuilder) -> Result<Client, AuthError> {
     builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))
 }
 
-/// TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
+/// Returns TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
 fn tls(roots: RootCertStore) -> Result<ClientConfig, AuthError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder
@@ -121,14 +123,14 @@ fn proxies(environment: &BTreeMap<String, String>) -> Result<Vec<Proxy>, AuthErr
     let direct = NoProxy::from_string(&direct(environment));
     let of = |name: &'static str, make: fn(&str) -> reqwest::Result<Proxy>| {
         let Some(url) = read(environment, name) else { return Ok(None) };
-        let made = make(url).map_err(|_| AuthError::configuration(name, "not the URL of a proxy"))?;
-        Ok(Some(made.no_proxy(direct.clone())))
+        let created = make(url).map_err(|_| AuthError::configuration(name, "not the URL of a proxy"))?;
+        Ok(Some(created.no_proxy(direct.clone())))
     };
     let found = [of("HTTPS_PROXY", |url| Proxy::https(url))?, of("HTTP_PROXY", |url| Proxy::http(url))?];
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Hosts that are asked without a proxy.
+/// Returns the hosts that are reached without a proxy.
 fn direct(environment: &BTreeMap<String, String>) -> String {
     let identity = ["IMDS_ENDPOINT", "IDENTITY_ENDPOINT"].into_iter().filter_map(|name| environment.get(name));
     let hosts = identity.filter_map(|url| Url::parse(url).ok()?.host_str().map(str::to_owned));
@@ -153,23 +155,24 @@ impl ArmTransport for ReqwestTransport {
 }
 
 impl ReqwestTransport {
-    /// The same as [`failed`]; for want of a connection with the server's name, which the cause does not tell, and who may be in between.
+    /// Returns the error as [`failed`] does; without a connection it adds the server's name, which the cause lacks, and a
+    /// proxy in between.
     fn not_connected(&self, server: &str, error: reqwest::Error) -> ArmTransportError {
         match failed(error) {
-            ArmTransportError::NotSent(why) if self.has_proxy => ArmTransportError::NotSent(format!(
-                "{server}: {why} (if it is behind the proxy, look at HTTPS_PROXY and NO_PROXY)"
+            ArmTransportError::NotSent(reason) if self.has_proxy => ArmTransportError::NotSent(format!(
+                "{server}: {reason} (if it is behind the proxy, look at HTTPS_PROXY and NO_PROXY)"
             )),
-            ArmTransportError::NotSent(why) => ArmTransportError::NotSent(format!("{server}: {why}")),
+            ArmTransportError::NotSent(reason) => ArmTransportError::NotSent(format!("{server}: {reason}")),
             other => other,
         }
     }
 }
 
-/// The body, piece by piece as it is decompressed, so that one that is too large is never held.
-async fn body(mut answer: reqwest::Response, largest: MaxBodySize) -> Result<Bytes, ArmTransportError> {
-    let expected = answer.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+/// Reads the body, piece by piece as it is decompressed, so that one that is too large is never held.
+async fn body(mut response: reqwest::Response, largest: MaxBodySize) -> Result<Bytes, ArmTransportError> {
+    let expected = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
     let mut body = BytesMut::with_capacity(expected.min(MOST_RESERVED));
-    while let Some(piece) = answer.chunk().await.map_err(failed)? {
+    while let Some(piece) = response.chunk().await.map_err(failed)? {
         if piece.len() > largest.0 - body.len() {
             return Err(ArmTransportError::TooLarge(largest));
         }
@@ -178,14 +181,14 @@ async fn body(mut answer: reqwest::Response, largest: MaxBodySize) -> Result<Byt
     Ok(body.freeze())
 }
 
-/// A request has surely not arrived only when there never was a connection.
+/// Classifies the error: a request has certainly not arrived only if there never was a connection.
 fn failed(error: reqwest::Error) -> ArmTransportError {
     let (connecting, timeout) = (error.is_connect() || error.is_builder(), error.is_timeout());
     let text = if timeout { "time limit reached".to_owned() } else { describe(&error.without_url()) };
     if connecting { ArmTransportError::NotSent(text) } else { ArmTransportError::NoAnswer(text) }
 }
 
-/// The chain of causes, outermost first, without the URL.
+/// Returns the chain of causes, outermost first, without the URL.
 fn describe(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,6 +1,6 @@
-//! Which certificate authorities are trusted: the machine's, found where Go finds them.
+//! Trusted certificate authorities: the machine's, found where Go finds them.
 //!
-//! In: `SSL_CERT_FILE` and `SSL_CERT_DIR`, each of which replaces its own list of usual places and not the other's; files.
+//! In: `SSL_CERT_FILE` and `SSL_CERT_DIR`, each of which replaces its own list of usual paths and not the other's; files.
 //! Out: the authorities. Upstream: Go's `crypto/x509/root_unix.go`, `root_linux.go`.
 
 use std::{
@@ -25,7 +25,7 @@ const FILES: &[&str] = &[
 ];
 const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// Where authorities are looked for.
+/// Paths that are searched for authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RootCertificatePaths {
     files: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub(super) struct RootCertificatePaths {
 }
 
 impl RootCertificatePaths {
-    /// The usual places, or those of the environment.
+    /// Returns the usual places, or those of the environment.
     pub(super) fn from_environment(environment: &BTreeMap<String, String>) -> Self {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
         let usual = |list: &[&str]| list.iter().map(PathBuf::from).collect();

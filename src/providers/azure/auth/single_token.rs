@@ -1,6 +1,6 @@
-//! One token for one purpose, fetched once and kept nowhere: for a process that ends with its answer.
+//! Token for one purpose, fetched once and not cached: for a process that ends with its response.
 //!
-//! In: who asks, a scope, the wire. Out: a token, or what to mend.
+//! In: the identity, a scope, the transport. Out: a token, or a remedy.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 
-/// A token of an identity of this machine.
+/// Returns a token of an identity of this machine.
 pub async fn managed_identity_token(
     identity: ManagedIdentityId,
     scope: &str,
@@ -26,7 +26,7 @@ pub async fn managed_identity_token(
     ManagedIdentityFetcher { service, identity, transport, clock: Clock::System }.fetch(scope).await
 }
 
-/// A token of an application whose federated credential accepts `assertion`, a service account token.
+/// Returns a token of an application whose federated credential accepts `assertion`, a service account token.
 pub async fn federated_token(
     application: EntraApplication,
     assertion: Secret,

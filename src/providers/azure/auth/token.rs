@@ -1,8 +1,8 @@
-//! Tokens and the cache around whatever fetches them.
+//! Tokens, and the cache around their fetcher.
 //!
-//! In: callers who need a token now. Out: one token for all of them, replaced ahead of its end by one fetch at a time. A failed
-//! refresh is nobody's failure while the old token is good, and a broken identity service is asked ever more rarely.
-//! When to do what is decided in [`super::token_schedule`].
+//! In: callers that need a token now. Out: one token for all of them, replaced ahead of its end by one fetch at a time. A
+//! failed refresh does not affect callers while the old token is valid, and a broken identity service is called at growing
+//! intervals. [`super::token_schedule`] makes the decisions.
 
 use std::{
     fmt,
@@ -36,7 +36,8 @@ pub struct BearerToken {
 }
 
 impl BearerToken {
-    /// A token that was obtained now and is good for `lifetime`. `None` when it is empty or cannot be sent in a header.
+    /// Returns a token that was obtained now and is good for `lifetime`. `None` when it is empty or cannot be sent in a
+    /// header.
     pub(super) fn new(secret: &Secret, now: Instant, lifetime: Duration) -> Option<Self> {
         let mut header = HeaderValue::try_from(format!("{SCHEME}{}", secret.secret())).ok()?;
         header.set_sensitive(true);
@@ -44,18 +45,18 @@ impl BearerToken {
         good.then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
     }
 
-    /// Value of the `authorization` header: `Bearer …`, marked sensitive.
+    /// Returns the value of the `authorization` header: `Bearer …`, marked sensitive.
     pub fn authorization(&self) -> HeaderValue {
         self.header.clone()
     }
 
-    /// The token itself, for the body of a request.
+    /// Returns the token itself, for the body of a request.
     pub fn secret(&self) -> Secret {
         let text = self.header.to_str().unwrap_or_default();
         Secret::new(text.strip_prefix(SCHEME).unwrap_or_default().to_owned())
     }
 
-    /// When it ends, on the clock of `tokio::time`.
+    /// Returns when it expires, on the clock of `tokio::time`.
     pub fn expires(&self) -> Instant {
         self.lifetime.expires
     }
@@ -71,38 +72,40 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// When a credential stops being good, as far as is known.
+/// Expiry of a credential, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CredentialExpiry {
     /// The token that is held now, on the clock of `tokio::time`.
     pub token: Option<Instant>,
-    /// The certificate that tokens are asked for with, as Unix time.
+    /// Expiry of the certificate that tokens are requested with, as Unix time.
     pub certificate: Option<i64>,
 }
 
-/// Where tokens for one audience come from.
+/// Source of tokens for one audience.
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// A token that is good now.
+    /// Returns a token that is good now.
     async fn token(&self) -> Result<BearerToken, AuthError>;
 
-    /// Gives up a token that was answered with 401, so that the next call fetches another. Does nothing when there is another
-    /// already, and at most once a minute: a service that refuses every token does not make us hammer the identity service.
+    /// Discards a token that was rejected with 401, so that the next call fetches another.
+    ///
+    /// Does nothing if there is another already, and at most once a minute: a service that rejects every token must not make
+    /// us hammer the identity service.
     fn invalidate(&self, rejected: &BearerToken);
 
-    /// When what is held ends.
+    /// Returns the expiry of the current credential.
     fn expiry(&self) -> CredentialExpiry {
         CredentialExpiry::default()
     }
 }
 
-/// Fetches a token, each time anew.
+/// Fetches a new token at each call.
 #[async_trait]
 pub(super) trait TokenFetcher: Send + Sync {
-    /// A token for `scope` (`<audience>/.default`).
+    /// Returns a token for `scope` (`<audience>/.default`).
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError>;
 
-    /// Unix time at which the certificate that it asks with expires, if it has one.
+    /// Returns the Unix time at which the certificate that it uses expires, if it has one.
     fn certificate_expires(&self) -> Option<i64> {
         None
     }
@@ -150,8 +153,8 @@ impl TokenSource for CachedTokenSource {
     fn invalidate(&self, rejected: &BearerToken) {
         let now = self.inner.clock.now();
         let mut state = self.inner.state();
-        let held = state.token.as_ref().is_some_and(|token| token.is(rejected));
-        if held && may_invalidate(now, state.invalidated) {
+        let stored = state.token.as_ref().is_some_and(|token| token.is(rejected));
+        if stored && may_invalidate(now, state.invalidated) {
             state.token = None;
             state.invalidated = Some(now);
         }
@@ -188,14 +191,14 @@ impl TokenCache {
         }
     }
 
-    /// The fetch that is under way, or a new one.
+    /// Returns the fetch in progress, or a new one.
     fn start_or_join_fetch(self: &Arc<Self>, state: &mut TokenCacheState) -> SharedFetch {
         let fetch = SharedTask::join_or_start(state.fetch_in_flight.as_ref(), || self.start_fetch());
         state.fetch_in_flight = Some(fetch.clone());
         fetch
     }
 
-    /// A fetch that did not reach its end is a failure like any other.
+    /// Starts a fetch. One that ends early is a failure like any other.
     fn start_fetch(self: &Arc<Self>) -> SharedFetch {
         let (inner, this) = (Arc::clone(self), Arc::clone(self));
         SharedTask::start(async move { inner.refresh().await }, move |error| {

@@ -1,4 +1,4 @@
-//! When to use a token, when to fetch another, when to leave the identity service alone. Pure.
+//! Decides when to use a token, when to fetch another, and when to spare the identity service. Pure.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::runtime::backoff::ExponentialBackoff;
 const REFRESH_AHEAD: Duration = Duration::from_secs(300);
 /// A token this close to its end may not survive the request it is for.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Pause after failures.
+/// Delays after failures.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
-/// A service that asks for more patience than this is asked again all the same.
+/// Longest delay that a service may request.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// ARM may refuse every token; this is how often that leads to a fresh one.
 const BETWEEN_INVALIDATIONS: Duration = Duration::from_secs(60);
 
-/// When a token was fetched and when it ends.
+/// Times at which a token was fetched and expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TokenLifetime {
     pub(super) obtained: Instant,
@@ -32,16 +32,16 @@ pub(super) struct FetchFailures {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What a caller who wants a token does.
+/// Next step of a caller that needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenAction {
     /// Takes the token that is there.
     Use,
-    /// The same, and starts a fetch that nobody waits for.
+    /// Use the token, and start a fetch in the background.
     UseAndRefresh,
     /// Waits for a fetch.
     Fetch,
-    /// Takes the last error: the service was asked just now.
+    /// Return the last error: the service was called just now.
     Refuse,
 }
 
@@ -63,11 +63,11 @@ fn refresh_at(life: TokenLifetime) -> Instant {
 }
 
 fn pause(failures: FetchFailures) -> Duration {
-    let asked = failures.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
-    PAUSE.delay(failures.count).max(asked)
+    let requested_delay = failures.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+    PAUSE.delay(failures.count).max(requested_delay)
 }
 
-/// Whether a token that ARM refused is given up, given when that was last done.
+/// Returns `true` if a token that ARM refused is given up, given when that was last done.
 pub(super) fn may_invalidate(now: Instant, last: Option<Instant>) -> bool {
     last.is_none_or(|last| now >= last + BETWEEN_INVALIDATIONS)
 }

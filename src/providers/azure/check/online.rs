@@ -1,8 +1,8 @@
-//! The part of the check that asks: is there a token, and does ARM grant what will be needed?
+//! Online part of the check: whether there is a token, and whether ARM grants what will be needed.
 //!
-//! In: a valid configuration. Out: a line per finding. A grant is looked up, not tried, so nothing is written. Where ARM does not tell
-//! its grants, a read is tried instead and the rest is named as not checked. Of the subscription nothing but the zones of the region
-//! is read, and that is tried: a role on resource groups does not allow to look up grants there.
+//! In: a valid configuration. Out: a line per finding. A grant is looked up, not tried, so nothing is written. Where ARM
+//! does not list its grants, a read is tried instead and the rest is reported as unchecked. Of the subscription only the
+//! zones of the region are read, and that is tried: a role on resource groups does not allow lookups of grants there.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::{
     runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };
 
-/// What was found, line by line.
+/// Lines of the report.
 #[derive(Default)]
 struct CheckReportLines {
     text: String,
@@ -56,14 +56,14 @@ pub(super) async fn check(
     CheckReport { text: lines.text, passed: !lines.failed }
 }
 
-/// One configuration at work that leads nothing, and so writes nothing.
+/// Opens a session that leads nothing, and so writes nothing.
 pub(in crate::providers::azure) async fn open_session(
     config: &Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
     transport: Arc<dyn ArmTransport>,
 ) -> Result<Session, String> {
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
-    // Nobody leads here, and nothing is written: a standby's leadership makes sure of that.
+    // A standby's leadership makes sure that nothing is written.
     let (_standby, leadership) = Leadership::channel();
     let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(&metrics), Clock::System);
     let surroundings = SessionDeps {
@@ -81,17 +81,17 @@ pub(in crate::providers::azure) async fn open_session(
 
 async fn check_permissions(session: &Session, lines: &mut CheckReportLines) {
     let permissions = required_permissions(&session.config, session.cloud.azure_stack);
-    for here in permissions.chunk_by(|one, other| one.scope == other.scope) {
+    for here in permissions.chunk_by(|item, other| item.scope == other.scope) {
         let Some(first) = here.first() else { continue };
         let scope = &first.scope;
         let own = spelling::same_name(scope.subscription(), &session.config.subscription_id);
         let client = if own { &session.compute } else { &session.network };
-        let asked = if first.action == ZONES {
+        let requested = if first.action == ZONES {
             check_zones(session, first, lines).await
         } else {
             check_scope(client, here, lines).await
         };
-        match asked {
+        match requested {
             Ok(()) => {}
             Err(error) if error.class == ArmErrorClass::Unauthorized => {
                 return lines.fail(&format!("no token is accepted: {error}"));
@@ -132,13 +132,13 @@ async fn check_zones(session: &Session, need: &RequiredPermission, lines: &mut C
     Ok(())
 }
 
-/// What ARM lists as granted at a scope.
+/// Returns the grants that ARM lists at a scope.
 pub(in crate::providers::azure) async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<PermissionGrant>> {
     let path = format!("{scope}/providers/{}", api::PERMISSIONS.resource_type);
     client.with_urgency(Urgency::Change).list(&api::PERMISSIONS, &path, &[]).await
 }
 
-/// One line for a scope where all is granted, else one for each action that is not.
+/// Reports one line for a scope where all is granted, else one for each missing action.
 fn compare_grants(
     scope: &ResourceId,
     permissions: &[RequiredPermission],
@@ -157,7 +157,7 @@ fn not_granted(need: &RequiredPermission) -> String {
     format!("{scope}: {action} is not granted ({}); assign a role that has it", purpose.text())
 }
 
-/// A kind whose list some need allows to read.
+/// Returns a kind whose list some need allows to read.
 pub(in crate::providers::azure) fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
     let kind = |need: &RequiredPermission| {
         let name = need.action.strip_suffix("/read")?;
@@ -168,15 +168,15 @@ pub(in crate::providers::azure) fn readable_type(permissions: &[RequiredPermissi
     permissions.iter().find_map(kind)
 }
 
-/// ARM does not tell its grants: try at least to read.
+/// Tries at least to read if ARM does not list its grants.
 async fn try_read(client: &ArmClient, scope: &ResourceId, permissions: &[RequiredPermission], lines: &mut CheckReportLines) {
-    let unknown = "what is granted ARM does not tell without Microsoft.Authorization/permissions/read";
-    let Some(kind) = readable_type(permissions) else { return lines.warn(&format!("{scope}: {unknown}")) };
+    let unrecognized = "what is granted ARM does not tell without Microsoft.Authorization/permissions/read";
+    let Some(kind) = readable_type(permissions) else { return lines.warn(&format!("{scope}: {unrecognized}")) };
     let name = kind.resource_type;
     let tried: Result<Vec<serde::de::IgnoredAny>, ArmError> =
         client.with_urgency(Urgency::Change).list(kind, &format!("{scope}/providers/{name}"), &[]).await;
     match tried {
-        Ok(_) => lines.warn(&format!("{scope}: {name} can be read; {unknown}")),
+        Ok(_) => lines.warn(&format!("{scope}: {name} can be read; {unrecognized}")),
         Err(error) => lines.fail(&format!("{scope}: {error}")),
     }
 }

@@ -1,9 +1,10 @@
-//! Which ARM permissions the provider needs, where and for what; and whether a set of grants covers them.
+//! ARM permissions that the provider needs, with their scopes and purposes; and whether a set of grants covers them.
 //!
-//! In: the configuration, and the grants that ARM lists for a scope. Out: what is missing. The list has an action for each request that
-//! the configuration leads to, and for each resource that a written document has to refer to. What machines refer to besides, such as
-//! a security group of their own, cannot be told from the configuration. Upstream: the permission list of cloud-provider-azure's
-//! documentation (`site/content/en/topics/azure-permissions.md`), which does not tell configurations apart.
+//! In: the configuration, and the grants that ARM lists for a scope. Out: the missing ones. The list has an action for each
+//! request that the configuration causes, and for each resource that a written document must refer to. Other references of
+//! machines, such as a security group of their own, cannot be derived from the configuration. Upstream: the permission list
+//! of cloud-provider-azure's documentation (`site/content/en/topics/azure-permissions.md`), which does not distinguish
+//! configurations.
 
 use serde::Deserialize;
 
@@ -14,22 +15,22 @@ use crate::providers::azure::{
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
-/// One line of the answer of `Microsoft.Authorization/permissions`: what the caller may do at a scope.
+/// Entry in the response of `Microsoft.Authorization/permissions`: the caller's permissions at a scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PermissionGrant {
-    /// Allowed actions; `*` stands for any text.
+    /// Allowed actions; `*` matches any text.
     pub actions: Vec<String>,
-    /// Exceptions from them.
+    /// Exceptions from the allowed actions.
     pub not_actions: Vec<String>,
 }
 
-/// What an action is needed for.
+/// Purpose of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionPurpose {
     /// Nodes: addresses, zones, existence.
     Nodes,
-    /// Pod routes (`--configure-cloud-routes`).
+    /// Pod routes, enabled by `--configure-cloud-routes`.
     Routes,
     /// Services of type LoadBalancer.
     LoadBalancers,
@@ -45,7 +46,7 @@ impl PermissionPurpose {
     }
 }
 
-/// Where an action is needed: the network subscription, or one of the resource groups that the configuration names.
+/// Scope of an action: the network subscription, or one of the resource groups that the configuration names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PermissionScope {
     Subscription,
@@ -58,34 +59,35 @@ enum PermissionScope {
     PrivateLinks,
 }
 
-/// What of the configuration an action hangs on, besides its purpose.
+/// Condition on the configuration, besides the purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PermissionCondition {
     Always,
-    /// Some machines may be in scale sets.
+    /// Machines may be in scale sets.
     ScaleSets,
-    /// Some machines may be instances of uniform scale sets.
+    /// Machines may be instances of uniform scale sets.
     Instances,
-    /// Some machines may have network interfaces that are resources of their own.
+    /// Machines may have network interfaces that are resources of their own.
     Interfaces,
     /// Scale sets list pools.
     PoolsInScaleSets,
-    /// Instances list pools.
+    /// Pools are listed by instances.
     PoolsInInstances,
     /// Network interfaces list pools.
     PoolsInInterfaces,
-    /// Something of machines lists pools.
+    /// Pools are listed by some part of machines.
     PoolsInMachines,
-    /// Pools list addresses.
+    /// Pools are lists of addresses.
     Addresses,
     /// ARM turns pools of one kind into those of the other.
     Migration,
     SecurityGroup,
     VirtualNetwork,
     AddressesOfVirtualNetwork,
-    /// Load balancers may have private link services: they are looked for when front ends go.
+    /// Load balancers may have private link services: they are searched when frontends are removed.
     StandardLoadBalancers,
-    /// The configuration names a resource group of private link services. Otherwise only annotations tell who needs any.
+    /// The configuration names a resource group of private link services. Otherwise only annotations show whether any is
+    /// needed.
     PrivateLinks,
     /// The region can have zones.
     Zones,
@@ -253,28 +255,33 @@ const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionConditi
     ]
 };
 
-/// One action that is needed at one scope.
+/// Action that is needed at one scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredPermission {
     pub purpose: PermissionPurpose,
-    /// Where: a resource group, or a subscription.
+    /// Resource group, or subscription.
     pub scope: ResourceId,
     pub action: &'static str,
 }
 
-/// Everything that the provider will need with this configuration, by scope. `azure_stack`: whether the cloud is an Azure Stack.
+/// Returns all permissions that the provider will need with this configuration, by scope. `azure_stack`: whether the cloud
+/// is an Azure Stack.
 pub fn required_permissions(config: &AzureConfig, azure_stack: bool) -> Vec<RequiredPermission> {
     let facts = PermissionFacts::new(config, azure_stack);
-    let wanted = PERMISSION_TABLE.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.holds(*when));
-    let mut needs: Vec<RequiredPermission> = wanted
-        .map(|(purpose, place, _, action)| RequiredPermission { purpose: *purpose, scope: scope(*place, config), action })
+    let required = PERMISSION_TABLE.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.holds(*when));
+    let mut needs: Vec<RequiredPermission> = required
+        .map(|(purpose, scope_kind, _, action)| RequiredPermission {
+            purpose: *purpose,
+            scope: scope(*scope_kind, config),
+            action,
+        })
         .collect();
-    needs.sort_by(|one, other| (&one.scope, one.action).cmp(&(&other.scope, other.action)));
-    needs.dedup_by(|one, other| one.scope == other.scope && one.action == other.action);
+    needs.sort_by(|a, other| (&a.scope, a.action).cmp(&(&other.scope, other.action)));
+    needs.dedup_by(|a, other| a.scope == other.scope && a.action == other.action);
     needs
 }
 
-/// What of the configuration decides.
+/// Facts of the configuration that decide.
 struct PermissionFacts {
     machines: InventorySettings,
     services: LoadBalancerSettings,
@@ -298,7 +305,7 @@ impl PermissionFacts {
         }
     }
 
-    /// Whether anything is asked of ARM for this purpose.
+    /// Returns `true` if ARM requests are needed for this purpose.
     fn has(&self, purpose: PermissionPurpose) -> bool {
         match purpose {
             PermissionPurpose::Nodes => true,
@@ -331,8 +338,8 @@ impl PermissionFacts {
     }
 }
 
-fn scope(place: PermissionScope, config: &AzureConfig) -> ResourceId {
-    let own = match place {
+fn scope(scope_kind: PermissionScope, config: &AzureConfig) -> ResourceId {
+    let own = match scope_kind {
         PermissionScope::Subscription | PermissionScope::Cluster | PermissionScope::PublicIps => "",
         PermissionScope::Network => &config.vnet_resource_group,
         PermissionScope::SecurityGroup => &config.security_group_resource_group,
@@ -342,24 +349,25 @@ fn scope(place: PermissionScope, config: &AzureConfig) -> ResourceId {
     };
     let group = if own.is_empty() { &config.resource_group } else { own };
     let network = &config.network_resource_subscription_id;
-    let subscription = if matches!(place, PermissionScope::Cluster | PermissionScope::PrivateLinks) || network.is_empty() {
-        &config.subscription_id
-    } else {
-        network
-    };
-    if place == PermissionScope::Subscription {
+    let subscription =
+        if matches!(scope_kind, PermissionScope::Cluster | PermissionScope::PrivateLinks) || network.is_empty() {
+            &config.subscription_id
+        } else {
+            network
+        };
+    if scope_kind == PermissionScope::Subscription {
         return ResourceId::subscription_of(subscription);
     }
     ResourceId::group_of(subscription, group)
 }
 
-/// Whether `grants` allow `action`: some grant names it and does not except it.
+/// Returns `true` if `grants` allow `action`: some grant names it and does not except it.
 pub fn is_allowed(grants: &[PermissionGrant], action: &str) -> bool {
     let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, action));
     grants.iter().any(|grant| any(&grant.actions) && !any(&grant.not_actions))
 }
 
-/// Whether `pattern`, in which `*` stands for any text, is `action`, ignoring letter case.
+/// Returns `true` if `pattern`, in which `*` matches any text, matches `action`, ignoring letter case.
 fn matches(pattern: &str, action: &str) -> bool {
     let (pattern, action) = (pattern.to_ascii_lowercase(), action.to_ascii_lowercase());
     let mut parts = pattern.split('*');

@@ -1,6 +1,6 @@
-//! What a configuration that is valid lacks for Services and routes: they would be refused, while Nodes work. Pure.
+//! Requirements of Services and routes on a valid configuration: without them these are refused, while Nodes work. Pure.
 //!
-//! In: a configuration, and whether pod routes are wanted. Out: a warning for each field, with what is accepted.
+//! In: a configuration, and whether pod routes are enabled. Out: a warning for each field, with the accepted values.
 
 use crate::providers::azure::{
     config::{AzureConfig, ConfigFinding},
@@ -8,14 +8,14 @@ use crate::providers::azure::{
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
-/// What the fields that may ask for what is not built accept instead.
+/// Accepted values of fields that may request unimplemented features.
 const ACCEPTED: &[(&str, &str)] = &[
     ("serviceGatewayEnabled", "want false"),
     ("loadBalancerBackendPoolConfigurationType", "want nodeIPConfiguration or nodeIP"),
     ("loadBalancerSku", "want standard or basic"),
 ];
 
-/// Why Services or routes would not work. `has_routes`: whether they are to be configured.
+/// Returns the reasons why Services or routes would not work. `has_routes`: whether they are enabled.
 pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<ConfigFinding> {
     let mut findings: Vec<_> = LoadBalancerSettings::new(config, "").unsupported.into_iter().map(not_built).collect();
     if config.security_group_name.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<ConfigFindi
     findings
 }
 
-/// What the program watches of the cluster only because of this configuration, and the rights that it takes: a line each.
+/// Returns a line for each kind that the program watches only because of this configuration, with the rights that it needs.
 pub(super) fn watched(config: &AzureConfig) -> Vec<String> {
     let WatchedKinds { namespaces, endpoint_slices } = WatchedKinds::of(&LoadBalancerSettings::new(config, ""));
     let kinds = [
@@ -43,16 +43,16 @@ pub(super) fn watched(config: &AzureConfig) -> Vec<String> {
         (endpoint_slices, "EndpointSlices", "endpointslices.discovery.k8s.io", "there are several standard load balancers"),
     ];
     let needed = kinds.into_iter().filter(|(is_needed, ..)| *is_needed);
-    let line = |(_, kind, resource, why): (bool, &str, &str, &str)| {
-        format!("watches {kind}, since {why}: needs list and watch on {resource}")
+    let line = |(_, kind, resource, reason): (bool, &str, &str, &str)| {
+        format!("watches {kind}, since {reason}: needs list and watch on {resource}")
     };
     needed.map(line).collect()
 }
 
-/// `asked` is a field, and perhaps the value of it that asks for what is not built.
-fn not_built(asked: &str) -> ConfigFinding {
-    let (field, value) = asked.split_once(' ').unwrap_or((asked, "what it asks for"));
-    let accepted = ACCEPTED.iter().find(|(known, _)| *known == field).map_or("leave it out", |(_, accepted)| accepted);
+/// Returns the finding about `requested`, a field, perhaps with its value, that requests an unimplemented feature.
+fn not_built(requested: &str) -> ConfigFinding {
+    let (field, value) = requested.split_once(' ').unwrap_or((requested, "what it asks for"));
+    let accepted = ACCEPTED.iter().find(|(existing, _)| *existing == field).map_or("leave it out", |(_, accepted)| accepted);
     ConfigFinding::warning(
         field,
         format!("{value} is not built yet, so every Service of type LoadBalancer is refused; {accepted}"),

@@ -1,4 +1,4 @@
-//! What `check-config` says without asking anybody. Pure.
+//! Offline part of `check-config`. Pure.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use super::{
 pub struct ConfigReport {
     /// Errors first, else in the order of the text.
     pub findings: Vec<ConfigFinding>,
-    /// What would count; `None` with an error.
+    /// Effective configuration; `None` after an error.
     pub config: Option<AzureConfig>,
 }
 
@@ -29,7 +29,7 @@ pub fn offline_report(texts: &ConfigTexts, environment: &EnvironmentOverrides, i
 }
 
 impl ConfigReport {
-    /// The same with what else was found.
+    /// Adds other findings to the report.
     #[must_use]
     pub fn with_findings(mut self, mut more: Vec<ConfigFinding>, is_strict: bool) -> Self {
         if is_strict {
@@ -43,12 +43,12 @@ impl ConfigReport {
         self
     }
 
-    /// Whether the configuration would be refused.
+    /// Returns `true` if the configuration would be refused.
     pub fn has_errors(&self) -> bool {
         self.config.is_none()
     }
 
-    /// The report for a terminal: findings, and the effective configuration without secrets.
+    /// Returns the report for a terminal: findings, and the effective configuration without secrets.
     pub fn text(&self) -> String {
         let mut text = lines(&self.findings);
         if !text.is_empty() {

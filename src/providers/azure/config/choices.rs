@@ -45,7 +45,8 @@ macro_rules! choices {
     )*};
 }
 
-/// Upstream takes some unknown words for a known one. So does this, with a warning, since such files must go on working.
+/// Chooses a value. Upstream accepts some unknown words as a known one; so does this, with a warning, because such files
+/// must remain usable.
 fn choose<T: Copy>(
     all: &[(&str, T)],
     fallback: Option<T>,
@@ -79,7 +80,7 @@ choices! {
     VmType else Standard {
         /// Availability sets and standalone machines.
         Standard = "standard",
-        /// Uniform scale sets, beside the other kinds.
+        /// Uniform scale sets, in addition to the other kinds.
         Vmss = "vmss",
         /// Flexible scale sets.
         VmssFlex = "vmssflex",
@@ -108,9 +109,9 @@ choices! {
     }
     /// `driftPolicy`.
     DriftPolicy {
-        /// What somebody else changed is told and put right.
+        /// Report and revert external changes.
         Repair = "repair",
-        /// It is told and left as it is.
+        /// Report external changes, and leave them.
         Report = "report",
     }
 }

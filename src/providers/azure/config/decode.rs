@@ -10,18 +10,18 @@ use super::{
     values::FieldValue,
 };
 
-/// Findings that are told; the author of more needs no list.
+/// Number of reported findings; the author of more needs no list.
 const MOST_FINDINGS: usize = 100;
 
 /// Name of the field with the limits by client.
 const ENTRIES: &str = "entries";
 
-/// What a text says, as far as it could be read.
+/// Configuration of a text, as far as it could be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodedConfig {
     /// Fields with errors keep their former value.
     pub config: AzureConfig,
-    /// Everything that is wrong or strange, in the order of the text.
+    /// Findings, in the order of the text.
     pub findings: Vec<ConfigFinding>,
 }
 

@@ -20,7 +20,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// Lists and maps within each other; the deepest field has seven.
 const MAX_DEPTH: usize = 16;
 
-/// A value and the line it stands on, counted from 1.
+/// Value with its line, counted from 1.
 #[derive(Clone, PartialEq)]
 pub(super) struct YamlNode {
     pub(super) line: u64,
@@ -40,7 +40,7 @@ pub(super) enum YamlValue {
     Map(Vec<(String, YamlNode)>),
 }
 
-/// What is wrong with a text as a whole, and the line, if it is one line's fault.
+/// Error in a text as a whole, and its line, if there is one.
 pub(super) struct YamlSyntaxError {
     pub(super) line: Option<u64>,
     pub(super) message: String,
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, YamlSyntaxError> {
     parsed.map(YamlNode::from).map_err(|error| describe(&error))
 }
 
-/// The library's messages quote the text, so they are not passed on.
+/// Describes an error in our own words, because the library's messages quote the text.
 fn describe(error: &Error) -> YamlSyntaxError {
     let message = match error {
         Error::Budget { .. } | Error::AliasReplayLimitExceeded { .. } => {

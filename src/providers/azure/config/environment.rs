@@ -10,7 +10,7 @@ use super::fields::AzureConfig;
 #[derive(Clone, Copy)]
 pub struct EnvironmentVariable {
     pub name: &'static str,
-    /// What it does, for the reference page.
+    /// Effect of the variable, for the reference page.
     pub doc: &'static str,
     apply: fn(&mut AzureConfig, &str),
 }
@@ -18,7 +18,7 @@ pub struct EnvironmentVariable {
 pub mod variables {
     pub const TENANT_ID: &str = "AZURE_TENANT_ID";
     pub const CLIENT_ID: &str = "AZURE_CLIENT_ID";
-    /// The application's secret.
+    /// Variable with the application's secret.
     pub const CLIENT_SECRET: &str = "AZURE_CLIENT_SECRET";
     /// File of the token that is exchanged for Entra tokens.
     pub const FEDERATED_TOKEN_FILE: &str = "AZURE_FEDERATED_TOKEN_FILE";

@@ -1,5 +1,7 @@
-//! Every field of `azure.json` once: JSON name, type, default, what it does. The struct, the decoder and the reference page
-//! derive from this table. Upstream: `pkg/provider/config/azure.go` and the `pkg/azclient` structures it inlines.
+//! Table of the fields of `azure.json`: JSON name, type, default, effect. The struct, the decoder and the reference page
+//! derive from it.
+//!
+//! Upstream: `pkg/provider/config/azure.go` and the `pkg/azclient` structures it inlines.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,25 +15,26 @@ use super::{
     values::{FieldValue, NotNegative, read_or_default},
 };
 
-/// One row of the table.
+/// Row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigField {
     /// Key in the file, in the spelling of the documentation; files may use any letter case.
     pub name: &'static str,
-    /// Which part of the reference it belongs to.
+    /// Section of the reference page.
     pub group: &'static str,
     /// Shape of the value, for messages and the reference page.
     pub kind: fn() -> String,
     /// Default, as one would write it; empty when there is none. Empty strings and zeros in the file count as the default too.
     pub default: &'static str,
-    /// What it does.
+    /// Effect of the field.
     pub doc: &'static str,
     /// Whether the value is a secret, which no log, error or page may show.
     pub secret: bool,
 }
 
 impl ConfigField {
-    /// Upstream reads these groups through embedded structures, for which its decoder does not turn numbers into strings.
+    /// Returns `true` if numbers are accepted as strings. Upstream reads the other groups through embedded structures, for
+    /// which its decoder does not convert them.
     pub(super) fn takes_scalars_as_strings(&self) -> bool {
         !["Cloud and credentials", "Requests", "Caches"].contains(&self.group)
     }

@@ -1,8 +1,8 @@
-//! What is strange or wrong about a configuration, in words for its author.
+//! Findings about a configuration, in words for its author.
 
 use std::fmt;
 
-/// Whether a finding keeps the program from using the configuration.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingSeverity {
     /// The configuration cannot be used.
@@ -11,31 +11,31 @@ pub enum FindingSeverity {
     Warning,
 }
 
-/// One finding. Never holds a value of the configuration that may be a secret.
+/// Finding about a field. Never contains a value of the configuration that may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFinding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: FindingSeverity,
     /// Path of the field, such as `multipleStandardLoadBalancerConfigurations[1].name`; empty: the whole text.
     pub field: String,
     /// Line in the text, from 1, where one is to blame.
     pub line: Option<u64>,
-    /// What is wrong and what would be right.
+    /// Description of the problem, and of the accepted values.
     pub message: String,
 }
 
 impl ConfigFinding {
-    /// An error about a field.
+    /// Creates an error about a field.
     pub fn error(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: FindingSeverity::Error, field: field.into(), line: None, message: message.into() }
     }
 
-    /// A warning about a field.
+    /// Creates a warning about a field.
     pub fn warning(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: FindingSeverity::Warning, ..Self::error(field, message) }
     }
 
-    /// The same finding at a line of the text.
+    /// Returns the finding with a line of the text.
     #[must_use]
     pub fn at(self, line: u64) -> Self {
         Self { line: Some(line), ..self }
@@ -58,19 +58,19 @@ impl fmt::Display for ConfigFinding {
     }
 }
 
-/// Strict mode: every warning is an error.
+/// Turns every warning into an error, for strict mode.
 pub fn promote_warnings(findings: &mut [ConfigFinding]) {
     for finding in findings {
         finding.severity = FindingSeverity::Error;
     }
 }
 
-/// Whether one of them is an error.
+/// Returns `true` if one of them is an error.
 pub fn has_errors(findings: &[ConfigFinding]) -> bool {
     findings.iter().any(|finding| finding.severity == FindingSeverity::Error)
 }
 
-/// Findings so far.
+/// Collector of the findings.
 #[derive(Default)]
 pub(super) struct FindingCollector(pub(super) Vec<ConfigFinding>);
 

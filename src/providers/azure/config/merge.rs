@@ -27,7 +27,7 @@ pub struct LoadedConfig {
     pub findings: Vec<ConfigFinding>,
 }
 
-/// What is read, by `cloudConfigType` in the file: without a file always the Secret.
+/// Returns the sources to read, by `cloudConfigType` in the file: without a file always the Secret.
 pub(super) fn sources_to_read(file: Option<&str>) -> CloudConfigType {
     file.map_or(CloudConfigType::Secret, |text| decode(text).config.cloud_config_type)
 }
@@ -48,8 +48,10 @@ pub fn merge(
     if has_errors(&findings) { Err(findings) } else { Ok(LoadedConfig { config, findings }) }
 }
 
-/// Returns the findings of the rules. After an error of the decoder, only rules about one other field apply: those about several would
-/// judge a default in place of the value that could not be read.
+/// Returns the findings of the rules.
+///
+/// After an error of the decoder, only rules about one other field apply: those about several would judge a default in place
+/// of the value that could not be read.
 fn broken_rules(config: &AzureConfig, decoded: &[ConfigFinding]) -> Vec<ConfigFinding> {
     let errors = decoded.iter().filter(|finding| finding.severity == FindingSeverity::Error);
     let unread: BTreeSet<&str> = errors.map(|error| error.field.split(['.', '[']).next().unwrap_or_default()).collect();

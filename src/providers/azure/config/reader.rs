@@ -1,4 +1,4 @@
-//! Where in the document one is, and what was found on the way.
+//! Position in the document, and the findings on the way.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ const MOST_UNKNOWN: usize = 50;
 /// Characters of a key that are shown and compared.
 const LONGEST_KEY: usize = 64;
 
-/// What a finding says of a key that is there twice.
+/// Finding about a key that occurs twice.
 pub(super) const REPEATED: &str = "given more than once, perhaps in different letter case; the last value counts";
 
 /// A position in the document and the findings so far.
@@ -24,18 +24,18 @@ pub(super) struct FieldReader<'a> {
 }
 
 impl<'a> FieldReader<'a> {
-    /// At the top of the document.
+    /// Creates a reader at the top of the document.
     pub(super) fn new(findings: &'a mut Vec<ConfigFinding>) -> Self {
         Self { path: String::new(), scalars_are_strings: false, findings }
     }
 
-    /// An error: `expected` was not found here.
+    /// Returns an error: `expected` was not found here.
     pub(super) fn type_error<T>(&mut self, node: &YamlNode, expected: &str) -> Option<T> {
         self.findings.push(ConfigFinding::error(self.path.clone(), format!("expected {expected}")).at(node.line));
         None
     }
 
-    /// A warning about this place.
+    /// Adds a warning about this position.
     pub(super) fn warn(&mut self, node: &YamlNode, message: &str) {
         self.findings.push(ConfigFinding::warning(self.path.clone(), message).at(node.line));
     }
@@ -55,27 +55,28 @@ impl<'a> FieldReader<'a> {
         result
     }
 
-    /// Entries with a known name in any letter case, under the canonical name: of several the last, in the order of their first
-    /// appearance. `null` is no entry. The rest becomes findings.
+    /// Returns the entries with a known name in any letter case, under the canonical name.
+    ///
+    /// Of several it is the last, in the order of their first appearance. `null` is not an entry. The rest becomes findings.
     pub(super) fn known_entries<'n>(
         &mut self,
         entries: &'n [(String, YamlNode)],
         names: &[&'static str],
     ) -> Vec<(&'static str, &'n YamlNode)> {
         let canonical: HashMap<String, &'static str> = names.iter().map(|name| (name.to_ascii_lowercase(), *name)).collect();
-        let mut places: HashMap<&'static str, usize> = HashMap::new();
+        let mut indices: HashMap<&'static str, usize> = HashMap::new();
         let mut found: Vec<(&'static str, &YamlNode)> = Vec::new();
-        let (mut unknown, mut repeated) = (Vec::new(), BTreeMap::new());
+        let (mut unrecognized, mut repeated) = (Vec::new(), BTreeMap::new());
         for (key, node) in entries {
             match canonical.get(&key.to_ascii_lowercase()) {
-                None => unknown.push((key, node)),
-                Some(name) => match places.get(name) {
-                    Some(place) => {
-                        found[*place].1 = node;
+                None => unrecognized.push((key, node)),
+                Some(name) => match indices.get(name) {
+                    Some(index) => {
+                        found[*index].1 = node;
                         repeated.insert(*name, node);
                     }
                     None => {
-                        places.insert(name, found.len());
+                        indices.insert(name, found.len());
                         found.push((name, node));
                     }
                 },
@@ -84,18 +85,18 @@ impl<'a> FieldReader<'a> {
         for (name, node) in repeated {
             self.entry(name, |reader| reader.warn(node, REPEATED));
         }
-        self.report_unknown(&unknown, names);
+        self.report_unknown(&unrecognized, names);
         found.retain(|(_, node)| node.value != YamlValue::Null);
         found
     }
 
-    fn report_unknown(&mut self, unknown: &[(&String, &YamlNode)], names: &[&'static str]) {
-        for (key, node) in unknown.iter().take(MOST_UNKNOWN) {
+    fn report_unknown(&mut self, unrecognized: &[(&String, &YamlNode)], names: &[&'static str]) {
+        for (key, node) in unrecognized.iter().take(MOST_UNKNOWN) {
             let advice = nearest(key, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
             self.entry(key, |reader| reader.warn(node, &format!("unknown field, ignored{advice}")));
         }
-        if let Some((_, node)) = unknown.get(MOST_UNKNOWN) {
-            self.warn(node, &format!("{} further unknown fields, ignored", unknown.len() - MOST_UNKNOWN));
+        if let Some((_, node)) = unrecognized.get(MOST_UNKNOWN) {
+            self.warn(node, &format!("{} further unknown fields, ignored", unrecognized.len() - MOST_UNKNOWN));
         }
     }
 }
@@ -105,7 +106,7 @@ pub(super) fn shown(key: &str) -> String {
     key.chars().take(LONGEST_KEY).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The name that is a few slips away from `key`, if one is.
+/// Returns the name that is a few slips away from `key`, if one is.
 pub(super) fn nearest(key: &str, names: &[&'static str]) -> Option<&'static str> {
     let key = shown(key).to_lowercase();
     let most = key.chars().count() / 3;

@@ -9,7 +9,7 @@ use super::{
     source::ConfigSecretRef,
 };
 
-/// The text of `docs/reference/azure-config.md`.
+/// Returns the text of `docs/reference/azure-config.md`.
 pub fn reference_page() -> String {
     let mut page = introduction();
     for group in groups() {

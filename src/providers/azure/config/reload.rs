@@ -1,14 +1,13 @@
-//! Following the configuration: what changes in the file or the Secret counts within seconds; what is bad changes nothing.
+//! Follows the configuration: changes of the file or the Secret take effect within seconds; invalid ones change nothing.
 //!
-//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
-//! through another one why what there is to read now is no configuration.
+//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every other usable configuration, through the
+//! channel; and through another one the reason why the current text is not valid.
 //!
-//! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed so without watching
-//! folders, a half-written file is bad and tried again, and reading a Secret needs no more permission than `get`.
+//! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed in this way
+//! without watching folders, a half-written file is invalid and read again, and reading a Secret needs no more permission
+//! than `get`.
 
 use std::{sync::Arc, time::Duration};
-
-use tokio::sync::watch;
 
 use super::{
     fields::AzureConfig,
@@ -17,12 +16,16 @@ use super::{
     source::{ConfigLoadError, ConfigLoader},
 };
 use crate::runtime::shutdown::Shutdown;
+use crate::runtime::watch;
 
 /// Time between two looks.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Looks every [`INTERVAL`] until shutdown or until nobody receives; sends configurations that differ from the one before.
-/// `problem`: why what was found last cannot be used; that the API server did not answer is not a problem of the configuration.
+/// Reads every [`INTERVAL`] until shutdown or until there is no receiver; sends configurations that differ from the one
+/// before.
+///
+/// `problem`: the reason why the latest text cannot be used; a missing response of the API server is not a problem of the
+/// configuration.
 pub async fn follow(
     loader: ConfigLoader,
     shutdown: Shutdown,
@@ -33,21 +36,22 @@ pub async fn follow(
     while !current.is_closed() {
         let round = async {
             reload_once(&loader, &mut memory, &current).await;
-            problem.send_if_modified(|told| {
-                let is_new = *told != memory.problem;
-                told.clone_from(&memory.problem);
+            problem.send_if_modified(|reported| {
+                let is_new = *reported != memory.problem;
+                reported.clone_from(&memory.problem);
                 is_new
             });
             tokio::time::sleep(INTERVAL).await;
         };
         tokio::select! {
+            biased;
             () = shutdown.begun() => return,
             () = round => {}
         }
     }
 }
 
-/// What was seen last, so that each change is judged once and each failure to read told once.
+/// Last observation, so that each change is evaluated once and each failure to read is reported once.
 #[derive(Default)]
 struct ReloadState {
     texts: Option<ConfigTexts>,

@@ -1,7 +1,7 @@
-//! Where the configuration comes from: a file, a Secret, or both.
+//! Sources of the configuration: a file, a Secret, or both.
 //!
-//! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides nothing about the
-//! content.
+//! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides
+//! nothing about the content.
 
 use std::{
     fmt,
@@ -23,9 +23,9 @@ use super::{
 /// A key of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigSecretRef {
-    /// Namespace; `--cloud-config-secret-namespace`.
+    /// Value of `--cloud-config-secret-namespace`.
     pub namespace: String,
-    /// Name; `--cloud-config-secret-name`.
+    /// Value of `--cloud-config-secret-name`.
     pub name: String,
     /// Key of its data; `--cloud-config-key`.
     pub key: String,
@@ -52,21 +52,21 @@ pub struct ConfigSource {
     pub secret: Option<ConfigSecretRef>,
 }
 
-/// Why there is no configuration.
+/// Reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigLoadError {
-    /// Somebody has to set a flag, or create or correct something.
+    /// A user must set a flag, or create or correct something.
     #[error("{0}")]
     Unusable(String),
     /// The content is wrong: at least one finding is an error.
     #[error("the configuration cannot be used:\n{}", lines(.0))]
     Invalid(Vec<ConfigFinding>),
-    /// The API server could not be asked; trying again may help.
+    /// The API server did not respond; a retry may help.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// One finding a line.
+/// Formats one finding per line.
 pub(super) fn lines(findings: &[ConfigFinding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
@@ -138,7 +138,7 @@ fn secret_error(at: &ConfigSecretRef, error: &kube::Error) -> ConfigLoadError {
     }
 }
 
-/// The text at the key. The error names the keys that there are, never what they hold.
+/// Returns the text at the key. The error names the keys that there are, never what they hold.
 fn text_in(secret: &Secret, at: &ConfigSecretRef) -> Result<String, String> {
     let data = secret.data.as_ref();
     let found = data.and_then(|data| data.get(&at.key)).filter(|bytes| !bytes.0.is_empty());

@@ -114,7 +114,7 @@ fn requests(config: &AzureConfig, findings: &mut FindingCollector) {
     }
 }
 
-/// Upstream drops such entries with a warning. Upstream: `pkg/provider/azure_utils.go`.
+/// Warns about entries that upstream drops with a warning. Upstream: `pkg/provider/azure_utils.go`.
 fn tags(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_bad = |entry: &&str| entry.matches('=').count() != 1 || entry.trim_start().starts_with('=');
     let bad = config.tags.split(',').filter(|entry| !entry.trim().is_empty()).filter(is_bad).count();

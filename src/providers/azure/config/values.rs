@@ -15,17 +15,17 @@ use super::{
 pub(super) trait FieldValue: Sized {
     /// Whether `""` is no value, so that the default counts.
     const EMPTY_IS_DEFAULT: bool = false;
-    /// What the value may be, for messages and the reference page: `string`, `one of standard, vmss, vmssflex`.
+    /// Returns the accepted values, for messages and the reference page: `string`, `one of standard, vmss, vmssflex`.
     fn kind() -> String;
     /// Reads the value; `None` after a finding.
     fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self>;
-    /// The default, as it is written in the table.
+    /// Parses the default, as it is written in the table.
     fn default_from(text: &str) -> Self;
-    /// Whether this is what Go has when nothing is configured, so that the default counts.
+    /// Returns `true` if this is what Go has when nothing is configured, so that the default counts.
     fn is_zero(&self) -> bool {
         false
     }
-    /// The value as one would write it.
+    /// Returns the value as one would write it.
     fn to_json(&self) -> Json;
 }
 
@@ -88,7 +88,7 @@ impl FieldValue for bool {
     }
 }
 
-/// Whole numbers; YAML's `5.0` is one, as for Go, which turns YAML into JSON first.
+/// Returns a whole number; YAML's `5.0` is one, as for Go, which turns YAML into JSON first.
 fn whole(node: &YamlNode) -> Option<i64> {
     match &node.value {
         YamlValue::Whole(value) => Some(*value),

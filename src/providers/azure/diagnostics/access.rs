@@ -1,6 +1,7 @@
-//! Whether Azure can be reached and lets the identity in.
+//! Checks whether Azure can be reached and accepts the identity.
 //!
-//! In: a session, and what its wire saw. Out: findings about network, TLS, credential and clock; and whether looking further makes sense.
+//! In: a session, and what its wire observed. Out: findings about network, TLS, credential and clock; and whether further
+//! checks make sense.
 
 use super::{
     checks::{CLOCK, CREDENTIAL, NETWORK, TLS},
@@ -18,10 +19,10 @@ use crate::{
 /// Seconds by which clocks may differ: Entra refuses assertions and tokens that are further off than a few minutes.
 const CLOCK_TOLERANCE: i64 = 60;
 
-/// Words in errors of whoever checks certificates.
+/// Words in errors of certificate verifiers.
 const OF_CERTIFICATES: [&str; 3] = ["certificate", "UnknownIssuer", "SelfSigned"];
 
-/// What a code of Entra asks for.
+/// Remedies by code of Entra.
 const ENTRA_CODES: [(&str, &str); 8] = [
     (
         "AADSTS90002",
@@ -42,12 +43,12 @@ const ENTRA_CODES: [(&str, &str); 8] = [
     ("AADSTS50034", "the identity does not exist in this tenant: set the right tenantId or client id"),
 ];
 
-/// Asks ARM one question.
+/// Sends one request to ARM.
 pub(super) async fn examine(cloud: &OpenedCloud, findings: &mut Vec<DiagnosticFinding>) -> bool {
     let config = &cloud.session.config;
     let group = ResourceId::group_of(&config.subscription_id, &config.resource_group);
-    let asked = check::grants(&cloud.session.compute, &group).await;
-    let refused = match asked {
+    let requested = check::grants(&cloud.session.compute, &group).await;
+    let refused = match requested {
         Err(error) if error.class == ArmErrorClass::Unauthorized || error.status.is_none() => Some(error.to_string()),
         _ => None,
     };
@@ -69,7 +70,7 @@ pub(super) async fn examine(cloud: &OpenedCloud, findings: &mut Vec<DiagnosticFi
     }
 }
 
-/// Why nobody can be asked.
+/// Returns the reason why no request can be sent.
 pub(super) fn failure(reason: &str, wire: &ObservedTransport) -> Vec<DiagnosticFinding> {
     explained(reason, &wire.seen())
 }
@@ -80,14 +81,14 @@ fn explained(reason: &str, seen: &WireSightings) -> Vec<DiagnosticFinding> {
         if !seen.is_answered {
             return vec![credential];
         }
-        let reached = DiagnosticFinding::ok(NETWORK, "Entra or ARM answers");
-        return vec![reached, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen)];
+        let reachable = DiagnosticFinding::ok(NETWORK, "Entra or ARM answers");
+        return vec![reachable, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen)];
     };
     if OF_CERTIFICATES.iter().any(|word| why.contains(word)) {
         let remedy = "something between this machine and Azure opens TLS, or its certificates are missing here: exempt Azure from the \
                       inspecting proxy, or trust its authority with SSL_CERT_FILE";
-        let reached = DiagnosticFinding::ok(NETWORK, format!("{host} takes connections"));
-        return vec![reached, DiagnosticFinding::problem(TLS, format!("{host}: {why}"), remedy)];
+        let reachable = DiagnosticFinding::ok(NETWORK, format!("{host} takes connections"));
+        return vec![reachable, DiagnosticFinding::problem(TLS, format!("{host}: {why}"), remedy)];
     }
     let remedy = "allow outgoing TCP 443 and DNS to this host in firewall, security group and route table, or set HTTPS_PROXY; \
                   compare the fields cloud and resourceManagerEndpoint";
@@ -95,9 +96,9 @@ fn explained(reason: &str, seen: &WireSightings) -> Vec<DiagnosticFinding> {
 }
 
 fn credential_remedy(reason: &str) -> &'static str {
-    let is_told =
-        |(code, _): &&(&str, &str)| reason.split(|one: char| !one.is_ascii_alphanumeric()).any(|word| word == *code);
-    match ENTRA_CODES.iter().find(is_told) {
+    let is_reported =
+        |(code, _): &&(&str, &str)| reason.split(|item: char| !item.is_ascii_alphanumeric()).any(|word| word == *code);
+    match ENTRA_CODES.iter().find(is_reported) {
         Some((_, remedy)) => remedy,
         None => "compare tenantId, client id and credential in azure.json with the identity in Entra",
     }

@@ -53,7 +53,7 @@ pub(super) async fn examine(cloud: &OpenedCloud, request: &DiagnosticRequest, fi
     findings.push(verdicts::services(&request.services, settings));
 }
 
-/// Whether one document is there. `field`: what of `azure.json` names it.
+/// Checks whether one document exists. `field` is the field of azure.json that names it.
 async fn existence(
     arm: &ArmClient,
     check: &'static str,

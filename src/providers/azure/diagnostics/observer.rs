@@ -14,12 +14,12 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// What was seen.
+/// Observations of the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WireSightings {
-    /// By how many seconds this machine's clock was ahead of that of whoever answered last, and the host.
+    /// Seconds by which this machine's clock was ahead of that of the last server, with its host.
     pub(super) ahead: Option<(i64, String)>,
-    /// Whether anybody has answered.
+    /// Whether any server has responded.
     pub(super) is_answered: bool,
     /// The last request that got no answer: its host, and why.
     pub(super) failure: Option<(String, String)>,
@@ -44,11 +44,11 @@ impl ObservedTransport {
 impl ArmTransport for ObservedTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = self.wire.send(request).await;
+        let response = self.wire.send(request).await;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match &answer {
-            Ok(answer) => {
-                let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        match &response {
+            Ok(response) => {
+                let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
                 let date = date.and_then(|date| rfc2822::parse(date).ok());
                 let ahead = date.map(|date| Clock::System.wall().as_second() - date.timestamp().as_second());
                 seen.ahead = ahead.map(|seconds| (seconds, host)).or_else(|| seen.ahead.take());
@@ -56,6 +56,6 @@ impl ArmTransport for ObservedTransport {
             }
             Err(error) => seen.failure = Some((host, error.to_string())),
         }
-        answer
+        response
     }
 }

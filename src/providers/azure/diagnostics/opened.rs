@@ -1,4 +1,4 @@
-//! A configuration at work, for whoever looks through it. Plain data, and the one way to list.
+//! Configuration at work, for diagnostics. Plain data, and the one way to list.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::providers::azure::{
     session::Session,
 };
 
-/// What to do when something may not be read.
+/// Remedy for a forbidden read.
 pub(super) const READ_RIGHT: &str = "assign the identity Reader at this scope, or look with `az`";
 
 /// A configuration that works, and what was seen on the way.
@@ -21,7 +21,7 @@ pub(super) struct OpenedCloud {
     pub(super) wire: Arc<ObservedTransport>,
 }
 
-/// All documents of a group, or one line that says why not.
+/// Returns all documents of a group, or one line that says why not.
 pub(super) async fn list<D: DeserializeOwned>(
     arm: &ArmClient,
     kind: &'static ApiType,

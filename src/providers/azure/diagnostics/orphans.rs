@@ -37,7 +37,8 @@ use crate::{
 /// Most orphans that a finding names.
 const NAMED: usize = 5;
 
-/// What is judged together, and which lists it needs. Security rules are judged by the addresses of everything else.
+/// Kinds that are judged together, and the lists that they need. Security rules are judged by the addresses of everything
+/// else.
 const NEEDS: [(OwnerlessKind, &[Part]); 8] = [
     (OwnerlessKind::LoadBalancingRule, &[Part::LoadBalancers]),
     (OwnerlessKind::Probe, &[Part::LoadBalancers]),
@@ -61,26 +62,26 @@ enum Part {
 /// Documents, and what could not be read.
 struct Sighted {
     observed: ObservedNetwork,
-    /// Those from before and from after the documents.
+    /// Services from before and from after the documents.
     services: Result<Vec<Service>, String>,
     missing: BTreeSet<Part>,
     unread: Vec<String>,
 }
 
 impl Sighted {
-    fn miss(&mut self, part: Part, what: &str, reason: &str) {
+    fn miss(&mut self, part: Part, subject: &str, reason: &str) {
         self.missing.insert(part);
-        self.unread.push(format!("{what}: {reason}"));
+        self.unread.push(format!("{subject}: {reason}"));
     }
 }
 
-/// For `orphans`.
+/// Returns the report of the command orphans.
 pub(super) async fn report(cloud: &OpenedCloud, request: &DiagnosticRequest) -> OrphanReport {
     let sighted = look(cloud, request).await;
     judge(cloud, request, sighted)
 }
 
-/// For `doctor`: what belongs to nobody, and how full load balancers are.
+/// Returns the findings of the command doctor: orphans, and the occupancy of load balancers.
 pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
     let sighted = look(cloud, request).await;
     let room = match sighted.missing.contains(&Part::LoadBalancers) {
@@ -92,7 +93,8 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
     let OrphanReport { orphans, unread } = judge(cloud, request, sighted);
     let mut findings = vec![room, named];
     if !orphans.is_empty() {
-        let named: Vec<&str> = orphans.iter().take(NAMED).map(|one| one.id.rsplit('/').next().unwrap_or(&one.id)).collect();
+        let named: Vec<&str> =
+            orphans.iter().take(NAMED).map(|entry| entry.id.rsplit('/').next().unwrap_or(&entry.id)).collect();
         let text = format!("{} resources belong to no Service: {}", orphans.len(), named.join(", "));
         findings.push(DiagnosticFinding::warning(ORPHANS, text, "run `orphans`: it says what each is and what removes it"));
     }
@@ -105,7 +107,8 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
     findings
 }
 
-/// Rules of the security group come first: the addresses that they lead to are there before them, so a later list has them.
+/// Reads the network, the rules of the security group first: the addresses that they lead to exist before them, so a later
+/// list has them.
 async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
     let settings = &cloud.settings;
     let mut sighted = Sighted {
@@ -154,7 +157,8 @@ async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
     sighted
 }
 
-/// The groups in which the cluster may have public IPs and private link services: its own, and those that the configuration and Services name.
+/// Returns the groups in which the cluster may have public IPs and private link services: its own, and those that the
+/// configuration and Services name.
 fn groups(cloud: &OpenedCloud, services: &[Service]) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
     let settings = &cloud.settings;
     let named = settings.allowed_groups.iter().map(|name| ResourceId::group_of(settings.group.subscription(), name));
@@ -169,7 +173,7 @@ fn groups(cloud: &OpenedCloud, services: &[Service]) -> (BTreeSet<ResourceId>, B
     (addresses, links)
 }
 
-/// Without the Services of the cluster, nobody can say what is an orphan.
+/// Returns the orphan report, or no orphans if the Services cannot be listed.
 fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted) -> OrphanReport {
     let services = match &sighted.services {
         Ok(services) => services,
@@ -178,8 +182,8 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
             return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
         }
     };
-    if let Some(doubt) = another_clusters(&request.nodes, &cloud.session.inventory.settings().group) {
-        sighted.unread.push(format!("Services: {doubt}"));
+    if let Some(mismatch) = another_clusters(&request.nodes, &cloud.session.inventory.settings().group) {
+        sighted.unread.push(format!("Services: {mismatch}"));
         return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
     }
     let identities: Vec<_> = services.iter().map(identity_of).collect();
@@ -194,15 +198,16 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
         needs.iter().all(|need| !sighted.missing.contains(need))
     };
     let lost = lost_services(&found);
-    let told = |part| {
+    let reported = |part| {
         let service = lost.iter().find(|(prefix, _)| names(part).contains(prefix.as_str())).map(|(_, key)| key.clone());
         OrphanedResource { service, ..orphan(part, &settings.cluster, &attachment(part, observed, managed)) }
     };
-    let orphans = found.iter().filter(can_be_judged).map(told).collect();
+    let orphans = found.iter().filter(can_be_judged).map(reported).collect();
     OrphanReport { orphans, unread: sighted.unread }
 }
 
-/// Services that no longer exist, by what the names of their parts begin with: by key where a tag says it, else by that beginning.
+/// Returns the services that no longer exist, by what the names of their parts begin with: by key where a tag says it, else
+/// by that beginning.
 fn lost_services(parts: &[OwnerlessPart]) -> BTreeMap<String, String> {
     let mut lost = BTreeMap::new();
     for part in parts {
@@ -216,20 +221,23 @@ fn lost_services(parts: &[OwnerlessPart]) -> BTreeMap<String, String> {
     lost
 }
 
-/// The last name in the id of a part.
+/// Returns the last name in the id of a part.
 fn names(part: &OwnerlessPart) -> String {
     part.id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
 
-/// The generated beginning of names of a Service's parts, wherever it stands in `name`: public IPs have the cluster's name before it.
+/// Returns the generated beginning of names of a Service's parts, wherever it is in `name`: public IPs have the cluster's
+/// name before it.
 fn generated_prefix(name: &str) -> Option<String> {
     let starts = name.match_indices('a').filter_map(|(at, _)| name.get(at..at + naming::NAME_PREFIX_LENGTH));
     let is_start = |word: &&str| word.bytes().skip(1).all(|letter| letter.is_ascii_hexdigit());
     starts.into_iter().find(is_start).map(str::to_owned)
 }
 
-/// Why the Services may be those of another cluster, whose owner would take everything in the configured group for an orphan: there are Nodes
-/// with machines, and all of them are elsewhere.
+/// Returns the reason why the Services may be those of another cluster: there are Nodes with machines, and all of them are
+/// elsewhere.
+///
+/// Its owner would take everything in the configured group for an orphan.
 fn another_clusters(nodes: &Result<Vec<Node>, String>, group: &ResourceId) -> Option<String> {
     let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty());
     let is_known = |node: &Node| {
@@ -250,17 +258,18 @@ fn another_clusters(nodes: &Result<Vec<Node>, String>, group: &ResourceId) -> Op
     })
 }
 
-/// Where Nodes and Services can be reached.
+/// Returns the addresses at which Nodes and Services can be reached.
 fn addresses(services: &[Service], nodes: &Result<Vec<Node>, String>) -> BTreeSet<IpAddr> {
     let of_node = |node: &Node| {
         let listed = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
-        listed.into_iter().filter_map(|one| one.address.parse().ok()).collect::<Vec<IpAddr>>()
+        listed.into_iter().filter_map(|entry| entry.address.parse().ok()).collect::<Vec<IpAddr>>()
     };
     let hosts = nodes.iter().flatten().flat_map(of_node);
     hosts.chain(services.iter().flat_map(status_addresses)).collect()
 }
 
-/// What has a public IP, and whether that is this cluster's: `managed` are its load balancers, if they could be read.
+/// Returns the resource that has a public IP, and whether it is this cluster's: `managed` are its load balancers, if they
+/// could be read.
 fn attachment(part: &OwnerlessPart, observed: &ObservedNetwork, managed: Option<&[&ArmLoadBalancer]>) -> String {
     let is_it = |pip: &&PublicIpAddress| pip.id.as_deref().is_some_and(|id| spelling::same_name(id, &part.id));
     let properties = observed.public_ips.iter().find(is_it).and_then(|pip| pip.properties.as_ref());
@@ -278,7 +287,7 @@ fn attachment(part: &OwnerlessPart, observed: &ObservedNetwork, managed: Option<
     }
 }
 
-/// `attachment`: the end of the reason.
+/// Returns the orphan. `attachment`: the end of the reason.
 fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedResource {
     let OwnerlessPart { kind, id, services } = part;
     let (name, marks, command) = match kind {

@@ -1,7 +1,7 @@
-//! Whether the identity may do what the configuration needs.
+//! Checks whether the identity has the permissions that the configuration needs.
 //!
-//! In: a session. Out: a finding for reads and one for writes, or one for each role that is missing at a scope. A grant is looked up, not tried;
-//! where ARM does not tell its grants, a read is tried, and writes stay unknown.
+//! In: a session. Out: a finding for reads and one for writes, or one for each role that is missing at a scope. A grant is
+//! looked up, not tried; where ARM does not list its grants, a read is tried, and writes remain unknown.
 
 use super::checks::{READS, WRITES};
 use crate::{
@@ -23,7 +23,7 @@ pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFind
     let needed = check::required_permissions(&session.config, session.cloud.azure_stack);
     let before = findings.len();
     let mut counts = (0, 0);
-    for here in needed.chunk_by(|one, other| one.scope == other.scope) {
+    for here in needed.chunk_by(|item, other| item.scope == other.scope) {
         let Some(first) = here.first() else { continue };
         // A role on resource groups does not allow to look up grants of the subscription.
         if first.scope.resource_group().is_none() {
@@ -43,14 +43,14 @@ pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFind
             Err(error) => findings.push(DiagnosticFinding::unknown(READS, error.to_string(), "try again later")),
         }
     }
-    let is_told = |check: &str| findings.iter().skip(before).any(|finding| finding.check == check);
-    let (reads_told, writes_told) = (is_told(READS), is_told(WRITES));
-    if !reads_told {
+    let is_reported = |check: &str| findings.iter().skip(before).any(|finding| finding.check == check);
+    let (reads_reported, writes_reported) = (is_reported(READS), is_reported(WRITES));
+    if !reads_reported {
         findings.push(DiagnosticFinding::ok(READS, format!("all {} actions that read are granted", counts.0)));
     }
-    if !writes_told && reads_told {
+    if !writes_reported && reads_reported {
         findings.push(DiagnosticFinding::unknown(WRITES, "what is granted could not be read", READER));
-    } else if !writes_told {
+    } else if !writes_reported {
         findings.push(DiagnosticFinding::ok(WRITES, format!("all {} actions that write are granted", counts.1)));
     }
 }
@@ -59,7 +59,7 @@ fn is_read(need: &RequiredPermission) -> bool {
     need.action.ends_with("/read")
 }
 
-/// One finding for the reads that are not granted at a scope, and one for the writes: each is one role to assign.
+/// Returns one finding for the reads that are not granted at a scope, and one for the writes: each is one role to assign.
 fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<DiagnosticFinding> {
     let lacking = needed.iter().filter(|need| !check::is_allowed(grants, need.action));
     let (reads, writes): (Vec<_>, Vec<_>) = lacking.partition(|need| is_read(need));
@@ -76,9 +76,9 @@ fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<Dia
 
 async fn try_read(client: &ArmClient, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
     let Some(scope) = needed.first().map(|need| &need.scope) else { return Vec::new() };
-    let unknown = "ARM does not tell what is granted without Microsoft.Authorization/permissions/read";
+    let unrecognized = "ARM does not tell what is granted without Microsoft.Authorization/permissions/read";
     let remedy = "assign Reader at this scope to learn more, or compare the role with the reference by hand";
-    let writes = DiagnosticFinding::unknown(WRITES, format!("{scope}: {unknown}"), remedy);
+    let writes = DiagnosticFinding::unknown(WRITES, format!("{scope}: {unrecognized}"), remedy);
     let Some(kind) = check::readable_type(needed) else { return vec![writes] };
     let path = format!("{scope}/providers/{}", kind.resource_type);
     let tried: ArmResult<Vec<serde::de::IgnoredAny>> = client.with_urgency(Urgency::Change).list(kind, &path, &[]).await;

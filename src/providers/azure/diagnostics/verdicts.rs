@@ -1,4 +1,4 @@
-//! What documents and objects mean for the cluster. Pure.
+//! Verdicts on documents and objects of the cluster. Pure.
 //!
 //! In: findings of the configuration, usages, load balancers, Services. Out: findings with remedies.
 
@@ -25,7 +25,7 @@ use crate::{
 
 /// Most Services, fields or quotas that are named.
 const NAMED: usize = 5;
-/// From this share on, something is told about, in percent.
+/// Percentage from which usage is reported.
 const NEARLY_FULL: i64 = 90;
 
 /// Quotas that Services use up, as ARM names them.
@@ -52,8 +52,10 @@ struct UsageName {
     value: String,
 }
 
-/// Whether the cluster's public IPs carry the name of `--cluster-name`. One that carries another name and the address of a Service of this
-/// cluster, or that names such a Service, shows that the flag is wrong.
+/// Checks whether the cluster's public IPs carry the name of `--cluster-name`.
+///
+/// One that carries another name and the address of a Service of this cluster, or that names such a Service, shows that the
+/// flag is wrong.
 pub(super) fn cluster_name(
     public_ips: &[PublicIpAddress],
     services: &[Service],
@@ -70,14 +72,14 @@ pub(super) fn cluster_name(
         let found = cluster_of(pip)?;
         (!spelling::same_name(found, &settings.cluster)).then(|| found.to_owned())
     };
-    let mut wrong = public_ips.iter().filter(is_owned).filter_map(|pip| Some((pip.name.clone()?, other(pip)?)));
-    let Some((name, found)) = wrong.next() else {
+    let mut mismatched = public_ips.iter().filter(is_owned).filter_map(|pip| Some((pip.name.clone()?, other(pip)?)));
+    let Some((name, found)) = mismatched.next() else {
         let text = format!("no public IP of a Service carries another name than {:?}", settings.cluster);
         return DiagnosticFinding::ok(CLUSTER_NAME, text);
     };
     let text = format!(
         "public IP {name}, which a Service of this cluster has, and {} more carry the cluster name {found:?}, but --cluster-name is {:?}",
-        wrong.count(),
+        mismatched.count(),
         settings.cluster
     );
     let remedy =
@@ -85,7 +87,7 @@ pub(super) fn cluster_name(
     DiagnosticFinding::problem(CLUSTER_NAME, text, remedy)
 }
 
-/// A finding for each strange field, or one for all.
+/// Returns a finding for each strange field, or one for all.
 pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
     if found.is_empty() {
         return vec![DiagnosticFinding::ok(CONFIG, "every field is known and fits")];
@@ -93,16 +95,16 @@ pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
     let finding = |one: &ConfigFinding| {
         let text = one.to_string();
         let text = text.strip_prefix("error: ").or_else(|| text.strip_prefix("warning: ")).unwrap_or(&text).to_owned();
-        let place = if one.field.is_empty() { "azure.json".to_owned() } else { format!("{} in azure.json", one.field) };
+        let index = if one.field.is_empty() { "azure.json".to_owned() } else { format!("{} in azure.json", one.field) };
         match one.severity == FindingSeverity::Error {
-            true => DiagnosticFinding::problem(CONFIG, text, format!("correct {place}: the manager refuses it")),
-            false => DiagnosticFinding::warning(CONFIG, text, format!("correct {place}")),
+            true => DiagnosticFinding::problem(CONFIG, text, format!("correct {index}: the manager refuses it")),
+            false => DiagnosticFinding::warning(CONFIG, text, format!("correct {index}")),
         }
     };
     found.iter().map(finding).collect()
 }
 
-/// The values of secret fields, in whatever place and letter case they stand.
+/// Returns the values of secret fields, at any position and in any letter case.
 pub(super) fn secrets(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut found = Vec::new();
     texts.filter_map(|text| yaml::parse::<Value>(&text).ok()).for_each(|tree| collect_secrets(&tree, &mut found));
@@ -123,7 +125,7 @@ fn collect_secrets(tree: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Whether new public IPs and load balancers can be made.
+/// Checks whether new public IPs and load balancers can be created.
 pub(super) fn quotas(usages: &[NetworkUsage], location: &str) -> DiagnosticFinding {
     let counts = usages.iter().filter(|usage| QUOTAS.iter().any(|name| spelling::same_word(name, &usage.name.value)));
     let counts: Vec<&NetworkUsage> = counts.filter(|usage| usage.limit > 0).collect();
@@ -151,15 +153,16 @@ pub(super) fn quotas(usages: &[NetworkUsage], location: &str) -> DiagnosticFindi
     }
 }
 
-/// Whether load balancers have room for more Services.
+/// Checks whether load balancers have room for more Services.
 pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> DiagnosticFinding {
     let occupancy = occupancy(observed, settings);
     let is_full = |used: usize, limit: usize, share: usize| used * 100 >= limit * share;
     let of = |share: usize| {
-        let full = occupancy.load_balancers.iter().filter(move |one| {
-            is_full(one.rules, one.limits.rules, share) || is_full(one.frontends, one.limits.frontends, share)
+        let full = occupancy.load_balancers.iter().filter(move |finding| {
+            is_full(finding.rules, finding.limits.rules, share)
+                || is_full(finding.frontends, finding.limits.frontends, share)
         });
-        let interfaces = occupancy.interfaces.iter().filter(move |one| is_full(one.rules, one.limit, share));
+        let interfaces = occupancy.interfaces.iter().filter(move |finding| is_full(finding.rules, finding.limit, share));
         full.map(ToString::to_string).chain(interfaces.map(ToString::to_string)).collect::<Vec<String>>()
     };
     let remedy = "add an entry with Nodes of its own to multipleStandardLoadBalancerConfigurations, or give Services fewer ports \
@@ -176,19 +179,19 @@ pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) 
     DiagnosticFinding::ok(ROOM, if lines.is_empty() { none } else { lines.join("; ") })
 }
 
-/// Whether every Service of type `LoadBalancer` can be.
+/// Checks whether every Service of type `LoadBalancer` can be served.
 pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadBalancerSettings) -> DiagnosticFinding {
     let all = match services {
         Ok(all) => all,
         Err(reason) => return DiagnosticFinding::unknown(SERVICES, reason, "grant list on services"),
     };
     let balanced: Vec<&Service> = all.iter().filter(|service| is_balanced(service)).collect();
-    let told = |service: &&Service| {
+    let reported = |service: &&Service| {
         let refusals = parse_service(service, settings).err()?;
         let why = refusals.first().map(ToString::to_string).unwrap_or_default();
         Some(format!("{}: {why}", identity_of(service).key))
     };
-    let refused: Vec<String> = balanced.iter().filter_map(told).collect();
+    let refused: Vec<String> = balanced.iter().filter_map(reported).collect();
     if refused.is_empty() {
         return DiagnosticFinding::ok(SERVICES, format!("{} Services of type LoadBalancer can be", balanced.len()));
     }
@@ -197,7 +200,7 @@ pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadB
     DiagnosticFinding::problem(SERVICES, text, "correct the annotation or field; `explain ANNOTATION` says what it accepts")
 }
 
-/// One with a class may be another controller's.
+/// Returns `true` for a Service of type `LoadBalancer` without a class: one with a class may be another controller's.
 fn is_balanced(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())

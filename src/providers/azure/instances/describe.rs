@@ -1,8 +1,8 @@
-//! What a Node is told of its machine: pure.
+//! Description of a Node's machine. Pure.
 //!
-//! In: a [`Machine`]. Out: addresses, zone, region and type as upstream's ARM path gives them. Upstream: `GetZoneByNodeName`,
-//! `GetIPByNodeName`, `GetInstanceTypeByNodeName` in `pkg/provider/azure_standard.go`, `azure_vmss.go`, `azure_vmssflex.go`, and
-//! `addressGetter` in `azure_instances_v1.go`.
+//! In: a [`Machine`]. Out: addresses, zone, region and type as upstream's ARM path returns them. Upstream:
+//! `GetZoneByNodeName`, `GetIPByNodeName`, `GetInstanceTypeByNodeName` in `pkg/provider/azure_standard.go`, `azure_vmss.go`,
+//! `azure_vmssflex.go`, and `addressGetter` in `azure_instances_v1.go`.
 
 use std::collections::BTreeMap;
 
@@ -17,37 +17,37 @@ use crate::{
 
 use super::provider_id::{self, ProviderIdError};
 
-/// Why a machine cannot be described. Kubelet waits for what is missing, so that ARM is asked again.
+/// Reason why a machine cannot be described. Kubelet waits for what is missing, so ARM is read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MachineDescriptionError {
-    /// Its id is odd.
+    /// The ID is malformed.
     #[error(transparent)]
     ProviderId(#[from] ProviderIdError),
-    /// Its zone is no number.
+    /// The zone is not a number.
     #[error("the zone `{zone}` of {machine} is not a number")]
     Zone { machine: String, zone: String },
-    /// It has neither zone nor fault domain.
+    /// The machine has neither zone nor fault domain.
     #[error(
         "{0} has no availability zone, and ARM returned no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
          azure.json?"
     )]
     NoFaultDomain(String),
-    /// It has no address yet, and what is missing.
+    /// The machine has no address yet, and what is missing.
     #[error("{machine} has no address: {missing}")]
     NoAddress { machine: String, missing: &'static str },
 }
 
-/// The Node that is told.
+/// Node that is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescribedNode<'a> {
     pub name: &'a str,
-    /// Its provider id, when it has one.
+    /// Provider ID of the Node, if it has one.
     pub provider_id: Option<&'a str>,
     /// Whether it has, or should have, an IPv6 address.
     pub ipv6: bool,
 }
 
-/// What of the configuration decides about zones and fault domains.
+/// Settings for zones and fault domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopologyRules {
     pub vm_type: VmType,
@@ -55,7 +55,7 @@ pub struct TopologyRules {
     pub fault_domain_label: bool,
 }
 
-/// All that upstream's `InstanceMetadata` tells of `machine`.
+/// Returns all fields of upstream's `InstanceMetadata` for `machine`.
 pub fn metadata(
     machine: &Machine,
     rules: TopologyRules,
@@ -83,8 +83,8 @@ pub fn fault_domain_label(machine: &Machine, rules: TopologyRules) -> BTreeMap<S
     shown.map(|fault_domain| (LABEL_FAULT_DOMAIN.to_owned(), fault_domain.to_string())).into_iter().collect()
 }
 
-/// The availability zone as `<region>-<number>`, else the fault domain; empty for a machine without a zone if fault domains have a label of
-/// their own.
+/// Returns the availability zone as `<region>-<number>`, else the fault domain; empty for a machine without a zone if fault
+/// domains have a label of their own.
 pub fn zone(machine: &Machine, rules: TopologyRules) -> Result<Zone, MachineDescriptionError> {
     let region = machine.location.to_lowercase();
     let failure_domain = match (&machine.zone, machine.fault_domain) {
@@ -102,7 +102,7 @@ fn zone_number(machine: &Machine, zone: &str) -> Result<i64, MachineDescriptionE
     zone.parse().map_err(|_| MachineDescriptionError::Zone { machine: machine.id.to_string(), zone: zone.to_owned() })
 }
 
-/// Whether upstream treats `machine` as a member of an availability set: with vmType standard all are.
+/// Returns `true` if upstream treats `machine` as a member of an availability set: with vmType standard all are.
 fn is_standard(machine: &Machine, vm_type: VmType) -> bool {
     match machine.kind {
         MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => true,
@@ -111,8 +111,10 @@ fn is_standard(machine: &Machine, vm_type: VmType) -> bool {
     }
 }
 
-/// Addresses in upstream's order: private, name, public. IPv6 follows only for a Node that has or should have it, since upstream's
-/// ARM path knows one family alone and would leave such a Node uninitialised.
+/// Returns the addresses in upstream's order: private, name, public.
+///
+/// IPv6 follows only for a Node that has or should have it, since upstream's ARM path knows one family alone and would leave
+/// such a Node uninitialized.
 pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<NodeAddress>, MachineDescriptionError> {
     let missing = |missing| MachineDescriptionError::NoAddress { machine: machine.id.to_string(), missing };
     let interface = primary_interface(machine).map_err(missing)?;
@@ -127,7 +129,7 @@ pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<No
     Ok(addresses)
 }
 
-/// The first IPv6 address with its public one, as the instance metadata service has them.
+/// Returns the first IPv6 address with its public one, as the instance metadata service has them.
 fn ipv6(interface: &MachineInterface) -> Vec<NodeAddress> {
     let mut configurations = interface.ip_configurations.iter();
     let Some(found) = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some()) else {
@@ -146,7 +148,7 @@ fn address(type_: AddressType, address: &str) -> NodeAddress {
     NodeAddress { type_, address: address.to_owned() }
 }
 
-/// The only interface, or the one flagged as primary.
+/// Returns the only interface, or the one flagged as primary.
 pub fn primary_interface(machine: &Machine) -> Result<&MachineInterface, &'static str> {
     match machine.interfaces.as_slice() {
         [] => Err("no network interface is listed for it; may the identity read Microsoft.Network/networkInterfaces and \
@@ -156,7 +158,7 @@ pub fn primary_interface(machine: &Machine) -> Result<&MachineInterface, &'stati
     }
 }
 
-/// The only IP configuration, or the one flagged as primary.
+/// Returns the only IP configuration, or the one flagged as primary.
 pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpConfiguration, &'static str> {
     match interface.ip_configurations.as_slice() {
         [] => Err("its primary network interface has no IP configuration"),
@@ -168,7 +170,7 @@ pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpC
     }
 }
 
-/// The name that kubelet gives to the Node on `machine`.
+/// Returns the name that kubelet gives to the Node on `machine`.
 pub fn node_name(machine: &Machine) -> String {
     match machine.kind {
         MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => machine.node_name().to_owned(),

@@ -1,7 +1,8 @@
-//! What a controller is told when a machine could not be looked up: pure.
+//! Errors of machine lookups for controllers. Pure.
 //!
-//! In: why not. Out: a [`CloudError`] whose class is the controller's next move and whose message says what an operator can do.
-//! Never `InstanceNotFound`: where a machine was not listed proves nothing, and controllers delete Nodes over that class.
+//! In: the reason of the failure. Out: a [`CloudError`] whose class is the controller's next step and whose message has
+//! advice for an operator. Never `InstanceNotFound`: a machine that is missing in lists proves nothing, and controllers
+//! delete Nodes over that class.
 
 use crate::{
     cloud_provider::CloudError,
@@ -11,7 +12,7 @@ use crate::{
     },
 };
 
-/// The error of a look-up.
+/// Returns the error of a look-up.
 pub fn from_lookup(error: &LookupError) -> CloudError {
     match error {
         LookupError::NotListed(_) => CloudError::failed(format!(
@@ -23,12 +24,12 @@ pub fn from_lookup(error: &LookupError) -> CloudError {
         // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
         LookupError::Arm(error) => match from_write(error) {
             CloudError::Invalid(message) => CloudError::failed(message),
-            told => told,
+            metadata => metadata,
         },
     }
 }
 
-/// The error of a write: what is wrong in it stays wrong.
+/// Returns the error of a write: what is wrong in it stays wrong.
 pub fn from_write(error: &ArmError) -> CloudError {
     match advice(error) {
         Some(advice) => CloudError::failed(format!("{error}; {advice}")),
@@ -36,7 +37,7 @@ pub fn from_write(error: &ArmError) -> CloudError {
     }
 }
 
-/// What an operator can do about an error, where ARM's message does not say.
+/// Returns advice for an operator about an error, where ARM's message has none.
 fn advice(error: &ArmError) -> Option<String> {
     match (error.class, error.missing_permission()) {
         (ArmErrorClass::Unauthorized, _) => {

@@ -1,10 +1,11 @@
-//! Whether the machine behind a Node is there, and whether it runs: pure.
+//! Decides whether the machine behind a Node exists, and whether it runs. Pure.
 //!
-//! In: what a direct, fresh look at the machine showed ([`MachineExistence`]) and the Node. Out: [`Existence`], where only positive
-//! evidence is `Gone`. Upstream: `pkg/provider/azure_instances_v1.go`, `azure_instances_v2.go`.
+//! In: the result of a direct, current read of the machine ([`MachineExistence`]) and the Node. Out: [`Existence`], where
+//! only positive evidence is `Gone`. Upstream: `pkg/provider/azure_instances_v1.go`, `azure_instances_v2.go`.
 //!
-//! Upstream also calls gone what is being deleted and what is missing in a list; here the first is unknown until ARM says 404, and
-//! lists prove nothing. And upstream takes a machine that was made anew under the name of an old one for the old one.
+//! Upstream also treats as gone what is being deleted and what is missing in a list; here the first is unknown until ARM
+//! responds 404, and lists prove nothing. And upstream mistakes a machine that was recreated under the name of an old one
+//! for the old one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,17 +34,17 @@ const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
 /// Power states in which the machine works. `starting` is not one of them.
 const RUNNING: &[&str] = &["running"];
 
-/// Fewest Nodes that have to show that firmware tells `vmId` before the difference of another one means anything.
+/// Fewest Nodes that must show that firmware reports `vmId` before the difference of another one means anything.
 const MIN_SAMPLES: usize = 3;
-/// How many Nodes of a size are remembered; the latest.
+/// Number of Nodes of a size that are remembered; the latest.
 const MAX_SAMPLES: usize = 32;
 
-/// Where firmware tells `vmId`: for each size of machines (in lower case), which Nodes were seen to have it as their `systemUUID` and
-/// which not. On Azure Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference
-/// means nothing.
+/// Evidence whether firmware reports `vmId`: for each size of machines (in lower case), the Nodes that had it as their
+/// `systemUUID` and those that had not.
 ///
-/// A kubelet writes its `systemUUID` itself, so no single Node is believed about others: at least three Nodes and most of those seen
-/// have to agree.
+/// On Azure Stack, for one, and for some kinds of machine, the two are unrelated, and a difference means nothing. A kubelet
+/// writes its `systemUUID` itself, so no single Node is trusted about others: at least three Nodes and most of those seen
+/// must agree.
 #[derive(Debug, Clone, Default)]
 pub struct SystemUuidEvidence {
     samples_by_size: HashMap<String, VecDeque<SystemUuidSample>>,
@@ -68,7 +69,7 @@ impl SystemUuidEvidence {
         }
     }
 
-    /// How many Nodes with machines of this size agree, and how many were seen.
+    /// Returns how many Nodes with machines of this size agree, and how many were seen.
     fn sample_counts(&self, machine: &Machine) -> (usize, usize) {
         let seen = self.samples_by_size.get(machine.vm_size.to_ascii_lowercase().as_str());
         let agreeing = seen.into_iter().flatten().filter(|witness| witness.matches).count();
@@ -81,8 +82,10 @@ impl SystemUuidEvidence {
     }
 }
 
-/// Whether the machine of `node` exists. `grace` is `nodeInstanceNotFoundGracePeriodInSeconds`: a Node younger than that may
-/// have joined before ARM knows its machine. A machine that is another one counts only in a `sighting` of a direct read.
+/// Decides whether the machine of `node` exists.
+///
+/// `grace` is `nodeInstanceNotFoundGracePeriodInSeconds`: a Node younger than that may have joined before ARM knows its
+/// machine. A replaced machine counts only in a `sighting` of a direct read.
 pub fn decide(
     node: &Node,
     sighting: &MachineExistence,
@@ -99,7 +102,7 @@ pub fn decide(
 fn existence_by_evidence(node: &Node, sighting: &MachineExistence, scheme: &SystemUuidEvidence) -> Existence {
     match sighting {
         MachineExistence::Gone => Existence::Gone,
-        MachineExistence::Unknown(why) => Existence::Unknown(why.clone()),
+        MachineExistence::Unknown(reason) => Existence::Unknown(reason.clone()),
         MachineExistence::Found(machine) if is_other_machine(node, machine, scheme) => Existence::Gone,
         MachineExistence::Found(machine) if spelling::same_word(&machine.provisioning_state, DELETING) => {
             Existence::Unknown(format!("{} is being deleted, and still there", machine.id))
@@ -112,12 +115,13 @@ fn is_younger(node: &Node, grace: Duration, now: Timestamp) -> bool {
     node::created(node).is_some_and(|created| now.duration_since(created).as_secs_f64() < grace.as_secs_f64())
 }
 
-/// Whether the machine of `node` runs. Only a machine at rest counts, as in [`is_shut_down`].
+/// Returns `true` if the machine of `node` runs. Only a machine at rest counts, as in [`is_shut_down`].
 pub fn runs(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     is_at_rest_in(node, machine, scheme, RUNNING)
 }
 
-/// Whether the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state may change.
+/// Returns `true` if the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state
+/// may change.
 pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     is_at_rest_in(node, machine, scheme, SHUT_DOWN)
 }
@@ -129,25 +133,29 @@ fn is_at_rest_in(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence, st
         && !is_other_machine(node, machine, scheme)
 }
 
-/// Whether `machine` was made anew under the name of the one that `node` runs on: what the firmware tells kubelet differs from
-/// `vmId`, though firmware of such machines tells it. Where one of the two is missing or no such number, nothing is concluded.
+/// Returns `true` if `machine` was recreated under the name of the one that `node` runs on.
+///
+/// The firmware of such machines reports `vmId`, and kubelet's value differs from it. If one of the two is missing or
+/// malformed, nothing is concluded.
 pub fn is_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     system_uuid_matches(node, machine) == Some(false) && scheme.is_reliable_for(machine)
 }
 
-/// Whether what is known of the machine may be older than `node`, so that another look is worth a read; concludes nothing.
+/// Returns `true` if what is known of the machine may be older than `node`, so that another look is worth a read; concludes
+/// nothing.
 pub fn may_be_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     system_uuid_matches(node, machine) == Some(false) && scheme.sample_counts(machine).0 > 0
 }
 
-/// Whether firmware tells `vmId`; `None` where one of the two is not known.
+/// Returns whether firmware reports `vmId`; `None` if one of the two is unknown.
 fn system_uuid_matches(node: &Node, machine: &Machine) -> Option<bool> {
-    let (told, is) = (uuid(node::system_uuid(node))?, uuid(&machine.vm_id)?);
+    let (metadata, is) = (uuid(node::system_uuid(node))?, uuid(&machine.vm_id)?);
     // Firmware before SMBIOS 2.6 has the first three fields in the other byte order, and kubelet passes on what it reads.
-    Some(told == is || Uuid::from_bytes_le(*told.as_bytes()) == is)
+    Some(metadata == is || Uuid::from_bytes_le(*metadata.as_bytes()) == is)
 }
 
-/// With dashes only: without them the text may be the machine id of the operating system, which kubelet falls back to.
+/// Parses a UUID with dashes: without them the text may be the machine ID of the operating system, which kubelet falls back
+/// to.
 fn uuid(text: &str) -> Option<Uuid> {
     let text = text.trim();
     Uuid::try_parse(text).ok().filter(|uuid| text.len() == 36 && !uuid.is_nil() && !uuid.is_max())

@@ -1,4 +1,4 @@
-//! Machines for tests.
+//! Fixtures of machines for tests.
 
 use crate::providers::azure::{
     arm::ResourceId,
@@ -53,8 +53,13 @@ pub(super) fn interface(primary: bool, ip_configurations: Vec<MachineIpConfigura
     MachineInterface { id: id("Microsoft.Network/networkInterfaces", &["nic"]), primary, ip_configurations }
 }
 
-/// A primary IPv4 configuration; an empty text is an address that is not there.
+/// Returns a primary IPv4 configuration; an empty text is an address that is not there.
 pub(super) fn configuration(private: &str, public: &str) -> MachineIpConfiguration {
-    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    MachineIpConfiguration { primary: true, ipv6: false, private_address: known(private), public_address: known(public) }
+    let existing = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    MachineIpConfiguration {
+        primary: true,
+        ipv6: false,
+        private_address: existing(private),
+        public_address: existing(public),
+    }
 }

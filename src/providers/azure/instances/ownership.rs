@@ -1,7 +1,7 @@
-//! Whose a Node is, and how its machine is to be found: pure.
+//! Ownership of a Node, and the query for its machine. Pure.
 //!
-//! In: a Node. Out: its [`NodeOwnership`], with the [`MachineQuery`] to look it up by. Upstream: `pkg/provider/azure_instances_v2.go`,
-//! `azure_wrap.go` (`IsNodeUnmanaged`, `IsNodeUnmanagedByProviderID`).
+//! In: a Node. Out: its [`NodeOwnership`], with the [`MachineQuery`] to look it up by. Upstream:
+//! `pkg/provider/azure_instances_v2.go`, `azure_wrap.go` (`IsNodeUnmanaged`, `IsNodeUnmanagedByProviderID`).
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -11,18 +11,18 @@ use crate::{
     providers::azure::{inventory::MachineQuery, node},
 };
 
-/// Whose a Node is.
+/// Owner of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeOwnership {
-    /// Its label says that Azure does not know it: it exists, and nothing is known of it.
+    /// Unmanaged by Azure, according to its label: it exists, and nothing else is known of it.
     Unmanaged,
-    /// Its provider id has the scheme of another cloud: it exists, and it is left alone.
+    /// Owned by another cloud, according to the scheme of its provider ID: it exists, and it is left alone.
     Foreign,
-    /// Its provider id has Azure's scheme or none, but not the form of Azure's machines: it exists, and its machine is found by name.
+    /// Of Azure or without a scheme, but not in the form of Azure's machines: it exists, and its machine is found by name.
     Unrecognized,
-    /// Its provider id is of Azure but names no machine, and why: nothing may be concluded.
+    /// Of Azure, but its provider ID names no machine, for this reason: nothing may be concluded.
     Invalid(String),
-    /// Its machine is looked up by this.
+    /// Of Azure: its machine is looked up by this query.
     Azure(MachineQuery),
 }
 
@@ -35,23 +35,25 @@ pub fn of_node(node: &Node) -> NodeOwnership {
     }
     match node::provider_id(node).map(provider_id::parse) {
         Some(ParsedProviderId::Foreign) => NodeOwnership::Unrecognized,
-        Some(ParsedProviderId::Invalid(why)) => NodeOwnership::Invalid(why),
+        Some(ParsedProviderId::Invalid(reason)) => NodeOwnership::Invalid(reason),
         Some(ParsedProviderId::Machine(id)) => NodeOwnership::Azure(MachineQuery { id: Some(id), ..by_name(node) }),
         None => NodeOwnership::Azure(by_name(node)),
     }
 }
 
-/// How the machine is found whose metadata `node` should have; `None` when it has none. A provider id of Azure that names no machine does
-/// not matter here: upstream finds the machine by name.
+/// Returns the query for the machine whose metadata `node` should have; `None` if it has none.
+///
+/// A provider ID of Azure that names no machine does not matter here: upstream finds the machine by name.
 pub fn metadata_query(node: &Node) -> Option<MachineQuery> {
     match of_node(node) {
         NodeOwnership::Unmanaged | NodeOwnership::Foreign => None,
-        NodeOwnership::Azure(wanted) => Some(wanted),
+        NodeOwnership::Azure(query) => Some(query),
         NodeOwnership::Unrecognized | NodeOwnership::Invalid(_) => Some(by_name(node)),
     }
 }
 
-/// Metadata of a `node` without [`metadata_query`]: none for a Node of another cloud, nothing but that it is unmanaged for the others.
+/// Returns the metadata of a `node` without [`metadata_query`]: none for a Node of another cloud, nothing but that it is
+/// unmanaged for the others.
 pub fn metadata_without_machine(node: &Node) -> Option<InstanceMetadata> {
     let unmanaged = InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() };
     (!node::is_foreign(node)).then_some(unmanaged)

@@ -1,12 +1,12 @@
-//! Provider ids: how a machine's ARM id stands in `spec.providerID`, and back. Pure.
+//! Provider IDs: conversion between a machine's ARM ID and `spec.providerID`. Pure.
 //!
-//! In: an ARM id, or any text. Out: the provider id, or what the text names. Letter case is as upstream has it, since other
-//! components compare the text: only the resource group is lower-cased, and the fixed words are matched exactly.
-//! Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
+//! In: an ARM ID, or any text. Out: the provider ID, or the machine that the text names. Letter case is as upstream has it,
+//! because other components compare the text: only the resource group is lower-cased, and the fixed words are matched
+//! exactly. Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
 
 use crate::providers::azure::arm::{ResourceId, spelling};
 
-/// What stands before the ARM id.
+/// Prefix of the ARM ID.
 pub const SCHEME: &str = "azure://";
 
 const VIRTUAL_MACHINES: &str = "Microsoft.Compute/virtualMachines";
@@ -17,23 +17,24 @@ const SCALE_SET_INSTANCES: &str = "Microsoft.Compute/virtualMachineScaleSets/vir
 #[error("cannot make a provider id from `{0}`: it lacks /resourceGroups/<name>/providers/ in exactly this spelling")]
 pub struct ProviderIdError(String);
 
-/// What a provider id names.
+/// Result of parsing a provider ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedProviderId {
     /// Not the form of Azure's machines: whether the machine exists is not for this program to judge.
     Foreign,
-    /// Something of Azure's that is no machine, and why.
+    /// ID of Azure that names no machine, for this reason.
     Invalid(String),
     /// The machine with this ARM id; for an instance of a uniform scale set it ends in the instance's number.
     Machine(ResourceId),
 }
 
-/// The provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in the subscription.
+/// Returns the provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in
+/// the subscription.
 pub fn of_machine(id: &ResourceId) -> Result<String, ProviderIdError> {
     Ok(format!("{SCHEME}{}", instance_id(id)?))
 }
 
-/// The same without the scheme, as `Instances::instance_id` answers it.
+/// Returns the provider ID without the scheme, as `Instances::instance_id` returns it.
 pub fn instance_id(id: &ResourceId) -> Result<String, ProviderIdError> {
     let refuse = || ProviderIdError(id.to_string());
     let group = id.resource_group().ok_or_else(refuse)?;
@@ -43,14 +44,15 @@ pub fn instance_id(id: &ResourceId) -> Result<String, ProviderIdError> {
     }
     let lower = group.to_lowercase();
     let replaced = id.as_str().replacen(group, &lower, 1);
-    // A group called `Group` would change `/resourceGroups/` itself, and nobody would know the Node for Azure's any more.
+    // A group called `Group` would change `/resourceGroups/` itself, so that the Node would no longer be recognized as
+    // Azure's.
     if is_managed(&format!("{SCHEME}{replaced}")) {
         return Ok(replaced);
     }
     Ok(id.as_str().replacen(&segment, &format!("/resourceGroups/{lower}/providers/"), 1))
 }
 
-/// Whether `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.
+/// Returns `true` if `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.
 pub fn is_managed(provider_id: &str) -> bool {
     let after = |text: &'_ str, word: &str| text.find(word).map(|at| at + word.len());
     let Some(rest) = provider_id.strip_prefix("azure:///subscriptions/") else { return false };
@@ -58,7 +60,7 @@ pub fn is_managed(provider_id: &str) -> bool {
     after(rest.get(group..).unwrap_or_default(), "/providers/Microsoft.Compute/").is_some()
 }
 
-/// What `provider_id` names. Any text will do.
+/// Parses `provider_id`, which may be any text.
 pub fn parse(provider_id: &str) -> ParsedProviderId {
     if !is_managed(provider_id) {
         return ParsedProviderId::Foreign;
@@ -83,8 +85,8 @@ fn scale_set_instance(id: &ResourceId) -> ParsedProviderId {
     let prefixed = spelling::starts_with(instance, set);
     let number = if prefixed { instance.rsplit('_').next().unwrap_or_default() } else { instance };
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        let why = format!("spec.providerID names no instance of the scale set `{set}`: `{instance}` has no number");
-        return ParsedProviderId::Invalid(why);
+        let reason = format!("spec.providerID names no instance of the scale set `{set}`: `{instance}` has no number");
+        return ParsedProviderId::Invalid(reason);
     }
     match id.parent() {
         Some(set) if number != instance => ParsedProviderId::Machine(set.child("virtualMachines", number)),

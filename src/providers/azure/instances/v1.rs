@@ -17,14 +17,14 @@ use super::{
 };
 use crate::cloud_provider::{CloudError, CloudResult, Instances, NodeAddress, Zone, Zones};
 
-/// How a provider id is looked up; `None`: it is none of Azure's.
+/// Returns the query for a provider ID; `None` if it is not Azure's.
 fn query_by_provider_id(provider_id: &str) -> CloudResult<Option<MachineQuery>> {
     if provider_id.is_empty() {
         return Err(CloudError::failed("the provider id is empty: the node is not initialised yet"));
     }
     match provider_id::parse(provider_id) {
         ParsedProviderId::Foreign => Ok(None),
-        ParsedProviderId::Invalid(why) => Err(CloudError::Failed(why)),
+        ParsedProviderId::Invalid(reason) => Err(CloudError::Failed(reason)),
         ParsedProviderId::Machine(id) => {
             Ok(Some(MachineQuery { node_name: String::new(), id: Some(id), resource_group: None }))
         }
@@ -40,10 +40,10 @@ fn failed(error: impl std::fmt::Display) -> CloudError {
 }
 
 impl AzureInstances {
-    /// The machine with this provider id; `None`: it is none of Azure's.
+    /// Returns the machine with this provider id; `None`: it is none of Azure's.
     async fn by_provider_id(&self, provider_id: &str) -> CloudResult<Option<Arc<Machine>>> {
         match query_by_provider_id(provider_id)? {
-            Some(wanted) => self.machine(wanted).await.map(Some),
+            Some(query) => self.machine(query).await.map(Some),
             None => Ok(None),
         }
     }
@@ -88,11 +88,11 @@ impl Instances for AzureInstances {
     }
 
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let Some(wanted) = query_by_provider_id(provider_id)? else { return Ok(true) };
-        match self.lookup.check_existence(&wanted, EXISTENCE_MAX_AGE).await {
+        let Some(query) = query_by_provider_id(provider_id)? else { return Ok(true) };
+        match self.lookup.check_existence(&query, EXISTENCE_MAX_AGE).await {
             MachineExistence::Found(_) => Ok(true),
             MachineExistence::Gone => Ok(false),
-            MachineExistence::Unknown(why) => Err(CloudError::Failed(why)),
+            MachineExistence::Unknown(reason) => Err(CloudError::Failed(reason)),
         }
     }
 
@@ -101,13 +101,13 @@ impl Instances for AzureInstances {
         if provider_id.is_empty() {
             return Ok(false);
         }
-        let Some(wanted) = query_by_provider_id(provider_id)? else { return Ok(false) };
-        match self.lookup.check_existence(&wanted, EXISTENCE_MAX_AGE).await {
+        let Some(query) = query_by_provider_id(provider_id)? else { return Ok(false) };
+        match self.lookup.check_existence(&query, EXISTENCE_MAX_AGE).await {
             MachineExistence::Found(machine) => {
                 Ok(existence::is_shut_down(&Node::default(), &machine, &self.uuid_evidence()))
             }
             MachineExistence::Gone => Ok(false),
-            MachineExistence::Unknown(why) => Err(CloudError::Failed(why)),
+            MachineExistence::Unknown(reason) => Err(CloudError::Failed(reason)),
         }
     }
 }

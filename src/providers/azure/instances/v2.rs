@@ -1,4 +1,5 @@
-//! [`InstancesV2`] on the inventory: asks, and lets the pure neighbours decide. Upstream: `pkg/provider/azure_instances_v2.go`.
+//! [`InstancesV2`] on the inventory: reads, and lets the pure modules decide. Upstream:
+//! `pkg/provider/azure_instances_v2.go`.
 
 use std::sync::Arc;
 
@@ -24,29 +25,29 @@ impl InstancesV2 for AzureInstances {
         match self.existence(node).await {
             Existence::Exists => Ok(true),
             Existence::Gone => Ok(false),
-            Existence::Unknown(why) => Err(CloudError::Failed(why)),
+            Existence::Unknown(reason) => Err(CloudError::Failed(reason)),
         }
     }
 
     async fn existence(&self, node: &Node) -> Existence {
         match ownership::of_node(node) {
             NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Existence::Exists,
-            NodeOwnership::Invalid(why) => Existence::Unknown(why),
-            NodeOwnership::Azure(wanted) => {
-                let sighting = self.machine_existence(node, &wanted).await;
+            NodeOwnership::Invalid(reason) => Existence::Unknown(reason),
+            NodeOwnership::Azure(query) => {
+                let sighting = self.machine_existence(node, &query).await;
                 existence::decide(node, &sighting, &self.uuid_evidence(), self.settings.grace, self.clock.wall())
             }
         }
     }
 
-    /// A machine that was made anew under the same name is vouched for by that machine alone.
+    /// A machine that was recreated under the same name is evidence for that machine alone.
     async fn second_look(&self, node: &Node) -> SecondLook {
-        let NodeOwnership::Azure(wanted) = ownership::of_node(node) else {
+        let NodeOwnership::Azure(query) = ownership::of_node(node) else {
             return SecondLook::Silent("its machine is not known to be of Azure".to_owned());
         };
-        match self.machine_existence(node, &wanted).await {
-            MachineExistence::Gone => self.lookup.second_look(&wanted, LIST_MAX_AGE).await,
-            MachineExistence::Unknown(why) => SecondLook::Silent(why),
+        match self.machine_existence(node, &query).await {
+            MachineExistence::Gone => self.lookup.second_look(&query, LIST_MAX_AGE).await,
+            MachineExistence::Unknown(reason) => SecondLook::Silent(reason),
             MachineExistence::Found(machine) => {
                 SecondLook::Silent(format!("{} exists again, recreated under the same name", machine.id))
             }
@@ -73,9 +74,9 @@ impl InstancesV2 for AzureInstances {
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        let [told] = <[_; 1]>::try_from(self.metadata_of(&[node]).await)
+        let [metadata] = <[_; 1]>::try_from(self.metadata_of(&[node]).await)
             .map_err(|_| CloudError::failed("the inventory did not answer"))?;
-        told
+        metadata
     }
 
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
@@ -84,7 +85,7 @@ impl InstancesV2 for AzureInstances {
 }
 
 impl AzureInstances {
-    /// The machine of `node` from a fresh read; `None` if it is gone or the Node is not Azure's.
+    /// Returns the machine of `node` from a fresh read; `None` if it is gone or the Node is not Azure's.
     async fn existing_machine(&self, node: &Node) -> CloudResult<Option<Arc<Machine>>> {
         match ownership::of_node(node) {
             NodeOwnership::Unmanaged | NodeOwnership::Foreign | NodeOwnership::Unrecognized => Ok(None),
@@ -97,9 +98,9 @@ impl AzureInstances {
         }
     }
 
-    /// What is seen of the machine; when it seems to be another than `node`'s, it is looked at by itself.
-    async fn machine_existence(&self, node: &Node, wanted: &MachineQuery) -> MachineExistence {
-        let seen = self.lookup.check_existence(wanted, EXISTENCE_MAX_AGE).await;
+    /// Returns the state of the machine; if it seems to be another than `node`'s, it is read alone.
+    async fn machine_existence(&self, node: &Node, query: &MachineQuery) -> MachineExistence {
+        let seen = self.lookup.check_existence(query, EXISTENCE_MAX_AGE).await;
         let is_another = match &seen {
             MachineExistence::Found(machine) => {
                 let mut scheme = self.uuid_evidence();
@@ -108,47 +109,48 @@ impl AzureInstances {
             }
             MachineExistence::Gone | MachineExistence::Unknown(_) => false,
         };
-        if is_another { self.lookup.check_existence_directly(wanted, EXISTENCE_MAX_AGE).await } else { seen }
+        if is_another { self.lookup.check_existence_directly(query, EXISTENCE_MAX_AGE).await } else { seen }
     }
 
-    /// All at once: one look-up for all, and a second, fresh one for those whose machine was made anew since the first was read.
+    /// Returns the metadata of all nodes: one lookup for all, and a second, uncached one for those whose machine was
+    /// recreated since the first was read.
     async fn metadata_of(&self, nodes: &[&Node]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
-        let (places, wanted): (Vec<usize>, Vec<MachineQuery>) =
+        let (indices, query): (Vec<usize>, Vec<MachineQuery>) =
             nodes.iter().enumerate().filter_map(|(at, node)| Some((at, ownership::metadata_query(node)?))).unzip();
-        let mut found = self.lookup.look_up(&wanted, Freshness::Cached).await;
-        self.learn_system_uuids(&places, nodes, &found);
-        self.reread_stale(&wanted, &places, nodes, &mut found).await;
+        let mut found = self.lookup.look_up(&query, Freshness::Cached).await;
+        self.learn_system_uuids(&indices, nodes, &found);
+        self.reread_stale(&query, &indices, nodes, &mut found).await;
 
-        let mut told: Vec<_> = nodes.iter().map(|node| Ok(ownership::metadata_without_machine(node))).collect();
-        for (at, found) in places.into_iter().zip(found) {
-            if let (Some(told), Some(node)) = (told.get_mut(at), nodes.get(at)) {
-                *told = self.describe(node, found).map(Some);
+        let mut metadata: Vec<_> = nodes.iter().map(|node| Ok(ownership::metadata_without_machine(node))).collect();
+        for (at, found) in indices.into_iter().zip(found) {
+            if let (Some(metadata), Some(node)) = (metadata.get_mut(at), nodes.get(at)) {
+                *metadata = self.describe(node, found).map(Some);
             }
         }
-        told
+        metadata
     }
 
-    fn learn_system_uuids(&self, places: &[usize], nodes: &[&Node], found: &[InstanceLookupResult]) {
+    fn learn_system_uuids(&self, indices: &[usize], nodes: &[&Node], found: &[InstanceLookupResult]) {
         let mut scheme = self.uuid_evidence();
-        for (place, found) in places.iter().zip(found) {
-            if let (Some(node), Ok(machine)) = (nodes.get(*place), found) {
+        for (index, found) in indices.iter().zip(found) {
+            if let (Some(node), Ok(machine)) = (nodes.get(*index), found) {
                 scheme.learn(node, machine);
             }
         }
     }
 
-    /// Asks afresh for machines that may not be the ones their Nodes run on.
+    /// Rereads machines that may not be the ones their Nodes run on.
     async fn reread_stale(
         &self,
-        wanted: &[MachineQuery],
-        places: &[usize],
+        query: &[MachineQuery],
+        indices: &[usize],
         nodes: &[&Node],
         found: &mut [InstanceLookupResult],
     ) {
         let stale: Vec<usize> = {
             let scheme = self.uuid_evidence();
             let is_stale = |at: usize, found: &InstanceLookupResult| {
-                let node = places.get(at).and_then(|place| nodes.get(*place));
+                let node = indices.get(at).and_then(|index| nodes.get(*index));
                 matches!((node, found), (Some(node), Ok(machine)) if existence::may_be_other_machine(node, machine, &scheme))
             };
             found.iter().enumerate().filter(|(at, found)| is_stale(*at, found)).map(|(at, _)| at).collect()
@@ -156,8 +158,10 @@ impl AzureInstances {
         if stale.is_empty() {
             return;
         }
-        let again: Vec<MachineQuery> = stale.iter().filter_map(|at| wanted.get(*at).cloned()).collect();
-        for (at, newer) in stale.into_iter().zip(self.lookup.look_up(&again, Freshness::Within(EXISTENCE_MAX_AGE)).await) {
+        let stale_queries: Vec<MachineQuery> = stale.iter().filter_map(|at| query.get(*at).cloned()).collect();
+        for (at, newer) in
+            stale.into_iter().zip(self.lookup.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await)
+        {
             if let Some(found) = found.get_mut(at) {
                 *found = newer;
             }
@@ -168,7 +172,7 @@ impl AzureInstances {
         let machine = found.map_err(|error| errors::from_lookup(&error))?;
         let subject =
             DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: node::has_ipv6(node) };
-        let told = describe::metadata(&machine, self.settings.topology, subject);
-        told.map_err(|error| CloudError::failed(error.to_string()))
+        let metadata = describe::metadata(&machine, self.settings.topology, subject);
+        metadata.map_err(|error| CloudError::failed(error.to_string()))
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -68,16 +68,16 @@ pub(super) fn with_id(name: &str, id: &ResourceId) -> MachineQuery {
     MachineQuery { id: Some(id.clone()), ..named(name) }
 }
 
-/// Host name of an instance.
+/// Returns the host name of an instance.
 pub(super) fn host(prefix: &str, number: usize) -> String {
-    let digit = |place: u32| char::from_digit(u32::try_from(number / 36usize.pow(place) % 36).unwrap(), 36).unwrap();
+    let digit = |index: u32| char::from_digit(u32::try_from(number / 36usize.pow(index) % 36).unwrap(), 36).unwrap();
     prefix.to_owned() + &(0..6).rev().map(digit).collect::<String>()
 }
 
-/// Picks reads.
+/// Predicate for reads.
 pub(super) type ReadFilter = fn(&ArmRead) -> bool;
 
-/// A little Azure.
+/// Fixture of a small Azure.
 #[derive(Default)]
 pub(super) struct InventoryArmFixture {
     pub(super) sets: BTreeMap<ResourceId, Value>,
@@ -159,13 +159,13 @@ impl InventoryArmFixture {
     fn list<T: serde::de::DeserializeOwned>(
         &self,
         of: &BTreeMap<ResourceId, Value>,
-        wanted: impl Fn(&Value) -> bool,
+        query: impl Fn(&Value) -> bool,
     ) -> Vec<T> {
-        let shown = of.values().filter(|it| !self.empty_lists && wanted(it));
+        let shown = of.values().filter(|it| !self.empty_lists && query(it));
         shown.map(|it| T::deserialize(it).unwrap()).collect()
     }
 
-    /// ARM's answer and how many requests it takes.
+    /// Returns ARM's response and the number of requests for it.
     pub(super) fn respond(&self, read: &ArmRead, snapshot: &InventorySnapshot) -> (Result<ArmReadPayload, ArmError>, usize) {
         let broken = self.broken.iter().find(|(is, _)| is(read)).map(|(_, class)| *class);
         if let Some(class) = self.down.or(broken) {
@@ -239,19 +239,19 @@ impl InventoryArmFixture {
 
 /// The inventory without a client: rounds of reads on an [`InventoryArmFixture`].
 pub(super) struct InventoryDriver {
-    pub(super) world: InventoryArmFixture,
+    pub(super) fixture: InventoryArmFixture,
     pub(super) snapshot: InventorySnapshot,
     pub(super) settings: InventorySettings,
     pub(super) now: Instant,
-    /// Requests sent since last asked.
+    /// Number of requests since the last call.
     pub(super) requests: usize,
     pub(super) reads: Vec<ArmRead>,
 }
 
 impl InventoryDriver {
-    pub(super) fn new(world: InventoryArmFixture, settings: InventorySettings) -> Self {
+    pub(super) fn new(fixture: InventoryArmFixture, settings: InventorySettings) -> Self {
         let now = Instant::now() + Duration::from_secs(100_000);
-        Self { world, snapshot: InventorySnapshot::default(), settings, now, requests: 0, reads: Vec::new() }
+        Self { fixture, snapshot: InventorySnapshot::default(), settings, now, requests: 0, reads: Vec::new() }
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
@@ -263,25 +263,29 @@ impl InventoryDriver {
     }
 
     fn send(&mut self, read: ArmRead) {
-        let (outcome, requests) = self.world.respond(&read, &self.snapshot);
+        let (outcome, requests) = self.fixture.respond(&read, &self.snapshot);
         self.requests += requests;
         self.reads.push(read.clone());
         self.now += Duration::from_micros(1);
         self.snapshot.record(read, self.now, outcome);
     }
 
-    fn answer_all<T>(&mut self, questions: &[PendingQuery], ask: fn(&QueryView<'_>) -> QueryEvaluation<T>) -> Vec<T> {
+    fn evaluate_all<T>(
+        &mut self,
+        questions: &[PendingQuery],
+        evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
+    ) -> Vec<T> {
         for _ in 0..super::MAX_ROUNDS {
             let mut needs: Vec<RequiredRead> = Vec::new();
-            let mut answers = Vec::new();
+            let mut results = Vec::new();
             for question in questions {
-                match ask(&QueryView { question, snapshot: &self.snapshot, settings: &self.settings }) {
-                    QueryEvaluation::Done(answer) => answers.push(answer),
+                match evaluate_query(&QueryView { question, snapshot: &self.snapshot, settings: &self.settings }) {
+                    QueryEvaluation::Done(result) => results.push(result),
                     QueryEvaluation::NeedsReads(more) => needs.extend(more),
                 }
             }
             if needs.is_empty() {
-                return answers;
+                return results;
             }
             let reads = plan::plan(&needs, &self.snapshot, self.now);
             assert!(!reads.is_empty(), "needs without a read");
@@ -295,39 +299,39 @@ impl InventoryDriver {
         panic!("no answer after {} rounds: {:?}", super::MAX_ROUNDS, self.reads);
     }
 
-    pub(super) fn look_up(&mut self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<LookupResult> {
+    pub(super) fn look_up(&mut self, query: &[MachineQuery], freshness: Freshness) -> Vec<LookupResult> {
         self.pass(Duration::from_micros(1));
-        let question = |wanted: &MachineQuery| PendingQuery::new(wanted, &self.settings, self.now, freshness, false);
-        let questions: Vec<_> = wanted.iter().map(question).collect();
-        self.answer_all(&questions, resolve::look_up)
+        let question = |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, freshness, false);
+        let questions: Vec<_> = query.iter().map(question).collect();
+        self.evaluate_all(&questions, resolve::look_up)
     }
 
-    pub(super) fn one(&mut self, wanted: &MachineQuery) -> LookupResult {
-        self.look_up(std::slice::from_ref(wanted), Freshness::Cached).remove(0)
+    pub(super) fn one(&mut self, query: &MachineQuery) -> LookupResult {
+        self.look_up(std::slice::from_ref(query), Freshness::Cached).remove(0)
     }
 
-    pub(super) fn check_existence_all(&mut self, wanted: &[MachineQuery], freshness: Duration) -> Vec<MachineExistence> {
+    pub(super) fn check_existence_all(&mut self, query: &[MachineQuery], freshness: Duration) -> Vec<MachineExistence> {
         self.pass(Duration::from_micros(1));
         let question =
-            |wanted: &MachineQuery| PendingQuery::new(wanted, &self.settings, self.now, Freshness::Within(freshness), true);
-        let questions: Vec<_> = wanted.iter().map(question).collect();
-        self.answer_all(&questions, existence::check_existence)
+            |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, Freshness::Within(freshness), true);
+        let questions: Vec<_> = query.iter().map(question).collect();
+        self.evaluate_all(&questions, existence::check_existence)
     }
 
-    pub(super) fn check_existence(&mut self, wanted: &MachineQuery) -> MachineExistence {
-        self.check_existence_all(std::slice::from_ref(wanted), Duration::ZERO).remove(0)
+    pub(super) fn check_existence(&mut self, query: &MachineQuery) -> MachineExistence {
+        self.check_existence_all(std::slice::from_ref(query), Duration::ZERO).remove(0)
     }
 
-    pub(super) fn second_look(&mut self, wanted: &MachineQuery) -> SecondLook {
+    pub(super) fn second_look(&mut self, query: &MachineQuery) -> SecondLook {
         self.pass(Duration::from_micros(1));
         let freshness = Freshness::Within(Duration::from_secs(60));
-        let question = PendingQuery::new(wanted, &self.settings, self.now, freshness, false);
-        self.answer_all(&[PendingQuery { second_look: true, ..question }], second_look::evaluate).remove(0)
+        let question = PendingQuery::new(query, &self.settings, self.now, freshness, false);
+        self.evaluate_all(&[PendingQuery { second_look: true, ..question }], second_look::evaluate).remove(0)
     }
 
     pub(super) fn warm(&mut self) {
         self.pass(Duration::from_micros(1));
-        let (started, mut attempted) = (self.now, HashSet::new());
+        let (started, mut attempted) = (self.now, BTreeSet::new());
         loop {
             let reads = plan::due(&self.snapshot, &self.settings, started, &attempted);
             if reads.is_empty() {
@@ -341,7 +345,7 @@ impl InventoryDriver {
     }
 }
 
-/// The state of a machine that was found.
+/// Returns the state of a machine that was found.
 pub(super) fn power_of(sighting: &MachineExistence) -> Option<&str> {
     match sighting {
         MachineExistence::Found(machine) => Arc::as_ref(machine).power_state.as_deref(),

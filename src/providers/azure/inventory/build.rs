@@ -1,6 +1,6 @@
 //! From ARM's records to [`Machine`]s.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::{
     Machine, MachineInterface, MachineIpConfiguration, MachineKind,
@@ -12,15 +12,15 @@ use crate::providers::azure::arm::{ResourceId, api, spelling};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScaleSetSummary {
     pub(super) id: ResourceId,
-    /// What its machines' host names begin with.
+    /// Prefix of its machines' host names.
     pub(super) prefix: String,
     /// Whether it is a flexible one.
     pub(super) flexible: bool,
-    /// How many machines it is meant to have; `None`: ARM does not tell.
+    /// Desired number of machines; `None` if ARM does not report it.
     pub(super) capacity: Option<usize>,
 }
 
-/// A scale set; `None` when its id is none.
+/// Returns a scale set; `None` when its id is none.
 pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties.as_ref();
@@ -35,8 +35,9 @@ pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     })
 }
 
-/// A machine as its own document shows it, and whether that had an instance view. Interfaces have an id but no addresses yet.
-/// `None` when the record has no id.
+/// Returns a machine from its own document, and whether that had an instance view.
+///
+/// Interfaces have an ID but no addresses yet. `None` if the record has no ID.
 pub(super) fn machine(record: VmRecord) -> Option<(Machine, bool)> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties.unwrap_or_default();
@@ -95,9 +96,9 @@ fn without_addresses(references: Vec<InterfaceReferenceRecord>) -> Vec<MachineIn
 }
 
 /// Addresses of public IPs, by id.
-pub(super) type PublicIpAddressById = HashMap<ResourceId, String>;
+pub(super) type PublicIpAddressById = BTreeMap<ResourceId, String>;
 
-/// Addresses of public IPs; those without one are left out.
+/// Returns the addresses of public IPs; those without one are left out.
 pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicIpAddressById {
     let address = |record: PublicIpRecord| {
         let address = record.properties?.ip_address.filter(|address| !address.is_empty())?;
@@ -106,7 +107,7 @@ pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicIpAddressB
     records.into_iter().filter_map(address).collect()
 }
 
-/// An interface with its addresses; `None` when the record has no id.
+/// Returns an interface with its addresses; `None` when the record has no id.
 pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById) -> Option<MachineInterface> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties.unwrap_or_default();
@@ -127,14 +128,14 @@ pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById
 
 /// Fills the machine's interfaces from those read; answers whether each was among them. Order and, where the machine's document
 /// says so, the primary one are the machine's.
-pub(super) fn fill(machine: &mut Machine, read: &HashMap<ResourceId, MachineInterface>) -> bool {
-    let told = machine.interfaces.iter().any(|interface| interface.primary);
+pub(super) fn fill(machine: &mut Machine, read: &BTreeMap<ResourceId, MachineInterface>) -> bool {
+    let reported = machine.interfaces.iter().any(|interface| interface.primary);
     let mut complete = true;
     for interface in &mut machine.interfaces {
         match read.get(&interface.id) {
             Some(found) => {
                 interface.ip_configurations.clone_from(&found.ip_configurations);
-                interface.primary |= !told && found.primary;
+                interface.primary |= !reported && found.primary;
             }
             None => complete = false,
         }
@@ -144,8 +145,8 @@ pub(super) fn fill(machine: &mut Machine, read: &HashMap<ResourceId, MachineInte
 
 /// Takes over what an older reading knew of the interfaces; answers whether that covers all of them.
 pub(super) fn carry_over(machine: &mut Machine, older: &Machine) -> bool {
-    let known = older.interfaces.iter().map(|interface| (interface.id.clone(), interface.clone())).collect();
-    fill(machine, &known)
+    let existing = older.interfaces.iter().map(|interface| (interface.id.clone(), interface.clone())).collect();
+    fill(machine, &existing)
 }
 
 #[cfg(test)]

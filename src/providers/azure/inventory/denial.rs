@@ -1,8 +1,8 @@
-//! Whether an error is ARM's own word that an instance of a scale set does not exist. Pure.
+//! Decides whether an error is ARM's own statement that an instance of a scale set does not exist. Pure.
 //!
-//! In: a read and its error. Out: yes or no. Compute answers for an instance that was deleted with more codes than anybody lists, and
-//! sometimes with 400; so every 404 of ARM counts that does not speak of something around the instance. Whether the scale set and its
-//! group are there is for `existence` to find out.
+//! In: a read and its error. Out: yes or no. Compute responds for a deleted instance with more codes than are documented,
+//! and sometimes with 400; so every 404 of ARM counts that is not about a parent of the instance. `existence` checks whether
+//! the scale set and its group exist.
 
 use super::read::{ArmRead, uniform_set_of};
 use crate::providers::azure::arm::{ArmError, ArmErrorClass};
@@ -20,7 +20,7 @@ const SURROUNDINGS: &[&str] = &[
     "endpoint",
     "route",
 ];
-/// Codes that do so wherever they stand in the error.
+/// Codes that do so at any position in the error.
 const MISSING_PARENTS: &[&str] = &[
     "ParentResourceNotFound",
     "ResourceGroupNotFound",
@@ -31,11 +31,11 @@ const MISSING_PARENTS: &[&str] = &[
     "VMScaleSetNotFound",
 ];
 
-/// What codes call a scale set, and what they call an instance of one.
+/// Names of a scale set in codes, and of an instance of one.
 const SCALE_SET: &[&str] = &["scaleset", "vmss"];
 const INSTANCE: &[&str] = &["scalesetvm", "vmssvm", "scalesetinstance", "vmssinstance"];
 
-/// Whether the error of `read` says that the instance it asks for does not exist.
+/// Returns `true` if the error of `read` says that the requested instance does not exist.
 pub(super) fn denies_instance(read: &ArmRead, error: &ArmError) -> bool {
     let ArmRead::Machine(id) = read else { return false };
     if uniform_set_of(id).is_none() {
@@ -59,7 +59,7 @@ fn speaks_of_surroundings(error: &ArmError) -> bool {
         || error.names_a_parent()
 }
 
-/// `The provided instanceId 7 is not an active Virtual Machine Scale Set VM instanceId.`
+/// Returns `true` for `The provided instanceId 7 is not an active Virtual Machine Scale Set VM instanceId.`
 fn is_inactive(number: &str, message: &str) -> bool {
     message.to_ascii_lowercase().contains(&format!("instanceid {} is not an active ", number.to_ascii_lowercase()))
 }

@@ -18,7 +18,7 @@ use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling
 /// Siblings that may turn out to be gone before the group is listed.
 const MAX_ABSENT_SIBLINGS: usize = 3;
 
-/// Whether the question's machine exists.
+/// Checks whether the machine of the query exists.
 pub(super) fn check_existence(view: &QueryView<'_>) -> QueryEvaluation<MachineExistence> {
     let ids = match candidate_ids(view) {
         Ok(ids) => ids,
@@ -45,22 +45,23 @@ pub(super) fn check_existence(view: &QueryView<'_>) -> QueryEvaluation<MachineEx
             view.question.group.name()
         )),
         Some(QueryEvaluation::NeedsReads(needs)) => QueryEvaluation::NeedsReads(needs),
-        Some(QueryEvaluation::Done(sane)) => unknown(sane.err().unwrap_or_default()),
+        Some(QueryEvaluation::Done(checked)) => unknown(checked.err().unwrap_or_default()),
     }
 }
 
-/// Where a name leads is a guess: only a machine that has been seen under it can be gone. What a provider id names needs no guess.
+/// Returns `true` if a machine has been seen under the name: only then it can be gone, because a name is a guess. A provider
+/// ID needs no guess.
 fn was_known(view: &QueryView<'_>, ids: &[ResourceId]) -> bool {
     let name = names::key(&view.question.query.node_name);
     let seen = |id| view.snapshot.absence(id).and_then(|absence| absence.node_name.as_ref()) == Some(&name);
     view.question.query.id.is_some() || ids.iter().any(seen)
 }
 
-fn unknown<T: Into<String>>(why: T) -> QueryEvaluation<MachineExistence> {
-    QueryEvaluation::Done(MachineExistence::Unknown(why.into()))
+fn unknown<T: Into<String>>(reason: T) -> QueryEvaluation<MachineExistence> {
+    QueryEvaluation::Done(MachineExistence::Unknown(reason.into()))
 }
 
-/// The machines that the node can be, all of them: by its id, or else by its name.
+/// Returns the machines that the node can be, all of them: by its id, or else by its name.
 fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluation<MachineExistence>> {
     let (question, settings) = (view.question, view.settings);
     if let Some(id) = question.query.id.clone().or_else(|| view.known().map(|entry| entry.machine.id.clone())) {
@@ -105,7 +106,7 @@ enum ExistenceEvidence {
     Unread(RequiredRead),
 }
 
-/// What is known of one machine, freshly enough.
+/// Returns the current evidence about one machine.
 fn evidence_of(view: &QueryView<'_>, id: &ResourceId) -> ExistenceEvidence {
     let Some(entry) = view.snapshot.entry(id) else {
         return match view.candidate(id, view.list_scope(id).filter(shows_power_state)) {
@@ -133,12 +134,13 @@ fn evidence_of(view: &QueryView<'_>, id: &ResourceId) -> ExistenceEvidence {
     }
 }
 
-/// ARM answers so when the scale set is gone as well; whether that is so is looked at with the surroundings.
+/// Returns `true` for ARM's response if the scale set is gone as well, which the surroundings show.
 fn is_without_parent(id: &ResourceId, error: &ArmError) -> bool {
     error.class == ArmErrorClass::ParentNotFound && uniform_set_of(id).is_some()
 }
 
-/// Whether the list shows what a single read shows. Where configuration keeps instance views out of lists, nobody asks for them.
+/// Returns `true` if the list shows what a single read shows. Where the configuration keeps instance views out of lists,
+/// they are not requested.
 fn shows_power_state(scope: &ListScope) -> bool {
     !matches!(scope, ListScope::Group(_))
 }
@@ -146,12 +148,13 @@ fn shows_power_state(scope: &ListScope) -> bool {
 fn is_fresh(view: &QueryView<'_>, entry: &MachineEntry) -> bool {
     let uniform = matches!(entry.machine.kind, MachineKind::ScaleSetInstance { .. });
     let state = if uniform && view.settings.without_instance_view { Some(entry.read_at) } else { entry.instance_view_at };
-    let fresh = |at| view.question.fresh(at, view.settings.absent_ttl);
+    let is_fresh = |at| view.question.fresh(at, view.settings.absent_ttl);
     let read = if view.question.needs_single_read { entry.single_read_at } else { Some(entry.read_at) };
-    read.is_some_and(fresh) && state.is_some_and(fresh)
+    read.is_some_and(is_fresh) && state.is_some_and(is_fresh)
 }
 
-/// A power state that a list without instance view has carried along is from earlier, and would put taints on running machines.
+/// Returns the machine without a power state that a list without instance view carried along: it is outdated, and would
+/// put taints on running machines.
 fn with_fresh_power(view: &QueryView<'_>, entry: &MachineEntry) -> Arc<Machine> {
     if entry.machine.power_state.is_none() || entry.instance_view_at.is_some_and(|at| fresh(view, at)) {
         return Arc::clone(&entry.machine);
@@ -159,11 +162,11 @@ fn with_fresh_power(view: &QueryView<'_>, entry: &MachineEntry) -> Arc<Machine> 
     Arc::new(Machine { power_state: None, ..Machine::clone(&entry.machine) })
 }
 
-/// Whether the surroundings of a machine that ARM says does not exist are as they should be; the error says what is strange.
+/// Checks the surroundings of a machine that ARM reports as missing. The error describes the anomaly.
 fn check_surroundings(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<Result<(), String>> {
     let group = group_of(id);
-    let known = view.snapshot.absence(id).and_then(|absence| absence.scale_set.clone());
-    let Some(set) = uniform_set_of(id).or(known) else { return check_group_not_empty(view, &group, id) };
+    let existing = view.snapshot.absence(id).and_then(|absence| absence.scale_set.clone());
+    let Some(set) = uniform_set_of(id).or(existing) else { return check_group_not_empty(view, &group, id) };
     match read_if_stale(view, ArmRead::ScaleSets(group.clone())) {
         Some(step) => return step,
         None if view.snapshot.scale_sets(&group).iter().any(|it| it.id == set) => {
@@ -174,8 +177,8 @@ fn check_surroundings(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<
         }
         None => {}
     }
-    let gone = view.snapshot.absence(&set).is_some_and(|absence| fresh(view, absence.at));
-    if !gone {
+    let missing = view.snapshot.absence(&set).is_some_and(|absence| fresh(view, absence.at));
+    if !missing {
         let exists = QueryEvaluation::Done(Err(format!("scale set {} exists, but ARM does not list it", set.name())));
         return read_if_stale(view, ArmRead::ScaleSet(set)).unwrap_or(exists);
     }
@@ -185,22 +188,23 @@ fn check_surroundings(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<
     }
 }
 
-/// A group that has turned empty says nothing about a machine: a role assignment or ARM itself may be broken.
+/// Checks that the group has not turned empty, which says nothing about a machine: a role assignment or ARM itself may be
+/// broken.
 fn check_group_not_empty(
     view: &QueryView<'_>,
     group: &ResourceId,
-    gone: &ResourceId,
+    missing: &ResourceId,
 ) -> QueryEvaluation<Result<(), String>> {
     let lost = |entry: &&MachineEntry| match &entry.machine.kind {
         MachineKind::ScaleSetInstance { scale_set, .. } => view.snapshot.absence(scale_set).is_some(),
-        _ => entry.machine.id == *gone,
+        _ => entry.machine.id == *missing,
     };
     let siblings = || siblings(view.snapshot, group).filter(|entry| !lost(entry));
     if siblings().any(|entry| fresh(view, entry.read_at)) {
         return QueryEvaluation::Done(Ok(()));
     }
     let absences = view.snapshot.absences().filter(|(id, absence)| fresh(view, absence.at) && is_in(id, group));
-    // A sibling whose scale set is gone as well tells nothing.
+    // A sibling whose scale set is gone as well proves nothing.
     let orphaned =
         |read: &RequiredRead| view.failure_of(read).is_some_and(|error| error.class == ArmErrorClass::ParentNotFound);
     if absences.count() <= MAX_ABSENT_SIBLINGS
@@ -228,7 +232,7 @@ fn fresh(view: &QueryView<'_>, at: tokio::time::Instant) -> bool {
     view.question.fresh(at, view.settings.absent_ttl)
 }
 
-/// The read, unless it is known freshly; its failure is the answer.
+/// Returns the read, unless it is known freshly; its failure is the answer.
 fn read_if_stale(view: &QueryView<'_>, read: ArmRead) -> Option<QueryEvaluation<Result<(), String>>> {
     let need = view.unless_listed(read, view.settings.absent_ttl)?;
     Some(match view.failure_of(&need) {

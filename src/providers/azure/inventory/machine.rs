@@ -1,15 +1,15 @@
-//! One machine of any kind, compact: what nodes, routes and load balancers ask about it.
+//! Machine of any kind, compact: the fields for nodes, routes and load balancers.
 
 use crate::providers::azure::arm::ResourceId;
 
-/// What the machine belongs to.
+/// Membership of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineKind {
     /// An instance of a uniform scale set.
     ScaleSetInstance {
-        /// The scale set.
+        /// Scale set of the instance.
         scale_set: ResourceId,
-        /// Its number there, in decimal.
+        /// Decimal number in the scale set.
         instance_id: String,
     },
     /// A machine of a flexible scale set.
@@ -20,7 +20,7 @@ pub enum MachineKind {
     Standalone,
 }
 
-/// One IP configuration of a network interface.
+/// IP configuration of a network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineIpConfiguration {
     /// Whether it is the interface's primary one.
@@ -33,13 +33,13 @@ pub struct MachineIpConfiguration {
     pub public_address: Option<String>,
 }
 
-/// One network interface.
+/// Network interface of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineInterface {
     pub id: ResourceId,
     /// Whether it is the machine's primary one.
     pub primary: bool,
-    /// Its addresses, in ARM's order.
+    /// Addresses in ARM's order.
     pub ip_configurations: Vec<MachineIpConfiguration>,
 }
 
@@ -50,29 +50,28 @@ pub struct Machine {
     pub kind: MachineKind,
     /// Name of the virtual machine; for an instance of a uniform scale set `<set>_<number>`.
     pub name: String,
-    /// Host name; empty when ARM does not tell.
+    /// Host name; empty if ARM does not report it.
     pub computer_name: String,
-    /// `vmId`: differs for a machine made anew under the same name.
+    /// Value of `vmId`, which differs for a machine recreated under the same name.
     pub vm_id: String,
-    /// Machine type.
     pub vm_size: String,
     /// Region, as ARM writes it.
     pub location: String,
-    /// First availability zone.
     pub zone: Option<String>,
-    /// Fault domain, when the instance view was asked for and has one.
+    /// Fault domain, if the instance view was requested and has one.
     pub fault_domain: Option<i32>,
     /// `properties.provisioningState`.
     pub provisioning_state: String,
-    /// The part behind `PowerState/`; `None` when the instance view was not asked for or has none.
+    /// Part behind `PowerState/`; `None` if the instance view was not requested or has none.
     pub power_state: Option<String>,
     /// Network interfaces, in the machine's order.
     pub interfaces: Vec<MachineInterface>,
 }
 
 impl Machine {
-    /// What the machine's Node is called, but for letter case: the host name in scale sets (empty when ARM does not tell it), the
-    /// machine's own name elsewhere.
+    /// Returns the name of the machine's Node, but for letter case.
+    ///
+    /// In scale sets that is the host name (empty if ARM does not report it), elsewhere the machine's own name.
     pub fn node_name(&self) -> &str {
         match self.kind {
             MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &self.computer_name,
@@ -80,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Whether some interface has a private address: a machine that is still being made has none.
+    /// Returns `true` if some interface has a private address: a machine that is still being made has none.
     pub fn has_address(&self) -> bool {
         let mut configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
         configurations.any(|configuration| configuration.private_address.is_some())

@@ -1,7 +1,8 @@
-//! How names of nodes lead to machines.
+//! Names of nodes, and their machines.
 //!
-//! An instance of a uniform scale set is called after the set's prefix and its own number in base 36, six characters wide.
-//! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and neighbours).
+//! An instance of a uniform scale set is named after the set's prefix and its own number in base 36, six characters wide.
+//! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and
+//! neighbors).
 
 use crate::providers::azure::arm::spelling;
 
@@ -16,19 +17,20 @@ fn split(node_name: &str) -> Option<(&str, u64)> {
     Some((prefix, u64::from_str_radix(number, 36).ok().filter(|_| digits)?))
 }
 
-/// Number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter case is ignored:
-/// Windows tells its name in capitals.
+/// Returns the number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter
+/// case is ignored: Windows reports its name in capitals.
 pub(super) fn instance_number(node_name: &str, prefix: &str) -> Option<u64> {
     split(node_name).filter(|(found, _)| spelling::same_name(found, prefix)).map(|(_, number)| number)
 }
 
-/// Whether the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where to look first.
+/// Returns `true` if the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where
+/// to look first.
 pub(super) fn has_prefix(node_name: &str, prefix: &str) -> bool {
     let at = node_name.len().saturating_sub(WIDTH);
     node_name.get(..at).is_some_and(|found| !found.is_empty() && spelling::same_name(found, prefix))
 }
 
-/// A name as a key.
+/// Returns a name as a key.
 pub(super) fn key(name: &str) -> Box<str> {
     name.to_ascii_lowercase().into()
 }

@@ -1,7 +1,7 @@
 //! Chooses between lists and single reads, by what they cost. Pure.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use crate::providers::azure::arm::ResourceId;
 
 /// Items on a page of ARM's lists. Pages may be longer; then lists are cheaper than this says.
 const PAGE: usize = 100;
-/// How long a list is taken to be of which nothing is known: single machines are read by themselves, many with the list.
+/// Assumed size of an unknown list: single machines are read alone, many with the list.
 const UNKNOWN_SIZE: usize = 1000;
 
 /// Pages of a list with this many items.
@@ -26,16 +26,17 @@ fn pages(items: usize) -> usize {
     items.div_ceil(PAGE).max(1)
 }
 
-/// Whether a list is worth it: `singles` reads are due, `spent` have been sent already for machines that it shows. Counting those
-/// bounds what many small questions cost, one after the other, to twice the best. On a tie the list, which tells more.
+/// Returns `true` if a list pays off: `singles` reads are due, `spent` have been sent already for machines that it shows.
+///
+/// Counting those limits the cost of many small queries in a row to twice the best. On a tie the list, which contains more.
 fn list_pays(singles: usize, spent: usize, items: Option<usize>) -> bool {
     singles + spent >= pages(items.unwrap_or(UNKNOWN_SIZE))
 }
 
-/// The reads to send for these needs, each once.
+/// Returns the reads to send for these needs, each once.
 pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: Instant) -> Vec<ArmRead> {
     let mut reads = Vec::new();
-    let mut by_list: HashMap<ArmRead, BTreeMap<ResourceId, ArmRead>> = HashMap::new();
+    let mut by_list: BTreeMap<ArmRead, BTreeMap<ResourceId, ArmRead>> = BTreeMap::new();
     for need in needs {
         match alternatives(need) {
             (single, None) => reads.push(single),
@@ -51,18 +52,18 @@ pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: In
             false => reads.extend(singles.into_values()),
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     reads.retain(|read| seen.insert(read.clone()));
     reads
 }
 
-/// Whether one of the reads under way will tell what is needed.
-pub(super) fn is_under_way(need: &RequiredRead, reading: &HashSet<ArmRead>) -> bool {
+/// Returns `true` if one of the reads in progress covers the need.
+pub(super) fn is_under_way(need: &RequiredRead, reading: &BTreeSet<ArmRead>) -> bool {
     let (single, list) = alternatives(need);
     reading.contains(&single) || list.is_some_and(|list| reading.contains(&list))
 }
 
-/// The read that tells only what is needed, and the list that would tell it too.
+/// Returns the read of exactly the need, and the list that would cover it too.
 fn alternatives(need: &RequiredRead) -> (ArmRead, Option<ArmRead>) {
     match need {
         RequiredRead::Read(read) => (read.clone(), None),
@@ -71,18 +72,20 @@ fn alternatives(need: &RequiredRead) -> (ArmRead, Option<ArmRead>) {
     }
 }
 
-/// What is due for its age, so that nobody has to wait for it later: of the cluster's group and of others that have been asked for.
-/// Reads that wait for others' answers come when this is asked again. `attempted`: what has been sent already.
+/// Returns the reads that are due for their age, so that no later caller waits for them: of the cluster's group and of
+/// others that have been queried.
+///
+/// Reads that depend on others' results are returned by a later call. `attempted`: the reads that have been sent already.
 pub(super) fn due(
     snapshot: &InventorySnapshot,
     settings: &InventorySettings,
     now: Instant,
-    attempted: &HashSet<ArmRead>,
+    attempted: &BTreeSet<ArmRead>,
 ) -> Vec<ArmRead> {
     let old = |read: &ArmRead, ttl: Duration| {
         snapshot.last_read(read).is_none_or(|stamp| now.saturating_duration_since(stamp.read_at) > ttl)
     };
-    let mut groups: HashSet<ResourceId> = snapshot.groups().cloned().collect();
+    let mut groups: BTreeSet<ResourceId> = snapshot.groups().cloned().collect();
     groups.insert(settings.group.clone());
     let mut reads: Vec<(ArmRead, Duration)> = Vec::new();
     for group in groups {
@@ -107,20 +110,20 @@ pub(super) fn due(
         ListScope::Flex(_) | ListScope::Group(_) => settings.flex_ttl.max(settings.standard_ttl),
     };
     let with_interfaces = snapshot.entries().filter(|entry| !entry.machine.interfaces.is_empty());
-    let scopes: HashSet<ListScope> = with_interfaces.map(|entry| ListScope::of_interfaces(&entry.machine)).collect();
+    let scopes: BTreeSet<ListScope> = with_interfaces.map(|entry| ListScope::of_interfaces(&entry.machine)).collect();
     reads.extend(scopes.into_iter().map(|scope| (ArmRead::Interfaces(scope.clone()), ttl(&scope))));
     let failed = snapshot.failures().filter(|(read, _)| read.is_list());
     let failed = failed.map(|(read, (_, error))| match InventorySnapshot::is_of_missing_set(read, error) {
         true => ArmRead::ScaleSets(super::read::group_of(read.subject())),
         false => read.clone(),
     });
-    let mut due: HashSet<ArmRead> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
+    let mut due: BTreeSet<ArmRead> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
     due.extend(failed);
     due.extend(snapshot.contradicted_lists().cloned());
     due.into_iter().filter(|read| !attempted.contains(read)).collect()
 }
 
-/// The list whose place a single read takes; `None` for others.
+/// Returns the list whose place a single read takes; `None` for others.
 pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<ArmRead> {
     let scope = |id| snapshot.entry(id).map(|entry| entry.machine.as_ref());
     match read {
@@ -134,7 +137,7 @@ pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<Ar
     }
 }
 
-/// Single reads instead of the list, for one machine.
+/// Returns the cost of single reads instead of the list, for one machine.
 fn cost(list: &ArmRead, id: &ResourceId, snapshot: &InventorySnapshot) -> usize {
     match list {
         ArmRead::Interfaces(ListScope::Group(_)) => {
@@ -149,12 +152,12 @@ fn size(list: &ArmRead, snapshot: &InventorySnapshot) -> Option<usize> {
         ArmRead::Interfaces(ListScope::Group(group)) => {
             let read = snapshot.last_read(list).map(|stamp| stamp.items);
             let scope = ListScope::Group(group.clone());
-            let known = snapshot.entries().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
+            let existing = snapshot.entries().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
             let is_listed =
                 |set: &ScaleSetSummary| snapshot.last_read(&ArmRead::Machines(ListScope::Flex(set.id.clone()))).is_some();
             let listed = snapshot.last_read(&ArmRead::Machines(ListScope::Group(group.clone()))).is_some()
                 || snapshot.scale_sets(group).iter().any(is_listed);
-            read.or(listed.then_some(0)).map(|items| items.max(known))
+            read.or(listed.then_some(0)).map(|items| items.max(existing))
         }
         ArmRead::Machines(scope) | ArmRead::Interfaces(scope) => snapshot.size(scope),
         _ => None,

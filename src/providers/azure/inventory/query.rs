@@ -1,4 +1,4 @@
-//! What callers ask about machines, and what they are told.
+//! Queries about machines, and their results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmError, ResourceId};
 
-/// A node whose machine is asked for.
+/// Node whose machine is queried.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MachineQuery {
     /// Name of the Node.
@@ -21,7 +21,7 @@ pub struct MachineQuery {
     pub resource_group: Option<String>,
 }
 
-/// How old an answer may be.
+/// Largest age of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// As old as the configured cache times allow; older while ARM fails.
@@ -30,72 +30,74 @@ pub enum Freshness {
     Within(Duration),
 }
 
-/// Why there is no machine.
+/// Reason why there is no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// It is in none of the places where it could be, read just now. Says where was looked. No evidence that it is gone.
+    /// The machine is in none of its possible locations, which were read just now and are listed. Not evidence that it is
+    /// gone.
     #[error("instance not found: {0}")]
     NotListed(String),
-    /// It exists, but has no network interface or no address yet.
+    /// The machine exists, but has no network interface or no address yet.
     #[error(
         "{0} has no private address yet; if it should have one, may the identity in azure.json read network interfaces, and those \
          of scale sets?"
     )]
     NoAddress(String),
-    /// ARM could not be asked.
+    /// The request to ARM failed.
     #[error(transparent)]
     Arm(#[from] ArmError),
 }
 
-/// Whether a machine exists.
+/// Existence of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineExistence {
-    /// It does, and this is its state, power state included.
+    /// The machine exists, with this state, including the power state.
     Found(Arc<Machine>),
     /// ARM said of this very machine that it does not exist, and answers sanely about what surrounds it.
     Gone,
-    /// Nobody knows, for this reason.
+    /// The existence is unknown, for this reason.
     Unknown(String),
 }
 
-/// A question as it stands in line: what is wanted, where, since when, and how old the answer may be.
+/// Queued query: its machine, location, start, and the largest age of the result.
 #[derive(Debug, Clone)]
 pub(super) struct PendingQuery {
     pub(super) query: MachineQuery,
-    /// Where the machine is looked for.
+    /// Group in which the machine is looked up.
     pub(super) group: ResourceId,
-    /// When it was asked; reads sent later are fresh.
+    /// Time of the query; reads sent later are current.
     pub(super) asked_at: Instant,
     pub(super) freshness: Freshness,
-    /// Whether it is asked if the machine exists, rather than what it is.
+    /// Whether the query is about the machine's existence rather than its description.
     pub(super) is_existence_check: bool,
-    /// Whether only a read of the machine by itself will do, not a list.
+    /// Whether a read of the machine alone is required, not a list.
     pub(super) needs_single_read: bool,
-    /// Whether it is asked what lists say of a machine that is gone.
+    /// Whether the verdict of lists on a missing machine is required.
     pub(super) second_look: bool,
 }
 
-/// A failure this old still answers those who take cached answers, so that a failing ARM is not asked by each of them.
+/// Age up to which a failure is returned to callers that accept cached results, so that a failing ARM is not called by each
+/// of them.
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 impl PendingQuery {
     pub(super) fn new(
-        wanted: &MachineQuery,
+        query: &MachineQuery,
         settings: &InventorySettings,
-        asked: Instant,
+        requested: Instant,
         freshness: Freshness,
         confirm: bool,
     ) -> Self {
-        let labelled = wanted.resource_group.as_deref().filter(|group| !group.is_empty());
-        let group = match (&wanted.id, labelled) {
+        let labelled = query.resource_group.as_deref().filter(|group| !group.is_empty());
+        let group = match (&query.id, labelled) {
             (Some(id), _) => group_of(id),
             (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
             (None, None) => settings.group.clone(),
         };
         Self {
-            query: wanted.clone(),
+            query: query.clone(),
             group,
-            asked_at: asked,
+            asked_at: requested,
             freshness,
             is_existence_check: confirm,
             needs_single_read: false,
@@ -103,7 +105,7 @@ impl PendingQuery {
         }
     }
 
-    /// Whether something read at `at` is fresh enough, where cached answers may have the age `cached`.
+    /// Returns `true` if something read at `at` is fresh enough, where cached answers may have the age `cached`.
     pub(super) fn fresh(&self, at: Instant, cached: Duration) -> bool {
         let limit = match self.freshness {
             Freshness::Cached => cached,
@@ -112,27 +114,27 @@ impl PendingQuery {
         self.asked_at.saturating_duration_since(at) <= limit
     }
 
-    /// Whether a failure at `at` answers the question.
+    /// Returns `true` if a failure at `at` answers the question.
     pub(super) fn answered_by_failure(&self, at: Instant) -> bool {
         let limit = if self.freshness == Freshness::Cached { FAILURE_TTL } else { Duration::ZERO };
         self.asked_at.saturating_duration_since(at) <= limit
     }
 }
 
-/// Where a question stands: answered, or what has to be known first.
+/// State of a query: finished, or the reads that it needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QueryEvaluation<T> {
     Done(T),
     NeedsReads(Vec<RequiredRead>),
 }
 
-/// Something a question has to know.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Requirement of a query.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequiredRead {
-    /// Just this read.
+    /// Exactly this read.
     Read(ArmRead),
-    /// A machine: read by itself, or with this list if there is one that may have it.
+    /// Machine: read alone, or with this list if there is one that may have it.
     Machine(ResourceId, Option<ListScope>),
-    /// The interfaces of a known machine, likewise.
+    /// Interfaces of a known machine, read alone or with this list.
     Interfaces(ResourceId, Option<ListScope>),
 }

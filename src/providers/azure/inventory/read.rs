@@ -1,12 +1,12 @@
 //! The reads the inventory can send, and what they answer.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::BTreeMap, fmt};
 
 use super::{Machine, MachineInterface, MachineKind, build::ScaleSetSummary};
 use crate::providers::azure::arm::{ResourceId, api, spelling};
 
 /// Machines (or interfaces) that one list shows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListScope {
     /// Instances of a uniform scale set.
     Uniform(ResourceId),
@@ -16,8 +16,8 @@ pub(super) enum ListScope {
     Group(ResourceId),
 }
 
-/// One read: a list with all its pages, or what belongs to one machine.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Read request: a list with all its pages, or the parts of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ArmRead {
     /// Scale sets of a group.
     ScaleSets(ResourceId),
@@ -31,26 +31,26 @@ pub(super) enum ArmRead {
     InterfacesOf(ResourceId),
 }
 
-/// What a read answered.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) enum ArmReadPayload {
-    /// To [`ArmRead::ScaleSets`].
+    /// Result of [`ArmRead::ScaleSets`].
     ScaleSets(Vec<ScaleSetSummary>),
     /// To [`ArmRead::Machines`] and [`ArmRead::Machine`]: machines without addresses, and whether they came with instance view.
     Machines(Vec<(Machine, bool)>),
     /// To [`ArmRead::Interfaces`] and [`ArmRead::InterfacesOf`].
-    Interfaces(HashMap<ResourceId, MachineInterface>),
+    Interfaces(BTreeMap<ResourceId, MachineInterface>),
     /// To [`ArmRead::ScaleSet`]: it exists.
     Exists,
 }
 
 impl ArmRead {
-    /// Whether it is a list that many questions share.
+    /// Returns `true` if it is a list that many questions share.
     pub(super) fn is_list(&self) -> bool {
         matches!(self, Self::ScaleSets(_) | Self::Machines(_) | Self::Interfaces(_))
     }
 
-    /// What is read about.
+    /// Returns the subject of the read.
     pub(super) fn subject(&self) -> &ResourceId {
         match self {
             Self::ScaleSets(id) | Self::ScaleSet(id) | Self::Machine(id) | Self::InterfacesOf(id) => id,
@@ -60,14 +60,14 @@ impl ArmRead {
 }
 
 impl ListScope {
-    /// The scale set or group.
+    /// Returns the scale set or group.
     pub(super) fn id(&self) -> &ResourceId {
         match self {
             Self::Uniform(id) | Self::Flex(id) | Self::Group(id) => id,
         }
     }
 
-    /// Whether the list shows this machine.
+    /// Returns `true` if the list shows this machine.
     pub(super) fn lists(&self, machine: &Machine) -> bool {
         match (self, &machine.kind) {
             (Self::Uniform(set), MachineKind::ScaleSetInstance { scale_set, .. })
@@ -77,7 +77,7 @@ impl ListScope {
         }
     }
 
-    /// Whether the list of interfaces shows this machine's.
+    /// Returns `true` if the list of interfaces shows this machine's.
     pub(super) fn lists_interfaces(&self, machine: &Machine) -> bool {
         match (self, &machine.kind) {
             (Self::Uniform(_), _) => self.lists(machine),
@@ -87,7 +87,7 @@ impl ListScope {
         }
     }
 
-    /// Where a machine is listed.
+    /// Returns the list that contains a machine.
     pub(super) fn of(machine: &Machine) -> Self {
         match &machine.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } => Self::Uniform(scale_set.clone()),
@@ -96,7 +96,7 @@ impl ListScope {
         }
     }
 
-    /// Where a machine's interfaces are listed.
+    /// Returns the list that contains a machine's interfaces.
     pub(super) fn of_interfaces(machine: &Machine) -> Self {
         match &machine.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } => Self::Uniform(scale_set.clone()),
@@ -105,26 +105,26 @@ impl ListScope {
     }
 }
 
-/// The resource group of a resource.
+/// Returns the resource group of a resource.
 pub(super) fn group_of(id: &ResourceId) -> ResourceId {
     ResourceId::group_of(id.subscription(), id.resource_group().unwrap_or_default())
 }
 
-/// Whether a resource is in this group.
+/// Returns `true` if a resource is in this group.
 pub(super) fn is_in(id: &ResourceId, group: &ResourceId) -> bool {
     let same =
         |left: Option<&str>, right: Option<&str>| spelling::same_name(left.unwrap_or_default(), right.unwrap_or_default());
     same(id.resource_group(), group.resource_group()) && same(Some(id.subscription()), Some(group.subscription()))
 }
 
-/// The uniform scale set of an instance; `None` for other ids.
+/// Returns the uniform scale set of an instance; `None` for other ids.
 pub(super) fn uniform_set_of(id: &ResourceId) -> Option<ResourceId> {
     if id.is_type(api::SCALE_SET_VMS.resource_type) { id.parent() } else { None }
 }
 
 impl fmt::Display for ArmRead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
+        let subject = match self {
             Self::ScaleSets(_) => "scale sets of",
             Self::Machines(_) => "machines of",
             Self::Interfaces(_) => "network interfaces of",
@@ -132,6 +132,6 @@ impl fmt::Display for ArmRead {
             Self::Machine(_) => "machine",
             Self::InterfacesOf(_) => "network interfaces of machine",
         };
-        write!(f, "{what} {}", self.subject().name())
+        write!(f, "{subject} {}", self.subject().name())
     }
 }

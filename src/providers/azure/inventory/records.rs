@@ -1,6 +1,6 @@
-//! What of ARM's documents the inventory reads. Everything else is dropped while a page is decoded.
+//! Parts of ARM's documents that the inventory reads. Everything else is dropped while a page is decoded.
 //!
-//! Ids are text here: one that is no id costs its own record, not the page.
+//! IDs are text here: an invalid one costs its own record, not the page.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ pub(super) struct ResourceReference {
     pub(super) id: String,
 }
 
-/// A scale set.
+/// Record of a scale set.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ScaleSetRecord {
     #[serde(default)]
@@ -110,7 +110,7 @@ pub(super) struct InstanceViewStatusRecord {
     pub(super) code: Option<String>,
 }
 
-/// A network interface.
+/// Record of a network interface.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct InterfaceRecord {
     #[serde(default)]
@@ -151,7 +151,7 @@ impl InterfaceRecord {
     }
 }
 
-/// A public IP.
+/// Record of a public IP.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct PublicIpRecord {
     #[serde(default)]

@@ -1,6 +1,6 @@
 //! Sends one read to ARM. In: what to read. Out: records boiled down to what the inventory keeps. Decides nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::{
     Machine, MachineInterface, build,
@@ -11,7 +11,7 @@ use crate::providers::azure::arm::{ArmClient, ArmErrorClass, ArmResult, Resource
 
 const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
-/// The answer to a read. `interfaces`: ids of the machine's interfaces, for [`ArmRead::InterfacesOf`].
+/// Returns the answer to a read. `interfaces`: ids of the machine's interfaces, for [`ArmRead::InterfacesOf`].
 pub(super) async fn send(
     arm: &ArmClient,
     read: &ArmRead,
@@ -40,7 +40,7 @@ fn provider_path(group: &ResourceId, resource_type: &str) -> String {
     format!("{group}/providers/{resource_type}")
 }
 
-/// Machines, boiled down page by page.
+/// Lists machines, reduced page by page.
 async fn list_machines(arm: &ArmClient, scope: &ListScope, instance_view: bool) -> ArmResult<Vec<(Machine, bool)>> {
     let mut machines = Vec::new();
     let take = |page: Vec<VmRecord>| machines.extend(page.into_iter().filter_map(build::machine));
@@ -105,7 +105,7 @@ async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[Re
     Ok(ArmReadPayload::Interfaces(by_id(records, &build::public_addresses(public_ips))))
 }
 
-fn by_id(records: Vec<InterfaceRecord>, addresses: &build::PublicIpAddressById) -> HashMap<ResourceId, MachineInterface> {
+fn by_id(records: Vec<InterfaceRecord>, addresses: &build::PublicIpAddressById) -> BTreeMap<ResourceId, MachineInterface> {
     let interfaces = records.into_iter().filter_map(|record| build::interface(record, addresses));
     interfaces.map(|interface| (interface.id.clone(), interface)).collect()
 }

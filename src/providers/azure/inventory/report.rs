@@ -1,4 +1,4 @@
-//! What the inventory says about itself: whether it can be trusted, and what it holds. Pure.
+//! Status of the inventory: whether it can be trusted, and its content. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 /// So many failures of single reads are shown, the newest.
 const SHOWN: usize = 20;
 
-/// Why the snapshot cannot be trusted. `in_vain`: nodes of the last look-up, when it found none of them.
+/// Returns the reason why the snapshot cannot be trusted. `in_vain`: nodes of the last lookup, if it found none of them.
 pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
     // A group that a label names must not make the whole cluster wait.
     let ours = |read: &ArmRead| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
@@ -26,13 +26,13 @@ pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings,
     }
     let group = settings.group.name();
     let present = snapshot.entries().filter(|entry| entry.missing_since.is_none()).count();
-    let known = snapshot.entries().count();
-    if known == 0 && snapshot.lists().next().is_none() {
+    let existing = snapshot.entries().count();
+    if existing == 0 && snapshot.lists().next().is_none() {
         let failure = snapshot.failures().next().map(|(read, (_, error))| format!(": {read}: {error}"));
         return Err(format!("nothing has been read from ARM yet{}", failure.unwrap_or_default()));
     }
-    if present == 0 && known > 0 {
-        return Err(format!("ARM lists none of the {known} machines in resource group {group} that were known before"));
+    if present == 0 && existing > 0 {
+        return Err(format!("ARM lists none of the {existing} machines in resource group {group} that were known before"));
     }
     let denied = snapshot.contradicted_lists().find(|read| ours(read));
     if let Some(read) = denied {
@@ -44,7 +44,7 @@ pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings,
     Ok(())
 }
 
-/// Age of the oldest list.
+/// Returns the age of the oldest list.
 pub(super) fn age(snapshot: &InventorySnapshot, now: Instant) -> Option<Duration> {
     snapshot.lists().map(|(_, stamp)| now.saturating_duration_since(stamp.read_at)).max()
 }

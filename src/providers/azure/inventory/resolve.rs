@@ -1,7 +1,8 @@
-//! Answers a look-up from the snapshot, or says what has to be read next. Pure; asked again after each read.
+//! Resolves a lookup from the snapshot, or returns the next reads. Pure; called again after each read.
 //!
-//! Where a node's machine can be follows upstream `pkg/provider/azure_vmss.go` (`getVMManagementTypeByNodeName`), except that the
-//! places are tried from the cheapest to the dearest and each only when the one before does not have it.
+//! The possible locations of a node's machine follow upstream `pkg/provider/azure_vmss.go`
+//! (`getVMManagementTypeByNodeName`), except that they are tried from the cheapest to the most expensive and each only if
+//! the one before does not have it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +16,10 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, api, spelling};
 
-/// See [`QueryView::list_absent_ttl`].
+/// Limit for [`QueryView::list_absent_ttl`].
 const LIST_ABSENCE_TTL: Duration = Duration::from_secs(15);
 
-/// How long a list is believed to lack a machine that one read could show: a Node that has just come must not wait.
+/// Time for which a list is trusted to lack a machine that one read could show: a new Node must not wait.
 const SINGLE_READ_ABSENCE_TTL: Duration = Duration::from_secs(3);
 
 /// The snapshot as one question sees it.
@@ -31,17 +32,17 @@ pub(super) struct QueryView<'a> {
 /// A machine, or why there is none.
 pub(super) type LookupResult = Result<Arc<Machine>, LookupError>;
 
-/// What one place says of a machine that is not known yet.
+/// State of an unknown machine in one location.
 pub(super) enum CandidateState {
-    /// It is not there.
+    /// The machine is not there.
     Absent,
     /// ARM did not answer.
     Failed(ArmError),
-    /// This has to be read.
+    /// This read is needed.
     Unread(RequiredRead),
 }
 
-/// The machine of the question, or what to read.
+/// Returns the machine of the question, or what to read.
 pub(super) fn look_up(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
     match (view.known(), &view.question.query.id) {
         (Some(entry), _) => from_known(view, entry),
@@ -66,7 +67,7 @@ fn from_known(view: &QueryView<'_>, entry: &MachineEntry) -> QueryEvaluation<Loo
         return QueryEvaluation::Done(require_address(&entry.machine));
     };
     match view.failure_of(&need) {
-        // Old but known beats nothing, for those who do not ask for better.
+        // A stale known machine is better than none, for callers without higher requirements.
         Some(_) if view.question.freshness == super::Freshness::Cached && entry.interfaces_read_at.is_some() => {
             QueryEvaluation::Done(require_address(&entry.machine))
         }
@@ -75,7 +76,7 @@ fn from_known(view: &QueryView<'_>, entry: &MachineEntry) -> QueryEvaluation<Loo
     }
 }
 
-/// A machine that is still being made is not there yet, for those who look it up.
+/// Returns the machine, unless it is still being created: then it does not exist yet for lookups.
 fn require_address(machine: &Arc<Machine>) -> LookupResult {
     match machine.has_address() {
         true => Ok(Arc::clone(machine)),
@@ -107,10 +108,10 @@ fn by_name(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
     }
     let mut failure = None;
     let stages = [view.uniform_candidates(name), view.flex_candidates(&matching, true), view.standard_candidate(name)];
-    for places in stages.into_iter().chain(std::iter::once_with(|| view.flex_candidates(&matching, false))) {
+    for indices in stages.into_iter().chain(std::iter::once_with(|| view.flex_candidates(&matching, false))) {
         let mut needs = Vec::new();
-        for place in places {
-            match place {
+        for index in indices {
+            match index {
                 CandidateState::Absent => {}
                 CandidateState::Failed(error) => failure = failure.or(Some(error)),
                 CandidateState::Unread(need) => needs.push(need),
@@ -127,7 +128,7 @@ fn by_name(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
 }
 
 impl<'a> QueryView<'a> {
-    /// What is known of the machine.
+    /// Returns the known entry of the machine.
     pub(super) fn known(&self) -> Option<&'a MachineEntry> {
         match &self.question.query.id {
             Some(id) => self.snapshot.entry(id),
@@ -143,24 +144,26 @@ impl<'a> QueryView<'a> {
         }
     }
 
-    /// A machine that is still being made, with no interface or no address yet, is looked at again soon, document and all.
+    /// Returns the age limit of an entry, which is short for a machine that is still being created, without interface or
+    /// address.
     fn ttl_of(&self, entry: &MachineEntry) -> Duration {
         let ttl = self.ttl(&entry.machine);
         let is_complete = entry.interfaces_read_at.is_none() || entry.machine.has_address();
         if is_complete { ttl } else { ttl.min(self.list_absent_ttl()) }
     }
 
-    /// How long a list tells that a machine is not there. Short, for a machine made since must not wait long for its Node.
+    /// Returns how long a list proves that a machine is missing: briefly, because a machine created since must not wait long
+    /// for its Node.
     fn list_absent_ttl(&self) -> Duration {
         self.settings.absent_ttl.min(LIST_ABSENCE_TTL)
     }
 
-    /// The same where one read of the machine by itself can tell.
+    /// Returns that time where one read of the machine alone is possible.
     fn one_absent_ttl(&self) -> Duration {
         self.settings.absent_ttl.min(SINGLE_READ_ABSENCE_TTL)
     }
 
-    /// The list, unless it has been read already or there is none; then only a single read can tell more.
+    /// Returns the list, unless it has been read already or there is none; then only a single read is more informative.
     pub(super) fn unread_list(
         &self,
         scope: Option<ListScope>,
@@ -173,24 +176,25 @@ impl<'a> QueryView<'a> {
         })
     }
 
-    /// A scale set that is gone has no list, but its machines have to be asked for to be believed gone.
+    /// Returns `true` if the scale set of a list is gone: it has no list, but its machines must be read to be confirmed as
+    /// gone.
     fn has_no_list(&self, list: &ArmRead) -> bool {
         let missing = |class| matches!(class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound);
         let failure = self.snapshot.failure(list).filter(|(at, _)| self.question.answered_by_failure(*at));
         failure.is_some_and(|(_, error)| missing(error.class))
     }
 
-    /// Whether a list has been read recently enough.
+    /// Returns `true` if a list has been read recently enough.
     pub(super) fn is_listed(&self, list: &ArmRead, ttl: Duration) -> bool {
         self.snapshot.last_read(list).is_some_and(|stamp| self.question.fresh(stamp.read_at, ttl))
     }
 
-    /// The read as a need, unless it was read recently enough.
+    /// Returns the read as a need, unless it was read recently enough.
     pub(super) fn unless_listed(&self, list: ArmRead, ttl: Duration) -> Option<RequiredRead> {
         (!self.is_listed(&list, ttl)).then_some(RequiredRead::Read(list))
     }
 
-    /// The failure that already answers the need.
+    /// Returns the failure that already answers the need.
     pub(super) fn failure_of(&self, need: &RequiredRead) -> Option<&'a ArmError> {
         let reads = match need {
             RequiredRead::Read(read) => [Some(read.clone()), None],
@@ -210,11 +214,11 @@ impl<'a> QueryView<'a> {
         }
     }
 
-    fn not_listed(&self, why: &str) -> QueryEvaluation<LookupResult> {
-        QueryEvaluation::Done(Err(LookupError::NotListed(format!("node {}: {why}", self.question.query.node_name))))
+    fn not_listed(&self, reason: &str) -> QueryEvaluation<LookupResult> {
+        QueryEvaluation::Done(Err(LookupError::NotListed(format!("node {}: {reason}", self.question.query.node_name))))
     }
 
-    /// What is known of a machine that is not in the snapshot. `list`: the list that might have it.
+    /// Returns the state of a machine that is not in the snapshot. `list`: the list that might have it.
     pub(super) fn candidate(&self, id: &ResourceId, list: Option<ListScope>) -> CandidateState {
         let absent_ttl = self.settings.absent_ttl;
         if self.snapshot.absence(id).is_some_and(|absence| self.question.fresh(absence.at, absent_ttl)) {
@@ -230,18 +234,18 @@ impl<'a> QueryView<'a> {
         self.failure_of(&need).cloned().map_or(CandidateState::Unread(need), CandidateState::Failed)
     }
 
-    /// Scale sets that may have given this name.
+    /// Returns the scale sets that may have given this name.
     pub(super) fn matching_sets(&self, name: &str) -> Vec<&'a ScaleSetSummary> {
         let sets = self.snapshot.scale_sets(&self.question.group).iter();
-        let looked_at = |set: &&ScaleSetSummary| if set.flexible { self.settings.flex } else { self.settings.uniform };
+        let is_covered = |set: &&ScaleSetSummary| if set.flexible { self.settings.flex } else { self.settings.uniform };
         let matches = |set: &&ScaleSetSummary| match set.flexible {
             true => names::has_prefix(name, &set.prefix),
             false => names::instance_number(name, &set.prefix).is_some(),
         };
-        sets.filter(looked_at).filter(matches).collect()
+        sets.filter(is_covered).filter(matches).collect()
     }
 
-    /// The instances of uniform sets that the name's number leads to, with their sets.
+    /// Returns the instances of uniform sets that the name's number leads to, with their sets.
     pub(super) fn instance_ids(&self, name: &str) -> Vec<(&'a ResourceId, ResourceId)> {
         let sets = self.matching_sets(name).into_iter().filter(|set| !set.flexible);
         let instance = |set: &'a ScaleSetSummary| {
@@ -257,14 +261,14 @@ impl<'a> QueryView<'a> {
 
     fn instance_candidate(&self, set: &ResourceId, id: &ResourceId) -> CandidateState {
         let scope = ListScope::Uniform(set.clone());
-        // The number leads to a machine of another name: this set counts differently, only its list can tell.
+        // The number leads to a machine of another name: this set counts differently, and only its list is conclusive.
         match self.snapshot.entry(id).is_some_and(|entry| !entry.machine.node_name().is_empty()) {
             true => self.list_candidate(scope, self.settings.absent_ttl),
             false => self.candidate(id, Some(scope)),
         }
     }
 
-    /// A place that only a list can show.
+    /// Returns a place that only a list can show.
     fn list_candidate(&self, scope: ListScope, ttl: Duration) -> CandidateState {
         match self.unless_listed(ArmRead::Machines(scope), ttl) {
             Some(need) => self.failure_of(&need).cloned().map_or(CandidateState::Unread(need), CandidateState::Failed),
@@ -272,15 +276,15 @@ impl<'a> QueryView<'a> {
         }
     }
 
-    /// Flexible sets whose prefix fits, or the others: a host name there need not begin with the prefix.
+    /// Returns the flexible sets whose prefix fits, or the others: a host name there may not begin with the prefix.
     fn flex_candidates(&self, matching: &[&ScaleSetSummary], fitting: bool) -> Vec<CandidateState> {
         let sets = self.snapshot.scale_sets(&self.question.group).iter().filter(|set| set.flexible && self.settings.flex);
         let ttl = if fitting { self.list_absent_ttl() } else { self.settings.absent_ttl };
-        let wanted = sets.filter(|set| matching.iter().any(|it| it.id == set.id) == fitting);
-        wanted.map(|set| self.list_candidate(ListScope::Flex(set.id.clone()), ttl)).collect()
+        let query = sets.filter(|set| matching.iter().any(|it| it.id == set.id) == fitting);
+        query.map(|set| self.list_candidate(ListScope::Flex(set.id.clone()), ttl)).collect()
     }
 
-    /// The machine outside scale sets that has the node's name.
+    /// Returns the machine outside scale sets that has the node's name.
     pub(super) fn standard_candidate(&self, name: &str) -> Vec<CandidateState> {
         if !self.settings.standard {
             return Vec::new();
@@ -295,12 +299,12 @@ impl<'a> QueryView<'a> {
         vec![self.candidate(&id, Some(list))]
     }
 
-    /// Id of the machine outside scale sets that has the node's name.
+    /// Returns the ID of the machine outside scale sets that has the node's name.
     pub(super) fn standard_id(&self, name: &str) -> ResourceId {
         self.question.group.resource(api::VIRTUAL_MACHINES.resource_type, &[name])
     }
 
-    /// Which list would show a machine of this id.
+    /// Returns the list that would show a machine of this ID.
     pub(super) fn list_scope(&self, id: &ResourceId) -> Option<ListScope> {
         if let Some(set) = uniform_set_of(id) {
             return Some(ListScope::Uniform(set));
@@ -317,7 +321,7 @@ impl<'a> QueryView<'a> {
         }
     }
 
-    /// To know which list would show a machine, flexible sets must be known.
+    /// Returns the read of the scale sets: flexible sets must be known to select the list of a machine.
     pub(super) fn scale_sets_needed(&self, id: &ResourceId) -> Option<RequiredRead> {
         let matters = self.settings.flex && uniform_set_of(id).is_none();
         let list = ArmRead::ScaleSets(group_of(id));

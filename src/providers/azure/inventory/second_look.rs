@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{cloud_provider::SecondLook, providers::azure::arm::ResourceId};
 
-/// What the lists say of the question's machine.
+/// Returns the verdict of the lists on the machine of the query.
 pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
     let Some(id) = &view.question.query.id else { return silent("the Node has no provider id") };
     let (absence, group) = (view.snapshot.absence(id), group_of(id));
@@ -34,7 +34,7 @@ pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
     }
 }
 
-/// ARM has shown the machine after it had denied it, or was not asked.
+/// Handles a machine that ARM has shown after it had denied it, or that was not read.
 fn not_absent(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<SecondLook> {
     match view.snapshot.entry(id) {
         Some(entry) if entry.missing_since.is_none() => {
@@ -44,11 +44,11 @@ fn not_absent(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<SecondLo
     }
 }
 
-fn silent(why: impl Into<String>) -> QueryEvaluation<SecondLook> {
-    QueryEvaluation::Done(SecondLook::Silent(why.into()))
+fn silent(reason: impl Into<String>) -> QueryEvaluation<SecondLook> {
+    QueryEvaluation::Done(SecondLook::Silent(reason.into()))
 }
 
-/// ARM has said of the scale set itself that it is gone; the list that lacks it has to show others.
+/// Handles a scale set that ARM itself reports as gone; the list that lacks it must show others.
 fn of_missing_set(view: &QueryView<'_>, group: &ResourceId, set: &ResourceId) -> QueryEvaluation<SecondLook> {
     let others = !view.snapshot.scale_sets(group).is_empty();
     match view.snapshot.absence(set) {
@@ -58,7 +58,7 @@ fn of_missing_set(view: &QueryView<'_>, group: &ResourceId, set: &ResourceId) ->
     }
 }
 
-/// What a list says that does not show the machine: one that did would have taken its absence back.
+/// Returns the verdict of a list that does not show the machine: one that did would have revoked its absence.
 fn in_list(
     view: &QueryView<'_>,
     absence: &ResourceAbsence,
@@ -80,7 +80,7 @@ fn in_list(
     }
 }
 
-/// The list has to be read, unless that was done lately and after ARM denied the machine.
+/// Returns the read of the list, unless it was read recently and after ARM denied the machine.
 fn unless_read(view: &QueryView<'_>, list: ArmRead, denied: Option<Instant>) -> Option<QueryEvaluation<SecondLook>> {
     let stamp = view.snapshot.last_read(&list);
     let is_later = |at: Instant| denied.is_none_or(|denied| at > denied);

@@ -1,4 +1,4 @@
-//! What the inventory needs to know of the configuration.
+//! Settings of the inventory.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::providers::azure::{
     config::{AzureConfig, VmType},
 };
 
-/// Where machines are looked for, and how long answers stand.
+/// Locations of machines, and the validity of results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventorySettings {
     /// The cluster's resource group: where a node is looked for that neither an id nor a label places elsewhere.
@@ -20,20 +20,20 @@ pub struct InventorySettings {
     pub standard: bool,
     /// Whether lists of instances come without instance view (`listVmssVirtualMachinesWithoutInstanceView`).
     pub without_instance_view: bool,
-    /// How long the list of scale sets stands.
+    /// Validity of the list of scale sets.
     pub scale_sets_ttl: Duration,
-    /// How long what is known of an instance of a uniform scale set stands.
+    /// Validity of information about an instance of a uniform scale set.
     pub instances_ttl: Duration,
-    /// The same for machines of flexible scale sets.
+    /// Validity of information about machines of flexible scale sets.
     pub flex_ttl: Duration,
-    /// The same for machines outside scale sets.
+    /// Validity of information about machines outside scale sets.
     pub standard_ttl: Duration,
-    /// How long it stands that a machine is not there.
+    /// Validity of the information that a machine is missing.
     pub absent_ttl: Duration,
 }
 
 impl InventorySettings {
-    /// The settings a configuration means. Which kinds are looked at: upstream `pkg/provider/azure_vmss.go`.
+    /// Returns the settings a configuration means. Which kinds are looked at: upstream `pkg/provider/azure_vmss.go`.
     pub fn from_config(config: &AzureConfig) -> Self {
         let vmss = config.vm_type == VmType::Vmss;
         let others = vmss && (!config.disable_availability_set_nodes || config.enable_vmss_flex_nodes);

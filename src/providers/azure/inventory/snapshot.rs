@@ -1,10 +1,10 @@
-//! What ARM has said so far: machines by id and by node name, and when each read last succeeded or failed.
+//! Last state of ARM: machines by ID and by node name, and the last success or failure of each read.
 //!
-//! In: answers of reads with the moment they were sent. Out: look-ups, no decision. A list never removes a machine; one that a newer
-//! list lacks is marked, and goes when ARM says of it directly that it does not exist.
+//! In: results of reads with the moment they were sent. Out: lookups, no decision. A list never removes a machine; one that
+//! a newer list lacks is marked, and removed when ARM reports directly that it does not exist.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling};
 
-/// How long it is remembered that a machine was not there, at most.
+/// Longest time for which the absence of a machine is remembered.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(3600);
 /// Single reads of one list's machines are counted together for this long, and failures remembered at least.
 const RECENT_WINDOW: Duration = Duration::from_secs(60);
@@ -29,15 +29,15 @@ const RECENT_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct MachineEntry {
     pub(super) machine: Arc<Machine>,
-    /// When its own document was read.
+    /// Time at which its own document was read.
     pub(super) read_at: Instant,
-    /// When its instance view was.
+    /// Time at which its instance view was read.
     pub(super) instance_view_at: Option<Instant>,
-    /// When its own document was read by itself, not in a list.
+    /// Time at which its own document was read alone, not in a list.
     pub(super) single_read_at: Option<Instant>,
-    /// When all its interfaces were.
+    /// Time at which all its interfaces were read.
     pub(super) interfaces_read_at: Option<Instant>,
-    /// When a list was read that should have had it and had not.
+    /// Time at which a list was read that should have contained it and did not.
     pub(super) missing_since: Option<Instant>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct MachineEntry {
 #[derive(Debug, Clone)]
 pub(super) struct ResourceAbsence {
     pub(super) at: Instant,
-    /// When ARM said so first, with nothing to the contrary since.
+    /// Time of ARM's first report, without contradiction since.
     pub(super) since: Instant,
     /// The scale set the machine belonged to, when it was known.
     pub(super) scale_set: Option<ResourceId>,
-    /// What its node was called, when it was known (a key of names).
+    /// Name of its node, if it was known (a key of names).
     pub(super) node_name: Option<Box<str>>,
 }
 
@@ -57,23 +57,23 @@ pub(super) struct ResourceAbsence {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListReadStamp {
     pub(super) read_at: Instant,
-    /// How many items it had.
+    /// Number of its items.
     pub(super) items: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct InventorySnapshot {
-    scale_sets: HashMap<ResourceId, Vec<ScaleSetSummary>>,
-    entries: HashMap<ResourceId, MachineEntry>,
-    names: HashMap<ResourceId, HashMap<Box<str>, ResourceId>>,
-    list_reads: HashMap<ArmRead, ListReadStamp>,
-    failures: HashMap<ArmRead, (Instant, ArmError)>,
-    absences: HashMap<ResourceId, ResourceAbsence>,
-    single_reads: HashMap<ArmRead, (Instant, usize)>,
+    scale_sets: BTreeMap<ResourceId, Vec<ScaleSetSummary>>,
+    entries: BTreeMap<ResourceId, MachineEntry>,
+    names: BTreeMap<ResourceId, BTreeMap<Box<str>, ResourceId>>,
+    list_reads: BTreeMap<ArmRead, ListReadStamp>,
+    failures: BTreeMap<ArmRead, (Instant, ArmError)>,
+    absences: BTreeMap<ResourceId, ResourceAbsence>,
+    single_reads: BTreeMap<ArmRead, (Instant, usize)>,
 }
 
 impl InventorySnapshot {
-    /// What is known of a machine.
+    /// Returns the known state of a machine.
     pub(super) fn entry(&self, id: &ResourceId) -> Option<&MachineEntry> {
         self.entries.get(id)
     }
@@ -82,12 +82,12 @@ impl InventorySnapshot {
         self.entries.values()
     }
 
-    /// The machine that a node of this name is, in this group.
+    /// Returns the machine that a node of this name is, in this group.
     pub(super) fn by_name(&self, group: &ResourceId, node_name: &str) -> Option<&MachineEntry> {
         self.entries.get(self.names.get(group)?.get(&names::key(node_name))?)
     }
 
-    /// Scale sets of a group, once listed.
+    /// Returns the scale sets of a group, once listed.
     pub(super) fn scale_sets(&self, group: &ResourceId) -> &[ScaleSetSummary] {
         self.scale_sets.get(group).map_or(&[], Vec::as_slice)
     }
@@ -97,22 +97,22 @@ impl InventorySnapshot {
         self.scale_sets.keys()
     }
 
-    /// The last success of a list (or of the read of one scale set).
+    /// Returns the last success of a list (or of the read of one scale set).
     pub(super) fn last_read(&self, read: &ArmRead) -> Option<ListReadStamp> {
         self.list_reads.get(read).copied()
     }
 
-    /// All lists that have succeeded.
+    /// Returns all lists that have succeeded.
     pub(super) fn lists(&self) -> impl Iterator<Item = (&ArmRead, &ListReadStamp)> {
         self.list_reads.iter().filter(|(read, _)| read.is_list())
     }
 
-    /// The failure of a read that has not succeeded since.
+    /// Returns the failure of a read that has not succeeded since.
     pub(super) fn failure(&self, read: &ArmRead) -> Option<&(Instant, ArmError)> {
         self.failures.get(read)
     }
 
-    /// All such failures.
+    /// Returns all such failures.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&ArmRead, &(Instant, ArmError))> {
         self.failures.iter()
     }
@@ -132,7 +132,7 @@ impl InventorySnapshot {
         })
     }
 
-    /// Whether the failure says that the scale set of a list is gone, which is no failure of ARM.
+    /// Returns `true` if the failure says that the scale set of a list is gone, which is no failure of ARM.
     pub(super) fn is_of_missing_set(read: &ArmRead, error: &ArmError) -> bool {
         let of_set = matches!(
             read,
@@ -141,35 +141,35 @@ impl InventorySnapshot {
         of_set && matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
     }
 
-    /// When ARM said directly that this resource does not exist; gone when it has been seen since.
+    /// Returns when ARM reported directly that this resource does not exist; discarded when it has been seen since.
     pub(super) fn absence(&self, id: &ResourceId) -> Option<&ResourceAbsence> {
         self.absences.get(id)
     }
 
-    /// All such absences.
+    /// Returns all such absences.
     pub(super) fn absences(&self) -> impl Iterator<Item = (&ResourceId, &ResourceAbsence)> {
         self.absences.iter()
     }
 
-    /// How many machines a list would show, as far as is known. `None`: there is no telling.
+    /// Returns how many machines a list would show, as far as is known. `None`: there is no telling.
     pub(super) fn size(&self, scope: &ListScope) -> Option<usize> {
-        let known = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
+        let existing = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
         match scope {
             ListScope::Uniform(id) | ListScope::Flex(id) => {
                 let mut sets = self.scale_sets.values().flatten();
-                sets.find(|set| set.id == *id).map(|set| set.capacity.unwrap_or_default().max(known))
+                sets.find(|set| set.id == *id).map(|set| set.capacity.unwrap_or_default().max(existing))
             }
-            ListScope::Group(_) => self.last_read(&ArmRead::Machines(scope.clone())).map(|_| known),
+            ListScope::Group(_) => self.last_read(&ArmRead::Machines(scope.clone())).map(|_| existing),
         }
     }
 
-    /// How many single reads have been sent lately of what this list shows, since it was last read.
+    /// Returns how many single reads have been sent lately of what this list shows, since it was last read.
     pub(super) fn recent_single_reads(&self, list: &ArmRead, now: Instant) -> usize {
         let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < RECENT_WINDOW;
         self.single_reads.get(list).filter(recent).map_or(0, |(_, count)| *count)
     }
 
-    /// Counts one more.
+    /// Counts one more single read.
     pub(super) fn count_single_read(&mut self, list: ArmRead, now: Instant) {
         let before = self.recent_single_reads(&list, now);
         let spent = self.single_reads.entry(list).or_insert((now, 0));
@@ -179,9 +179,9 @@ impl InventorySnapshot {
     /// Takes in what a read, sent at `at`, has answered.
     pub(super) fn record(&mut self, read: ArmRead, at: Instant, outcome: Result<ArmReadPayload, ArmError>) {
         match outcome {
-            Ok(answer) => {
+            Ok(result) => {
                 self.failures.remove(&read);
-                self.take(read, at, answer);
+                self.take(read, at, result);
             }
             Err(error) if (error.class == ArmErrorClass::NotFound && !read.is_list()) || denies_instance(&read, &error) => {
                 self.failures.remove(&read);
@@ -199,8 +199,8 @@ impl InventorySnapshot {
         self.failures.insert(read, (at, error));
     }
 
-    fn take(&mut self, read: ArmRead, at: Instant, answer: ArmReadPayload) {
-        let items = match (&read, answer) {
+    fn take(&mut self, read: ArmRead, at: Instant, result: ArmReadPayload) {
+        let items = match (&read, result) {
             (ArmRead::ScaleSets(group), ArmReadPayload::ScaleSets(sets)) => self.take_scale_sets(group, at, sets),
             (ArmRead::Machines(scope), ArmReadPayload::Machines(machines)) => self.take_list(scope, at, machines),
             (ArmRead::Interfaces(scope), ArmReadPayload::Interfaces(interfaces)) => {
@@ -226,18 +226,18 @@ impl InventorySnapshot {
     }
 
     fn take_scale_sets(&mut self, group: &ResourceId, at: Instant, sets: Vec<ScaleSetSummary>) -> usize {
-        let listed: HashSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
-        // What failed about a set that is no more need not succeed again. Recent failures still answer questions.
-        let stands = |read: &ArmRead| match read {
+        let listed: BTreeSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
+        // A failure about a deleted set does not have to succeed again. Recent failures still resolve queries.
+        let is_relevant = |read: &ArmRead| match read {
             ArmRead::Machines(ListScope::Uniform(id) | ListScope::Flex(id))
             | ArmRead::Interfaces(ListScope::Uniform(id))
             | ArmRead::ScaleSet(id) => group_of(id) != *group || listed.contains(id),
             _ => true,
         };
         let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT_WINDOW;
-        self.failures.retain(|read, (since, _)| recent(since) || stands(read));
-        self.list_reads.retain(|read, _| stands(read));
-        self.single_reads.retain(|read, _| stands(read));
+        self.failures.retain(|read, (since, _)| recent(since) || is_relevant(read));
+        self.list_reads.retain(|read, _| is_relevant(read));
+        self.single_reads.retain(|read, _| is_relevant(read));
         let count = sets.len();
         self.scale_sets.insert(group.clone(), sets);
         count
@@ -262,7 +262,7 @@ impl InventorySnapshot {
         count
     }
 
-    /// Drops machines that lists have lacked for long and nobody asked for; else ARM would have been asked about them directly.
+    /// Evicts machines that lists have lacked for [`ABSENCE_RETENTION`]; a queried machine would have been read directly.
     fn forget_unasked(&mut self, at: Instant) {
         let long = |since: Instant| at.saturating_duration_since(since) >= ABSENCE_RETENTION;
         let lost = self.entries.values().filter(|entry| entry.missing_since.is_some_and(long));
@@ -276,7 +276,7 @@ impl InventorySnapshot {
         &mut self,
         scope: &ListScope,
         at: Instant,
-        interfaces: &HashMap<ResourceId, MachineInterface>,
+        interfaces: &BTreeMap<ResourceId, MachineInterface>,
     ) -> usize {
         for entry in self.entries.values_mut().filter(|entry| scope.lists_interfaces(&entry.machine)) {
             fill(entry, at, interfaces);
@@ -284,7 +284,7 @@ impl InventorySnapshot {
         interfaces.len()
     }
 
-    /// Notes a machine whose document was read by itself.
+    /// Records a machine whose document was read alone.
     fn put_direct(&mut self, machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
         self.put(machine, view, at);
@@ -296,7 +296,7 @@ impl InventorySnapshot {
     /// Notes a machine whose document was read at `at`.
     pub(super) fn put(&mut self, mut machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
-        if self.entries.get(&id).is_some_and(|known| known.read_at > at) {
+        if self.entries.get(&id).is_some_and(|existing| existing.read_at > at) {
             return;
         }
         let older = self.entries.remove(&id);
@@ -338,14 +338,14 @@ impl InventorySnapshot {
         let (id, view) = (machine.id.clone(), machine.power_state.is_some());
         let addresses = machine.interfaces.clone();
         self.put(machine, view, at);
-        let known = addresses.into_iter().filter(|interface| !interface.ip_configurations.is_empty());
-        let known = known.map(|interface| (interface.id.clone(), interface)).collect();
+        let existing = addresses.into_iter().filter(|interface| !interface.ip_configurations.is_empty());
+        let existing = existing.map(|interface| (interface.id.clone(), interface)).collect();
         if let Some(entry) = self.entries.get_mut(&id) {
-            fill(entry, at, &known);
+            fill(entry, at, &existing);
         }
     }
 
-    /// Notes that ARM said of this resource itself, asked at `at`, that it does not exist.
+    /// Records that ARM reported at `at` that this resource itself does not exist.
     pub(super) fn note_absence(&mut self, id: &ResourceId, at: Instant) {
         let before = self.absences.get(id);
         let since = before.map_or(at, |absence| absence.since);
@@ -384,7 +384,7 @@ impl InventorySnapshot {
     }
 }
 
-/// All machines of a list share the text of their set's id.
+/// Shares the text of the set's ID among all machines of a list.
 fn share_scale_set(machine: &mut Machine, scope: &ListScope) {
     if let MachineKind::ScaleSetInstance { scale_set, .. } | MachineKind::FlexInstance { scale_set } = &mut machine.kind
         && scale_set == scope.id()
@@ -393,7 +393,7 @@ fn share_scale_set(machine: &mut Machine, scope: &ListScope) {
     }
 }
 
-fn fill(entry: &mut MachineEntry, at: Instant, interfaces: &HashMap<ResourceId, MachineInterface>) {
+fn fill(entry: &mut MachineEntry, at: Instant, interfaces: &BTreeMap<ResourceId, MachineInterface>) {
     let mut machine = Machine::clone(&entry.machine);
     if entry.interfaces_read_at.is_some_and(|read| read > at) || !build::fill(&mut machine, interfaces) {
         return;

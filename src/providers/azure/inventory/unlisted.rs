@@ -1,9 +1,9 @@
-//! Whether no place that is known has a machine of a name, for a Node without a provider id.
+//! Determines whether no known location has a machine of a name, for a Node without a provider ID.
 //!
-//! In: a name, looked up in each resource group that the inventory knows. Out: `true` only if all reads succeeded and none shows the machine.
-//! That a machine is missing does not prove that it is gone; the caller adds time and the rule against mass deletion.
+//! In: a name, looked up in each resource group of the inventory. Out: `true` only if all reads succeeded and none shows the
+//! machine. A missing machine is not proven to be gone; the caller adds time and the rule against mass deletion.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     Freshness, Inventory, LookupError, MachineQuery, query::PendingQuery, resolve, resolve::LookupResult,
@@ -12,20 +12,20 @@ use super::{
 use crate::providers::azure::arm::{ResourceId, spelling};
 
 impl Inventory {
-    /// Whether no known resource group has a machine of this name, by reads not older than `freshness`.
+    /// Returns `true` if no known resource group has a machine of this name, by reads not older than `freshness`.
     ///
     /// # Errors
     ///
     /// The reason if a read failed, or if the lists as a whole cannot be trusted.
-    pub async fn is_unlisted(&self, wanted: &MachineQuery, freshness: Duration) -> Result<bool, String> {
-        let answers = self.answer_all(self.in_all_groups(wanted, freshness), resolve::look_up).await;
+    pub async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String> {
+        let results = self.evaluate_all(self.in_all_groups(query, freshness), resolve::look_up).await;
         self.health()?;
-        Ok(lacks_machine(&answers)? && !is_known(&self.lock().snapshot, &wanted.node_name))
+        Ok(lacks_machine(&results)? && !is_known(&self.lock().snapshot, &query.node_name))
     }
 
-    fn in_all_groups(&self, wanted: &MachineQuery, freshness: Duration) -> Arc<[PendingQuery]> {
-        let first = PendingQuery::new(wanted, &self.settings, self.clock.now(), Freshness::Within(freshness), false);
-        let mut groups: HashSet<ResourceId> = self.lock().snapshot.groups().cloned().collect();
+    fn in_all_groups(&self, query: &MachineQuery, freshness: Duration) -> Arc<[PendingQuery]> {
+        let first = PendingQuery::new(query, &self.settings, self.clock.now(), Freshness::Within(freshness), false);
+        let mut groups: BTreeSet<ResourceId> = self.lock().snapshot.groups().cloned().collect();
         groups.extend([self.settings.group.clone(), first.group.clone()]);
         groups.into_iter().map(|group| PendingQuery { group, ..first.clone() }).collect()
     }
@@ -35,11 +35,11 @@ fn is_known(snapshot: &InventorySnapshot, name: &str) -> bool {
     snapshot.entries().any(|entry| spelling::same_name(entry.machine.node_name(), name))
 }
 
-/// Whether every place lacks the machine.
-fn lacks_machine(answers: &[Option<LookupResult>]) -> Result<bool, String> {
+/// Returns `true` if every location lacks the machine.
+fn lacks_machine(results: &[Option<LookupResult>]) -> Result<bool, String> {
     let mut failure = None;
-    for answer in answers {
-        match answer {
+    for result in results {
+        match result {
             Some(Err(LookupError::NotListed(_))) => {}
             Some(Ok(_) | Err(LookupError::NoAddress(_))) => return Ok(false),
             Some(Err(LookupError::Arm(error))) => failure = Some(error.to_string()),

@@ -145,7 +145,7 @@ impl NetworkWriter {
     pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let balancer = pool.parent().unwrap_or_else(|| pool.clone());
         let _turn = self.locks.lock(&balancer).await;
-        if !self.observer.load_balancer(&balancer).is_some_and(|known| has_pool(&known, pool.name())) {
+        if !self.observer.has_pool(pool) {
             return Ok(false);
         }
         let what = NetworkCacheKey::LoadBalancer(balancer);
@@ -256,11 +256,6 @@ impl NetworkWriter {
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
         finish_write(writing, &what, outcome.map(|()| written), Vec::new)
     }
-}
-
-fn has_pool(balancer: &ArmLoadBalancer, name: &str) -> bool {
-    let mut pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    pools.any(|pool| pool.name_is(name))
 }
 
 fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {

@@ -7,7 +7,7 @@
 //! ```
 //! What is written is decided in [`plan::pools`](crate::providers::azure::planner::load_balancer::plan::pools), which is pure. Here is
 //! read what a plan needs; then its changes are sent, and what was sent is in [`PoolSyncSummary`]. Members of a pool are in
-//! [`ObservedNetwork`], so that nothing is read while nothing has to change. Each document is written by itself, once for all pools, and
+//! `ObservedNetwork`, so that nothing is read while nothing has to change. Each document is written by itself, once for all pools, and
 //! on the version that is read just before: a process killed between any two requests leaves what the next one completes.
 
 mod by_address;
@@ -20,7 +20,7 @@ mod tests;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashSet},
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -39,43 +39,20 @@ use self::{
     outcome::PoolSyncOutcome,
 };
 use crate::providers::azure::{
-    arm::{ArmClient, ResourceId, Urgency, network::ArmLoadBalancer},
+    arm::{ArmClient, ResourceId, Urgency},
     config::BackendPoolType,
     inventory::{Freshness, Inventory},
     node,
     planner::load_balancer::{
         desired::pool_members::PoolNode,
-        observed::ObservedNetwork,
         plan::{
-            pools::{
-                self, POWERED_OFF_RESYNC, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads,
-            },
+            pools::{POWERED_OFF_RESYNC, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads},
             waiting::WaitingFor,
         },
-        pools::{local_pools::LocalPools, located::vm_set, member_addresses::PoolMemberAddresses, nodes},
+        pools::{local_pools::LocalPools, located::vm_set, nodes},
         settings::LoadBalancerSettings,
     },
 };
-
-/// What one call of [`BackendPoolSyncer::sync`] is about.
-#[derive(Clone, Copy)]
-pub struct PoolSyncRequest<'a> {
-    /// What there is.
-    pub observed: &'a ObservedNetwork,
-    /// The Nodes that the service controller gives: not being deleted, not excluded.
-    pub nodes: &'a [Arc<Node>],
-    /// Every Node of the cluster.
-    pub all_nodes: &'a [Arc<Node>],
-    /// Pools that Services have for themselves.
-    pub local: &'a LocalPools,
-    /// Pools that the caller has just created: they are filled even when `preConfiguredBackendPoolLoadBalancerTypes` leaves pools of
-    /// this kind to others.
-    pub created: &'a [ResourceId],
-    /// Load balancers that are about to be deleted: nobody joins their pools any more.
-    pub deleting: &'a [ResourceId],
-    /// How urgent the writes are.
-    pub urgency: Urgency,
-}
 
 /// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
 pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
@@ -101,9 +78,6 @@ pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Load
     }
     hasher.finish()
 }
-
-/// A plan needs what its first reads show, and so on: machines, then interfaces.
-const MAX_READS: usize = 4;
 
 /// See the module.
 pub struct BackendPoolSyncer {
@@ -169,7 +143,7 @@ impl BackendPoolSyncer {
         self.resync_after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input without Nodes, for [`plan::pools`](pools).
+    /// An input without Nodes.
     pub fn input<'a>(&'a self, reads: &'a PoolReads, memory: &'a PoolMemory, local: &'a LocalPools) -> PoolInput<'a> {
         PoolInput {
             hosts: None,
@@ -185,81 +159,45 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Brings the cluster's pools of the managed load balancers to the Nodes. Two calls at once would undo each other's changes.
+    /// Carries out a plan of members. Two calls at once would undo each other's changes. `started`: when its reads began.
     pub async fn sync(
         &self,
-        request: &PoolSyncRequest<'_>,
+        plan: &PoolPlan,
+        started: Instant,
         writer: &dyn PoolWriter,
+        urgency: Urgency,
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let memory = self.memory();
-        let plan = |reads: &PoolReads| {
-            let input = PoolInput {
-                hosts: Some(request.nodes),
-                all_nodes: request.all_nodes,
-                unfilled: request.created,
-                deleting: request.deleting,
-                ..self.input(reads, &memory, request.local)
-            };
-            pools::plan_members(request.observed, &input, &self.settings)
-        };
-        let started = Instant::now();
-        let plan = self.plan_on_reads(plan, |plan| &plan.needs, request.urgency).await;
-        self.remember(&plan);
-        let outcome = self.carry_out(&plan, started, Some(writer), request.urgency).await;
+        self.remember(plan);
+        let outcome = self.carry_out(plan, started, Some(writer), urgency).await;
         let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
         *self.lock_resync_after() = deferred.into_iter().chain(plan.resync_after).min();
         outcome.into_result()
     }
 
-    /// Takes everything out of the pools of load balancers that are about to be deleted. Scale sets are listed anew.
+    /// Carries out a plan by which everything leaves the pools of load balancers that are about to be deleted.
     pub async fn leave(
         &self,
-        load_balancers: &[&ArmLoadBalancer],
+        plan: &PoolPlan,
+        started: Instant,
         urgency: Urgency,
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let started = Instant::now();
+        self.carry_out(plan, started, None, urgency).await.into_result()
+    }
+
+    /// The next plan lists scale sets anew.
+    pub fn expire_models(&self) {
         self.model_writer.expire();
-        let (memory, local) = (self.memory(), LocalPools::default());
-        let plan =
-            |reads: &PoolReads| pools::plan_eviction(load_balancers, &self.input(reads, &memory, &local), &self.settings);
-        let plan = self.plan_on_reads(plan, |plan| &plan.needs, urgency).await;
-        self.carry_out(&plan, started, None, urgency).await.into_result()
-    }
-
-    /// Plans, and again with what the plan before needed. `needs`: of a plan. Nothing is remembered of it.
-    pub async fn plan_on_reads<P>(
-        &self,
-        plan: impl Fn(&PoolReads) -> P,
-        needs: impl Fn(&P) -> &PoolNeeds,
-        urgency: Urgency,
-    ) -> P {
-        let mut reads = PoolReads::default();
-        let mut planned = plan(&reads);
-        for _ in 0..MAX_READS {
-            if needs(&planned).is_empty() {
-                break;
-            }
-            self.read(needs(&planned), &mut reads, urgency).await;
-            planned = plan(&reads);
-        }
-        planned
-    }
-
-    /// Where the machines of these Nodes are in pools.
-    pub async fn member_addresses(&self, nodes: &[Arc<Node>], urgency: Urgency) -> PoolMemberAddresses {
-        let addresses = |reads: &PoolReads| pools::member_addresses(nodes, reads, &self.settings);
-        self.plan_on_reads(addresses, |(_, needs)| needs, urgency).await.0
     }
 
     /// Reads what a plan needs. A list of scale sets may be as old as `vmssCacheTTLInSeconds`.
-    async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
+    pub async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
         if !needs.machines.is_empty() {
             let queries: Vec<_> = needs.machines.values().cloned().collect();
             let answers = self.inventory.look_up(&queries, Freshness::Cached).await;
             reads.machines.extend(queries.into_iter().map(|query| query.node_name).zip(answers));
         }
         if !needs.interfaces.is_empty() {
-            let keys: HashSet<&str> = needs.interfaces.iter().map(String::as_str).collect();
+            let keys: BTreeSet<&str> = needs.interfaces.iter().map(String::as_str).collect();
             reads.machines_at = Some(self.inventory.with_interfaces(&keys));
         }
         if needs.models {

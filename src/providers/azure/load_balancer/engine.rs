@@ -9,15 +9,14 @@ mod backend_pools;
 mod batch_commit;
 mod claims;
 mod drift;
-mod drift_search;
-mod dry_run;
-mod forecast;
 mod interface_limit;
 mod load_balancers;
 mod machine_rules;
 mod newcomers;
 mod occupancy_metrics;
 mod pipeline;
+mod plan_services;
+mod planning;
 mod pool_join_failure;
 mod pool_metrics;
 mod pool_sync_state;
@@ -64,13 +63,10 @@ use super::{
     subnet_ranges::SubnetRanges,
     zones::RegionZones,
 };
-use crate::providers::azure::planner::load_balancer::{
-    desired::{ServiceRequest, status::status},
-    settings::LoadBalancerSettings,
-};
+use crate::providers::azure::planner::load_balancer::{desired::ServiceRequest, settings::LoadBalancerSettings};
 use crate::{
     cloud_provider::{
-        CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerForecast, LoadBalancerStatus, ServiceDemand,
+        CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerStatus, ServiceDemand, ServicesPlan,
         config::ClusterNetworks, load_balancer_class::LoadBalancerClasses,
     },
     metrics::Metrics,
@@ -269,8 +265,8 @@ impl AzureLoadBalancers {
         };
         let work = Box::pin(async {
             self.pipeline.context.progress.enter(&ask.identity().key, PipelineStage::Lease);
-            let _held = self.hold_lease().await?;
-            self.pipeline.run(ask, urgency, compared).await
+            let guard = self.hold_lease().await?;
+            unless_lost(&guard, self.pipeline.run(ask, urgency, compared).await)
         });
         let span = trace::service(&ask.identity().key, request);
         let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;
@@ -298,13 +294,13 @@ impl AzureLoadBalancers {
         let compared = drift.begin(&spec, &namespace, origin);
         let ended = self.run_request(request, service, &ask, urgency, compared).await;
         match &ended {
-            Ok(PipelineResult::LeftDrifted) => return Ok(forecast::ingress(&spec.status_addresses)),
+            Ok(PipelineResult::LeftDrifted) => return Ok(plan_services::ingress(&spec.status_addresses)),
             Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, namespace, *nodes),
             Ok(PipelineResult::Done(..)) => drift.doubt(&spec.identity),
             Err(_) => {}
         }
         let observer = &self.pipeline.context.observer;
-        let addresses = status(&observer.cached(), &spec, &self.settings);
+        let addresses = observer.cached_status(&spec);
         if addresses.is_empty() {
             observer.invalidate_public_ips_without_address();
         }
@@ -312,8 +308,16 @@ impl AzureLoadBalancers {
         if addresses.is_empty() {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
         }
-        Ok(forecast::ingress(&addresses))
+        Ok(plan_services::ingress(&addresses))
     }
+}
+
+/// Returns `result`, or the loss of the lease if it failed after that: the caller tries again soon, and no user has to do anything.
+fn unless_lost<T>(guard: &LeaseGuard, result: CloudResult<T>) -> CloudResult<T> {
+    if result.is_err() {
+        guard.check()?;
+    }
+    result
 }
 
 #[async_trait]
@@ -358,8 +362,8 @@ impl LoadBalancer for AzureLoadBalancers {
             return Ok(());
         }
         context.watches.synced().await?;
-        let _held = self.hold_lease().await?;
-        self.pipeline.sync_hosts(is_synced).await
+        let guard = self.hold_lease().await?;
+        unless_lost(&guard, self.pipeline.sync_hosts(is_synced).await)
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
@@ -373,22 +377,14 @@ impl LoadBalancer for AzureLoadBalancers {
         LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 
-    async fn plan_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
-        self.require_supported()?;
-        let (spec, _) = self.accepted_spec(service, Urgency::Change).await?;
-        self.pipeline.context.watches.synced().await?;
-        let requests = [ServiceRequest::Ensure(spec)];
-        Ok(dry_run::plan_requests(&self.pipeline.context, &requests, nodes).await?.to_string())
-    }
-
     fn labels_read(&self) -> LabelsRead {
         cluster_watches::labels_read(&self.settings)
     }
 
-    async fn forecast(&self, _: &str, demand: &ServiceDemand) -> CloudResult<LoadBalancerForecast> {
+    async fn plan_services(&self, _: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
         match self.unsupported() {
-            Some(problem) => Ok(forecast::refuse_all(demand, &problem)),
-            None => forecast::forecast(&self.pipeline.context, demand).await,
+            Some(problem) => Ok(plan_services::refuse_all(demand, &problem)),
+            None => plan_services::plan_services(&self.pipeline.context, demand).await,
         }
     }
 

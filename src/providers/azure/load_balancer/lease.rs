@@ -1,10 +1,12 @@
 //! The lease that keeps other components from changing load balancers at the same time.
 //!
 //! In: a client. Out: a [`LeaseGuard`] for each piece of work. The first one acquires the lease, others share it, and it is
-//! given up when the last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream
+//! given up when the last one is dropped; without work nothing is sent. `plan` decides, a task does. When the lease is lost meanwhile, the
+//! [`LeaseFence`] refuses all writes, and the lease is acquired again only after all guards were dropped. Upstream
 //! (`pkg/provider/azure_lock.go`) takes it for every Service anew, whatever the configuration; the AKS resource provider
 //! and a Go controller during a hand-over respect it.
 
+mod fence;
 pub mod plan;
 
 use std::{convert::Infallible, future::Future, time::Duration};
@@ -16,6 +18,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
+pub use fence::{LeaseFence, LeaseLost};
 use plan::{LeaseAcquisition, NAME, NAMESPACE};
 
 use crate::{
@@ -40,6 +43,7 @@ type LeaseGuardResult = CloudResult<LeaseGuard>;
 #[derive(Debug)]
 pub struct LeaseGuard {
     epoch: u64,
+    fence: LeaseFence,
     /// Its sender is counted, never used.
     _alive: mpsc::Sender<Infallible>,
 }
@@ -49,12 +53,22 @@ impl LeaseGuard {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
+
+    /// Checks that the lease was not lost since.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it was lost.
+    pub fn check(&self) -> Result<(), LeaseLost> {
+        self.fence.check()
+    }
 }
 
 /// Hands out [`LeaseGuard`]s. Clones share one lease.
 #[derive(Debug, Clone)]
 pub struct ResourceLocker {
     requests: mpsc::UnboundedSender<oneshot::Sender<LeaseGuardResult>>,
+    fence: LeaseFence,
 }
 
 impl ResourceLocker {
@@ -62,11 +76,24 @@ impl ResourceLocker {
     /// lease to expire; the next leader need not wait for that.
     pub fn new(client: kube::Client, leadership: Leadership, clock: Clock, shutdown: &Shutdown) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
-        let api = Api::namespaced(client, NAMESPACE);
-        let keeper =
-            ResourceLockerTask { api, leadership, clock, requests: asked, lease: None, own_version: None, epoch: 0 };
+        let (api, fence) = (Api::namespaced(client, NAMESPACE), LeaseFence::new(clock));
+        let keeper = ResourceLockerTask {
+            api,
+            leadership,
+            clock,
+            requests: asked,
+            lease: None,
+            own_version: None,
+            epoch: 0,
+            fence: fence.clone(),
+        };
         shutdown.spawn(keeper.run(shutdown.clone()));
-        Self { requests: asks }
+        Self { requests: asks, fence }
+    }
+
+    /// Returns what refuses writes after the lease was lost.
+    pub fn fence(&self) -> LeaseFence {
+        self.fence.clone()
     }
 
     /// The lease. [`CloudError::RetryAfter`] while somebody else holds it, [`CloudError::NotLeader`] when this process may not work.
@@ -88,6 +115,7 @@ struct ResourceLockerTask {
     /// Version that this process last wrote.
     own_version: Option<String>,
     epoch: u64,
+    fence: LeaseFence,
 }
 
 impl ResourceLockerTask {
@@ -104,6 +132,7 @@ impl ResourceLockerTask {
             match self.acquire().await {
                 Ok(()) => {
                     self.serve(waiting).await;
+                    self.fence.free();
                     self.release().await;
                 }
                 Err(error) => waiting.into_iter().for_each(|request| drop(request.send(Err(error.clone())))),
@@ -116,7 +145,7 @@ impl ResourceLockerTask {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 
-    /// Shares the lease until nobody has it any more, or it is lost.
+    /// Shares the lease until no guard is left. Hands out no more guards once it is lost.
     async fn serve(&mut self, waiting: Vec<oneshot::Sender<LeaseGuardResult>>) {
         let mut renew_at = self.clock.now() + RENEW_PERIOD;
         let (mut alive, mut ended) = mpsc::channel(1);
@@ -127,7 +156,9 @@ impl ResourceLockerTask {
             tokio::select! {
                 biased;
                 Some(request) = self.requests.recv() => {
-                    if let Some(alive) = shared.upgrade() {
+                    if self.fence.check().is_err() {
+                        let _ = request.send(Err(LeaseLost.into()));
+                    } else if let Some(alive) = shared.upgrade() {
                         self.grant(request, &alive);
                     } else {
                         (alive, ended) = mpsc::channel(1);
@@ -136,9 +167,9 @@ impl ResourceLockerTask {
                     }
                 }
                 _ = ended.recv() => return,
-                () = sleep_until(renew_at) => match self.renew().await {
+                () = sleep_until(renew_at), if self.lease.is_some() => match self.renew().await {
                     Some(next) => renew_at = next,
-                    None => return,
+                    None => self.fence.lose(),
                 },
             }
         }
@@ -146,7 +177,7 @@ impl ResourceLockerTask {
 
     /// Whoever does not wait any more drops it at once.
     fn grant(&self, request: oneshot::Sender<LeaseGuardResult>, alive: &mpsc::Sender<Infallible>) {
-        drop(request.send(Ok(LeaseGuard { epoch: self.epoch, _alive: alive.clone() })));
+        drop(request.send(Ok(LeaseGuard { epoch: self.epoch, fence: self.fence.clone(), _alive: alive.clone() })));
     }
 
     async fn acquire(&mut self) -> CloudResult<()> {
@@ -165,6 +196,7 @@ impl ResourceLockerTask {
             match written {
                 Ok(lease) => {
                     self.epoch += u64::from(foreign);
+                    self.fence.hold(plan::expires(&lease));
                     self.remember(lease);
                     return Ok(());
                 }
@@ -181,6 +213,7 @@ impl ResourceLockerTask {
         let held = self.lease.clone()?;
         let error = match self.replace(&plan::renewed(&held, self.clock.wall())).await {
             Ok(lease) => {
+                self.fence.hold(plan::expires(&lease));
                 self.remember(lease);
                 return Some(self.clock.now() + RENEW_PERIOD);
             }

@@ -18,10 +18,10 @@ mod documents;
 mod effects;
 mod fetch;
 mod network_cache;
-mod network_query;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -31,11 +31,12 @@ pub(super) use effects::{invalidated_by, referenced_keys};
 use futures::future::join_all;
 use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
-pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
+pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery, NetworkReadFailure};
 use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
-    labels::LabelMap, observed::ObservedNetwork, settings::LoadBalancerSettings,
+    desired::plan_index::PlanIndex, labels::LabelMap, network_query, observed::ObservedNetwork,
+    settings::LoadBalancerSettings, spec::ServiceSpec,
 };
 use crate::{
     providers::azure::arm::{
@@ -50,17 +51,6 @@ use tokio::time::Instant;
 
 /// A read under way, for all who wait for it.
 type SharedRead = SharedTask<ArmResult<()>>;
-
-/// Something that only some Services name, and that could not be read.
-#[derive(Debug, Clone)]
-pub struct NetworkReadFailure {
-    pub key: NetworkCacheKey,
-    pub error: ArmError,
-    /// Whether that is because ARM says of its resource group that it does not exist.
-    pub group_missing: bool,
-    /// How long it is not read again because it does not exist; `None`: something else is wrong.
-    pub missing_for: Option<Duration>,
-}
 
 /// What is known of the network, and how to learn the rest.
 pub struct NetworkObserver {
@@ -169,9 +159,9 @@ impl NetworkObserver {
         (query, unread)
     }
 
-    /// Whether the last read of this failed for a reason that lasts. It concerns only those who name it.
-    pub fn is_denied(&self, what: &NetworkCacheKey) -> bool {
-        self.lock().denials.is_denied(what)
+    /// What could not be read for a reason that lasts. Each concerns only those who name it.
+    pub fn denied(&self) -> BTreeSet<NetworkCacheKey> {
+        self.lock().denials.keys().cloned().collect()
     }
 
     /// How long this is not read again because it does not exist; `None`: nothing says so.
@@ -216,6 +206,16 @@ impl NetworkObserver {
     /// What is known now, without any request; empty before the first look.
     pub fn cached(&self) -> Arc<ObservedNetwork> {
         self.lock().cache.observed()
+    }
+
+    /// Returns the addresses of a Service, as far as is known without any request. Services that ask about the same version of the
+    /// documents share its index.
+    pub fn cached_status(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
+        let (observed, tables) = {
+            let state = self.lock();
+            (state.cache.observed(), state.cache.tables())
+        };
+        PlanIndex::with_tables(&observed, tables).status(spec, &self.settings)
     }
 
     /// What is known of this may be wrong: the next look that needs it reads it again, and nothing planned before is written.
@@ -327,6 +327,19 @@ impl NetworkObserver {
     /// What is known of a load balancer.
     pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<ArmLoadBalancer> {
         self.lock().cache.load_balancer(id).cloned()
+    }
+
+    /// Returns `true` if the load balancer is known to exist.
+    pub(super) fn has_load_balancer(&self, id: &ResourceId) -> bool {
+        self.lock().cache.load_balancer(id).is_some()
+    }
+
+    /// Returns `true` if the load balancer of a pool is known to have that pool.
+    pub(super) fn has_pool(&self, pool: &ResourceId) -> bool {
+        let state = self.lock();
+        let document = pool.parent().and_then(|balancer| state.cache.load_balancer(&balancer));
+        let mut pools = document.iter().flat_map(|document| document.properties.iter());
+        pools.any(|it| it.backend_address_pools.iter().flatten().any(|known| known.name_is(pool.name())))
     }
 
     /// Reads this again now, whatever is under way.

@@ -49,7 +49,7 @@ type ServiceParser = fn(&Service, &LoadBalancerSettings) -> ParsedService;
 #[derive(Default)]
 struct ServiceIndexState {
     /// By key, the version that is or will be read.
-    versions: HashMap<ObjectKey, ServiceVersion>,
+    versions: BTreeMap<ObjectKey, ServiceVersion>,
     memory: RuleMemory,
     /// Ranges of the virtual network's subnets, or why they are not known; `None`: not read yet.
     subnets: Option<Result<Vec<(IpNet, String)>, String>>,
@@ -120,7 +120,7 @@ impl ServiceIndex {
 
     /// Whether some Service of this manager has or may have something.
     pub fn has_any_service(&self) -> bool {
-        self.services.list().iter().any(|service| self.settings.classes.is_managed(service))
+        self.services.any(|service| self.settings.classes.is_managed(service))
     }
 
     /// Those that are known stay known; nothing is read.
@@ -215,10 +215,8 @@ impl ServiceIndex {
 
     /// How many Services of this manager are being deleted.
     pub fn going(&self) -> usize {
-        let goes = |service: &&Arc<Service>| {
-            service.metadata.deletion_timestamp.is_some() && self.settings.classes.is_managed(service)
-        };
-        self.services.list().iter().filter(goes).count()
+        self.services
+            .count(|service| service.metadata.deletion_timestamp.is_some() && self.settings.classes.is_managed(service))
     }
 
     /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are

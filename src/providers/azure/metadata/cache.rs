@@ -1,4 +1,4 @@
-//! Answers of the metadata service, used for a while. Whoever asks while somebody else asks gets the same answer, or failure.
+//! Cache of the metadata service's responses. Concurrent callers get the same response, or failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,20 +6,20 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{MetadataError, MetadataService, document::ImdsDocuments};
 
-/// The service, asked seldom.
+/// Cached access to the service.
 pub(super) struct MetadataCache {
     service: MetadataService,
     max_age: Duration,
-    /// Held while the service is asked.
+    /// Lock that is held during a request to the service.
     last: Mutex<LastMetadataRead>,
 }
 
 #[derive(Default)]
 struct LastMetadataRead {
-    /// What was answered, and when.
+    /// Last response, with its time.
     documents: Option<Arc<ImdsDocuments>>,
     read_at: Option<Instant>,
-    /// The newest failure, and when it was told.
+    /// Last failure, with its time.
     failed: Option<(Instant, MetadataError)>,
 }
 
@@ -29,12 +29,12 @@ impl MetadataCache {
     }
 
     pub(super) async fn documents(&self) -> Result<Arc<ImdsDocuments>, MetadataError> {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let mut last = self.last.lock().await;
         if let Some(documents) = last.documents.as_ref().filter(|_| last.is_fresh(self.max_age)) {
             return Ok(Arc::clone(documents));
         }
-        if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at > asked) {
+        if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at > requested) {
             return Err(error.clone());
         }
         match self.service.documents(last.documents.as_deref()).await {
@@ -54,7 +54,7 @@ impl MetadataCache {
         }
     }
 
-    /// The next one who asks gets a new answer.
+    /// Makes the next caller get a new response.
     pub(super) async fn forget(&self) {
         self.last.lock().await.read_at = None;
     }

@@ -1,6 +1,7 @@
-//! Asks the metadata service. In: its address and a wire. Out: [`ImdsDocuments`], or why not.
+//! Client of the metadata service. In: its address and a wire. Out: [`ImdsDocuments`], or an error.
 //!
-//! Paths, api-versions and headers are upstream's (`pkg/provider/azure_instance_metadata.go`); the tries are Azure's advice.
+//! Paths, api-versions and headers are upstream's (`pkg/provider/azure_instance_metadata.go`); the attempts are Azure's
+//! advice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ const INSTANCE_RETRY_POLICY: MetadataRetryPolicy =
 const LOAD_BALANCER_RETRY_POLICY: MetadataRetryPolicy =
     MetadataRetryPolicy { total: Duration::from_secs(5), per_attempt: Duration::from_secs(3), may_be_missing: true };
 
-/// Longest part of a body that is told.
+/// Longest part of a body that is reported.
 const MAX_EXCERPT: usize = 200;
 
 /// There is no document, and why.
@@ -44,13 +45,13 @@ pub struct MetadataService {
 }
 
 impl MetadataService {
-    /// The service at `address`, `http://host[:port]`, reached over `transport`.
+    /// Returns the service at `address`, `http://host[:port]`, reached over `transport`.
     pub fn new(address: &str, transport: Arc<dyn ArmTransport>) -> Self {
         Self { address: address.trim_end_matches('/').to_owned(), transport }
     }
 
-    /// Both documents. When the second one cannot be had, `before` stands in for it: an address must not go because nobody
-    /// answered.
+    /// Returns both documents. If the second one is unavailable, `before` replaces it: an address must not be removed
+    /// because of a missing response.
     pub(super) async fn documents(&self, before: Option<&ImdsDocuments>) -> Result<ImdsDocuments, MetadataError> {
         let instance: ImdsInstance = self.document(INSTANCE, INSTANCE_RETRY_POLICY).await?;
         let load_balancer = match instance.lacks_public_addresses() {
@@ -74,16 +75,16 @@ impl MetadataService {
         }
     }
 
-    async fn document<T: DeserializeOwned>(&self, path: &str, patience: MetadataRetryPolicy) -> Result<T, MetadataError> {
+    async fn document<T: DeserializeOwned>(&self, path: &str, policy: MetadataRetryPolicy) -> Result<T, MetadataError> {
         let begun = Instant::now();
         let mut tries = 0;
         loop {
-            let failure = match self.request_once(path, patience.per_attempt).await {
+            let failure = match self.request_once(path, policy.per_attempt).await {
                 Ok(document) => return Ok(document),
                 Err(failure) => failure,
             };
             tries += 1;
-            let Some(pause) = retry::next_delay(&failure, patience, tries, begun.elapsed(), rand::random()) else {
+            let Some(pause) = retry::next_delay(&failure, policy, tries, begun.elapsed(), rand::random()) else {
                 return Err(MetadataError { address: self.address.clone(), failure });
             };
             tracing::debug!(%failure, ?pause, "retrying the request to the instance metadata service");
@@ -97,27 +98,28 @@ impl MetadataService {
             .header(http::header::USER_AGENT, USER_AGENT)
             .body(Bytes::new())
             .map_err(|error| MetadataFailure::NoResponse(error.to_string()))?;
-        let answer = tokio::time::timeout(limit, self.transport.send(request)).await;
-        let answer = answer.map_err(|_| MetadataFailure::NoResponse(format!("no answer within {} s", limit.as_secs())))?;
-        let answer = answer.map_err(|error| match error {
+        let response = tokio::time::timeout(limit, self.transport.send(request)).await;
+        let response =
+            response.map_err(|_| MetadataFailure::NoResponse(format!("no answer within {} s", limit.as_secs())))?;
+        let response = response.map_err(|error| match error {
             ArmTransportError::TooLarge(_) => MetadataFailure::Malformed(error.to_string()),
             ArmTransportError::NotSent(_) | ArmTransportError::NoAnswer(_) => MetadataFailure::NoResponse(error.to_string()),
         })?;
-        if answer.status() != http::StatusCode::OK {
-            let retry_after = answer.headers().get(http::header::RETRY_AFTER);
+        if response.status() != http::StatusCode::OK {
+            let retry_after = response.headers().get(http::header::RETRY_AFTER);
             let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
             return Err(MetadataFailure::Refused {
-                status: answer.status().as_u16(),
-                text: excerpt(answer.body()),
+                status: response.status().as_u16(),
+                text: excerpt(response.body()),
                 retry_after: seconds.map(Duration::from_secs),
             });
         }
-        serde_json::from_slice(answer.body())
+        serde_json::from_slice(response.body())
             .map_err(|error| MetadataFailure::Malformed(excerpt(error.to_string().as_bytes())))
     }
 }
 
-/// The beginning of a body, or of what is said of it, on one line.
+/// Returns the beginning of a body, or of what is said of it, on one line.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_EXCERPT).collect()

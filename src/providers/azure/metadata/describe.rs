@@ -1,10 +1,10 @@
-//! What a Node is told of the machine it runs on: pure.
+//! Description of the Node of this machine. Pure.
 //!
-//! In: the [`ImdsDocuments`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
-//! [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service knows.
-//! Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
+//! In: the [`ImdsDocuments`] of the metadata service. Out: the metadata that the central mode returns from ARM, because both
+//! use [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service
+//! knows. Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::{
     cloud_provider::InstanceMetadata,
@@ -22,21 +22,24 @@ use crate::{
 use super::document::{ImdsAddress, ImdsCompute, ImdsDocuments};
 
 /// Part of a fault domain.
-const LABEL_SUB_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/sub-fault-domain";
+pub const LABEL_SUB_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/sub-fault-domain";
 /// Group of machines that are wired together closely.
-const LABEL_INTERCONNECT_GROUP: &str = "topology.kubernetes.azure.com/interconnect-group";
+pub const LABEL_INTERCONNECT_GROUP: &str = "topology.kubernetes.azure.com/interconnect-group";
 /// The tag that names it.
 const TAG_INTERCONNECT_GROUP: &str = "Platform_Interconnect_Group";
 
-/// Why the documents describe no machine.
+/// Reason why the documents describe no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataDescriptionError {
-    /// Something is not there (yet).
+    /// A part is missing (yet).
     #[error("the instance metadata service returned no {0} for this machine")]
     Missing(&'static str),
     /// The id is none.
     #[error("the instance metadata service returned an invalid resourceId: {0}")]
     Id(#[from] InvalidResourceId),
+    /// A private address that no machine can have.
+    #[error("the instance metadata service returned an invalid address for this machine: {0:?}")]
+    Address(String),
     /// The id is odd.
     #[error(transparent)]
     ProviderId(#[from] ProviderIdError),
@@ -46,9 +49,9 @@ pub enum MetadataDescriptionError {
          environment variable NODE_NAME has to say so"
     )]
     OtherMachine {
-        /// What the service says.
+        /// Name that the service reports.
         told: String,
-        /// What the Node is called.
+        /// Name of the Node.
         node: String,
     },
     /// Zone or addresses are odd.
@@ -56,19 +59,21 @@ pub enum MetadataDescriptionError {
     Machine(#[from] describe::MachineDescriptionError),
 }
 
-/// Whether the Node called `node` is this machine's. `own_name` is what the machine or its pod calls itself; upstream believes that alone
-/// (`azure_instances_v1.go`, `isCurrentInstance`). A service that tells no host name contradicts nobody.
+/// Checks whether the Node called `node` is this machine's.
+///
+/// `own_name` is the name of the machine or its pod; upstream trusts that alone (`azure_instances_v1.go`,
+/// `isCurrentInstance`). A service without a host name does not contradict it.
 pub fn check_name(documents: &ImdsDocuments, node: &str, own_name: Option<&str>) -> Result<(), MetadataDescriptionError> {
     let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
-    let told = &compute.os_profile.computer_name;
+    let metadata = &compute.os_profile.computer_name;
     let is_same = |name: &str| name.eq_ignore_ascii_case(node);
-    match told.is_empty() || is_same(told) || is_same(&compute.name) || own_name.is_some_and(is_same) {
+    match metadata.is_empty() || is_same(metadata) || is_same(&compute.name) || own_name.is_some_and(is_same) {
         true => Ok(()),
-        false => Err(MetadataDescriptionError::OtherMachine { told: told.clone(), node: node.to_owned() }),
+        false => Err(MetadataDescriptionError::OtherMachine { told: metadata.clone(), node: node.to_owned() }),
     }
 }
 
-/// All that a Node is told. `fault_domain_label`: whether fault domains have a label of their own.
+/// Returns the metadata of the Node. `fault_domain_label`: whether fault domains have a label of their own.
 pub fn metadata(
     documents: &ImdsDocuments,
     subject: DescribedNode<'_>,
@@ -94,9 +99,9 @@ pub fn metadata(
     })
 }
 
-/// The machine as the inventory would have it from ARM.
+/// Returns the machine as the inventory would have it from ARM.
 fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, MetadataDescriptionError> {
-    // What a Node is initialised without it never gets.
+    // A Node never gets what is missing at its initialization.
     for (name, value) in
         [("resourceId", &compute.resource_id), ("vmSize", &compute.vm_size), ("location", &compute.location)]
     {
@@ -107,7 +112,7 @@ fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, 
     let id = ResourceId::parse(&lower_subscription(compute))?;
     Ok(Machine {
         id: id.clone(),
-        // What it belongs to decides nothing here: the service tells the fault domain of any machine.
+        // The membership decides nothing here: the service reports the fault domain of any machine.
         kind: MachineKind::Standalone,
         name: id.name().to_owned(),
         computer_name: String::new(),
@@ -122,7 +127,8 @@ fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, 
     })
 }
 
-/// The id with its subscription in lower case, as ARM has it. The service writes it as whoever made the machine did.
+/// Returns the ID with its subscription in lower case, as ARM has it. The service writes it as the creator of the machine
+/// did.
 fn lower_subscription(compute: &ImdsCompute) -> String {
     if compute.subscription_id.is_empty() {
         return compute.resource_id.clone();
@@ -130,20 +136,28 @@ fn lower_subscription(compute: &ImdsCompute) -> String {
     compute.resource_id.replacen(&compute.subscription_id, &compute.subscription_id.to_lowercase(), 1)
 }
 
-/// The first address of each family with its public one, as upstream. IPv4 is the primary one where there is any.
+/// Returns the first address of each family with its public one, as upstream. IPv4 is the primary one where there is any.
 fn ip_configurations(documents: &ImdsDocuments) -> Result<Vec<MachineIpConfiguration>, MetadataDescriptionError> {
     let interface = documents.instance.interface().ok_or(MetadataDescriptionError::Missing("network interface"))?;
-    let of = |address: &ImdsAddress, ipv6| MachineIpConfiguration {
-        primary: false,
-        ipv6,
-        private_address: Some(address.private_ip_address.clone()),
-        public_address: public_address(documents, address),
+    let of = |address: &ImdsAddress, ipv6| {
+        let private = address.private_ip_address.clone();
+        if !can_be_private(&private, ipv6) {
+            return Err(MetadataDescriptionError::Address(private));
+        }
+        let public_address = public_address(documents, address);
+        Ok(MachineIpConfiguration { primary: false, ipv6, private_address: Some(private), public_address })
     };
     let (ipv4, ipv6) = (interface.ipv4.first(), interface.ipv6.first());
     let both = ipv4.map(|address| of(address, false)).into_iter().chain(ipv6.map(|address| of(address, true)));
-    let mut configurations: Vec<_> = both.collect();
+    let mut configurations: Vec<_> = both.collect::<Result<_, _>>()?;
     configurations.first_mut().ok_or(MetadataDescriptionError::Missing("address"))?.primary = true;
     Ok(configurations)
+}
+
+/// Returns `true` for an address of the family that a machine can have.
+fn can_be_private(text: &str, ipv6: bool) -> bool {
+    let address: Result<IpAddr, _> = text.parse();
+    address.is_ok_and(|address| address.is_ipv6() == ipv6 && !address.is_unspecified() && !address.is_loopback())
 }
 
 fn public_address(documents: &ImdsDocuments, address: &ImdsAddress) -> Option<String> {
@@ -151,7 +165,8 @@ fn public_address(documents: &ImdsDocuments, address: &ImdsAddress) -> Option<St
     own.or_else(|| documents.load_balancer.in_front_of(&address.private_ip_address)).map(str::to_owned)
 }
 
-/// The availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as upstream.
+/// Returns the availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as
+/// upstream.
 fn zone(machine: &Machine, rules: TopologyRules) -> Result<String, MetadataDescriptionError> {
     match (&machine.zone, machine.fault_domain) {
         (Some(_), _) => Ok(describe::zone(machine, rules)?.failure_domain),
@@ -163,8 +178,8 @@ fn zone(machine: &Machine, rules: TopologyRules) -> Result<String, MetadataDescr
 fn labels(compute: &ImdsCompute) -> BTreeMap<String, String> {
     let group = compute.tags_list.iter().find(|tag| tag.name == TAG_INTERCONNECT_GROUP).map(|tag| &tag.value);
     let facts = [(LABEL_SUB_FAULT_DOMAIN, Some(&compute.platform_sub_fault_domain)), (LABEL_INTERCONNECT_GROUP, group)];
-    let known = facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
-    known.filter(|(_, value)| !value.is_empty()).collect()
+    let existing = facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
+    existing.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -226,10 +241,13 @@ mod tests {
         for (zone, fault_domain, expected) in
             [("2", "1", Ok("westeurope-2")), ("", "1", Ok("1")), ("", "", Ok("")), ("b", "1", Err("is not a number"))]
         {
-            let told = told(json!({"zone": zone, "platformFaultDomain": fault_domain}));
+            let metadata = told(json!({"zone": zone, "platformFaultDomain": fault_domain}));
             match expected {
-                Ok(zone) => assert_eq!(told.map(|told| (told.zone, told.region)), Ok((zone.into(), "westeurope".into()))),
-                Err(text) => assert!(told.unwrap_err().contains(text)),
+                Ok(zone) => assert_eq!(
+                    metadata.map(|metadata| (metadata.zone, metadata.region)),
+                    Ok((zone.into(), "westeurope".into()))
+                ),
+                Err(text) => assert!(metadata.unwrap_err().contains(text)),
             }
         }
     }
@@ -295,6 +313,9 @@ mod tests {
             (without(compute(json!({"location": null})), ipv4("10.0.0.4", "")), "no location"),
             (without(whole(), json!({})), "no address"),
             (without(whole(), ipv4("", "20.0.0.1")), "no address"),
+            (without(whole(), ipv4("ten", "")), "an invalid address for this machine: \"ten\""),
+            (without(whole(), ipv4("fd00::4", "")), "an invalid address"),
+            (without(whole(), ipv4("127.0.0.1", "")), "an invalid address"),
         ] {
             assert!(error.contains(expected), "{error}");
         }

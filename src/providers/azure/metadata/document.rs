@@ -1,7 +1,7 @@
-//! The documents of the instance metadata service: pure.
+//! Documents of the instance metadata service. Pure.
 //!
-//! In: JSON. Out: what of it matters. Whatever else stands in them is left alone; a value that is missing or null is empty.
-//! Upstream: `pkg/provider/azure_instance_metadata.go`.
+//! In: JSON. Out: the fields that are used. Other fields are ignored; a value that is missing or null is empty. Upstream:
+//! `pkg/provider/azure_instance_metadata.go`.
 
 use serde::{Deserialize, Deserializer};
 
@@ -18,16 +18,15 @@ pub struct ImdsInstance {
 pub struct ImdsCompute {
     #[serde(deserialize_with = "or_empty")]
     pub resource_id: String,
-    /// Its name in ARM, which is not the host name of an instance of a scale set.
+    /// Name in ARM, which is not the host name of an instance of a scale set.
     #[serde(deserialize_with = "or_empty")]
     pub name: String,
-    /// Its operating system.
+    /// Profile of its operating system.
     #[serde(deserialize_with = "or_empty")]
     pub os_profile: ImdsOsProfile,
     /// Subscription, in whatever letter case.
     #[serde(deserialize_with = "or_empty")]
     pub subscription_id: String,
-    /// Machine type.
     #[serde(deserialize_with = "or_empty")]
     pub vm_size: String,
     #[serde(deserialize_with = "or_empty")]
@@ -45,7 +44,7 @@ pub struct ImdsCompute {
     pub tags_list: Vec<ImdsTag>,
 }
 
-/// What its operating system was given.
+/// Settings of the operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImdsOsProfile {
@@ -129,9 +128,9 @@ pub struct ImdsPublicAddress {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImdsDocuments {
-    /// What the machine is.
+    /// Description of the machine.
     pub instance: ImdsInstance,
-    /// Its public addresses, where the first document has none.
+    /// Public addresses, where the first document has none.
     pub load_balancer: ImdsLoadBalancer,
 }
 
@@ -140,12 +139,13 @@ fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D) 
 }
 
 impl ImdsInstance {
-    /// The interface that kubelet uses: the first.
+    /// Returns the interface that kubelet uses: the first.
     pub fn interface(&self) -> Option<&ImdsInterface> {
         self.network.as_ref()?.interface.first()
     }
 
-    /// Whether the public addresses have to be looked for in the other document. Upstream: neither family's first address has one.
+    /// Returns `true` if the public addresses have to be looked for in the other document. Upstream: neither family's first
+    /// address has one.
     pub fn lacks_public_addresses(&self) -> bool {
         let families = self.interface().into_iter().flat_map(|interface| [&interface.ipv4, &interface.ipv6]);
         families.filter_map(ImdsAddressFamily::first).all(|address| address.public_ip_address.is_empty())
@@ -153,14 +153,14 @@ impl ImdsInstance {
 }
 
 impl ImdsAddressFamily {
-    /// The address that counts.
+    /// Returns the address that counts.
     pub fn first(&self) -> Option<&ImdsAddress> {
         self.ip_address.first().filter(|address| !address.private_ip_address.is_empty())
     }
 }
 
 impl ImdsLoadBalancer {
-    /// The public address in front of `private`.
+    /// Returns the public address in front of `private`.
     pub fn in_front_of(&self, private: &str) -> Option<&str> {
         let pairs = self.loadbalancer.public_ip_addresses.iter();
         let mut pairs = pairs.filter(|pair| bare(&pair.private_ip_address) == bare(private));
@@ -168,7 +168,7 @@ impl ImdsLoadBalancer {
     }
 }
 
-/// An address without its brackets.
+/// Returns an address without its brackets.
 fn bare(address: &str) -> &str {
     address.trim_start_matches('[').trim_end_matches(']')
 }

@@ -1,19 +1,20 @@
-//! Whether and when the metadata service is asked again. Pure.
+//! Decides whether and when a request to the metadata service is repeated. Pure.
 //!
-//! Azure's documentation: 404, 410, 429 and 5xx pass, ask again; 404 and 410 may last for 70 s while the machine is being serviced.
-//! The node controller's queue goes on where the tries here end, so that whoever waits is told why in between.
+//! Azure's documentation: 404, 410, 429 and 5xx are transient, retry; 404 and 410 may last for 70 s while the machine is
+//! being serviced. The node controller's queue continues where the attempts here end, so that the reason is reported in
+//! between.
 
 use std::time::Duration;
 
 use crate::runtime::backoff::{self, ExponentialBackoff};
 
-/// Why there is no document.
+/// Reason why there is no document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataFailure {
-    /// Nothing came back.
+    /// No response came back.
     #[error("{0}")]
     NoResponse(String),
-    /// A refusal: status, what the body says, and the wait that it asks for.
+    /// Refusal: status, text of the body, and requested delay.
     #[error("HTTP {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused {
         status: u16,
@@ -27,7 +28,7 @@ pub enum MetadataFailure {
     Malformed(String),
 }
 
-/// How often and how long a document is asked for.
+/// Number and duration of the attempts for a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRetryPolicy {
     /// No try begins later than this after the first.
@@ -38,26 +39,27 @@ pub struct MetadataRetryPolicy {
     pub may_be_missing: bool,
 }
 
-/// Between tries.
+/// Delay between attempts.
 const BACKOFF: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(500), Duration::from_secs(8));
 
-/// The pause before the next try; `None` to give up. `tries` have been made since `elapsed`; `random` is between 0 and 1.
+/// Returns the pause before the next try; `None` to give up. `tries` have been made since `elapsed`; `random` is between 0
+/// and 1.
 pub fn next_delay(
     failure: &MetadataFailure,
-    patience: MetadataRetryPolicy,
+    policy: MetadataRetryPolicy,
     tries: u32,
     elapsed: Duration,
     random: f64,
 ) -> Option<Duration> {
-    let (passes, asked) = match failure {
+    let (passes, requested_delay) = match failure {
         MetadataFailure::NoResponse(_) => (true, None),
-        MetadataFailure::Refused { status: 404, .. } if patience.may_be_missing => (false, None),
+        MetadataFailure::Refused { status: 404, .. } if policy.may_be_missing => (false, None),
         MetadataFailure::Refused { status, retry_after, .. } => (matches!(status, 404 | 410 | 429 | 500..), *retry_after),
         MetadataFailure::Malformed(_) => (false, None),
     };
     // Half of it is by chance: the machines of a rack come back together.
-    let pause = backoff::shortened(BACKOFF.delay(tries), 0.5, random).max(asked.unwrap_or_default());
-    (passes && elapsed.saturating_add(pause) < patience.total).then_some(pause)
+    let pause = backoff::shortened(BACKOFF.delay(tries), 0.5, random).max(requested_delay.unwrap_or_default());
+    (passes && elapsed.saturating_add(pause) < policy.total).then_some(pause)
 }
 
 #[cfg(test)]

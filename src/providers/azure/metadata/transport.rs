@@ -38,14 +38,14 @@ async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, ArmTranspo
     let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_sent(&error))?;
     let exchange = Box::pin(async move {
-        let answer = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
-        let (parts, body) = answer.into_parts();
+        let response = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
+        let (parts, body) = response.into_parts();
         let body = Limited::new(body, largest.0).collect().await.map_err(|error| unread(error.as_ref(), largest))?;
         Ok(Response::from_parts(parts, body.to_bytes()))
     });
     // The connection moves the bytes while the exchange waits for them; what came before it ended can still be read.
     match select(exchange, Box::pin(connection)).await {
-        Either::Left((answer, _)) => answer,
+        Either::Left((response, _)) => response,
         Either::Right((_, exchange)) => exchange.await,
     }
 }
@@ -58,9 +58,10 @@ fn lost(error: &dyn std::error::Error) -> ArmTransportError {
     ArmTransportError::NoAnswer(error.to_string())
 }
 
-/// The request as it goes to the server itself, the path alone and the server in `Host` as the address has it; and where to connect.
+/// Returns the request in the form for the server itself: the path alone and the server in `Host` as in the address; and the
+/// address to connect to.
 fn in_origin_form(request: Request<Bytes>) -> io::Result<(Request<Bytes>, String)> {
-    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", request.uri()));
+    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {reason}", request.uri()));
     if request.uri().scheme_str() != Some("http") {
         return Err(invalid("the metadata service speaks plain HTTP; expected http://host[:port]"));
     }

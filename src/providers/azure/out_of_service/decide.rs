@@ -1,6 +1,6 @@
-//! When a Node is out of service: pure.
+//! Decides when a Node is out of service. Pure.
 //!
-//! In: a Node, and the power of its machine. Out: whether its taint goes on or off, and the taints it has then. Upstream:
+//! In: a Node, and the power of its machine. Out: whether its taint is added or removed, and the resulting taints. Upstream:
 //! `pkg/provider/azure.go` (`updateNodeTaint`), which trusts the shutdown taint.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -9,40 +9,42 @@ use crate::providers::azure::node::is_ready;
 
 /// Lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream: `well_known_taints.go`.
 pub const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
-/// Value that this program gives to [`OUT_OF_SERVICE`]. A taint with another value is a user's or of the Go program: it is removed only when
-/// the Node is ready, as in Go.
+/// Value that this program gives to [`OUT_OF_SERVICE`].
+///
+/// A taint with another value is a user's or of the Go program: it is removed only when the Node is ready, as in Go.
 const OWN_VALUE: &str = "azure-machine-is-shut-down";
 /// The node-lifecycle controller's mark of a Node whose machine is shut down.
 const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
 
-/// What ARM says of the power of a machine at this moment.
+/// Current power of a machine according to ARM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachinePower {
-    /// It is shut down: no disk is in use.
+    /// Shut down: no disk is in use.
     ShutDown,
-    /// It is known to run.
+    /// Known to run.
     Running,
-    /// ARM was not asked or did not answer, or an operation changes the machine.
+    /// Unknown: ARM was not called or did not respond, or an operation changes the machine.
     Unknown,
 }
 
-/// What happens to the taint.
+/// Decision about the taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaintDecision {
-    /// It goes on: the Node is not ready, and its machine is known to be shut down.
+    /// Add the taint: the Node is not ready, and its machine is known to be shut down.
     Add,
-    /// It is removed: the Node is ready, or its machine runs and the taint is this program's. From a ready Node, the taint of a user is removed
-    /// as well, as upstream.
+    /// Remove the taint: the Node is ready, or its machine runs and the taint is this program's.
+    ///
+    /// From a ready Node, the taint of a user is removed as well, as upstream.
     Remove,
     Nothing,
 }
 
-/// Whether the power of the machine decides about the taint of `node`.
+/// Returns `true` if the power of the machine decides about the taint of `node`.
 pub fn depends_on_power(node: &Node) -> bool {
     !is_ready(node) && (may_be_added(node) || has_own_taint(node))
 }
 
-/// Whether the taint is added if the machine is shut down: the node-lifecycle controller saw that before.
+/// Returns `true` if the taint is added if the machine is shut down: the node-lifecycle controller saw that before.
 fn may_be_added(node: &Node) -> bool {
     !has_taint(node, OUT_OF_SERVICE) && has_taint(node, SHUTDOWN)
 }
@@ -51,7 +53,7 @@ fn has_own_taint(node: &Node) -> bool {
     taints(node).iter().any(|taint| is_same_taint(taint, OUT_OF_SERVICE) && taint.value.as_deref() == Some(OWN_VALUE))
 }
 
-/// What happens to the taint of `node`.
+/// Decides about the taint of `node`.
 pub fn decide(node: &Node, power: MachinePower) -> TaintDecision {
     match power {
         _ if is_ready(node) => {
@@ -67,7 +69,7 @@ pub fn decide(node: &Node, power: MachinePower) -> TaintDecision {
     }
 }
 
-/// The taints of `node` after `decision`.
+/// Returns the taints of `node` after `decision`.
 pub fn taints_after(node: &Node, decision: TaintDecision) -> Vec<Taint> {
     let mut taints = taints(node).to_vec();
     match decision {
@@ -85,11 +87,11 @@ fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-fn has_taint(node: &Node, which: (&str, &str)) -> bool {
-    taints(node).iter().any(|taint| is_same_taint(taint, which))
+fn has_taint(node: &Node, pass: (&str, &str)) -> bool {
+    taints(node).iter().any(|taint| is_same_taint(taint, pass))
 }
 
-/// A taint is the same taint when key and effect agree; the value does not count.
+/// Compares key and effect, which identify a taint; the value does not count.
 fn is_same_taint(taint: &Taint, (key, effect): (&str, &str)) -> bool {
     taint.key == key && taint.effect == effect
 }

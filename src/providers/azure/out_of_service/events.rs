@@ -22,7 +22,7 @@ pub const EVENTS: &[EventDescription] = &[
 const ADDED: &str = "OutOfServiceTaintAdded";
 const REMOVED: &str = "OutOfServiceTaintRemoved";
 
-/// The event about a written `decision` of the taint out-of-service.
+/// Returns the event about a written `decision` of the taint out-of-service.
 pub fn taint_written(node: &Node, decision: TaintDecision, power: MachinePower) -> Option<RecordedEvent> {
     let (reason, change, cause) = match (decision, power) {
         (TaintDecision::Nothing, _) => return None,

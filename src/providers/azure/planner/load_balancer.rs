@@ -9,6 +9,7 @@ pub mod drift;
 pub mod entries;
 pub mod labels;
 pub mod naming;
+pub mod network_query;
 pub mod observed;
 pub mod occupancy;
 pub mod plan;

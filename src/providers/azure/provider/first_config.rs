@@ -9,20 +9,20 @@ use crate::{
     },
 };
 
-/// Where a configuration is read from.
+/// Returns the source of the configuration.
 pub(in crate::providers::azure) fn source(settings: &ProviderConfig) -> ConfigSource {
     let secret = settings.cloud_config_secret.clone();
     let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
     ConfigSource { file: settings.cloud_config.clone(), secret }
 }
 
-/// Environment of the process, without variables that are not UTF-8.
+/// Returns the environment of the process, without variables that are not UTF-8.
 pub(in crate::providers::azure) fn environment() -> BTreeMap<String, String> {
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// A list of load balancers without one of the cluster's name fits no cluster of that name.
+/// Returns a list of load balancers without one of the cluster's name fits no cluster of that name.
 pub(super) fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
     let missing = config::missing_cluster_entry(config, &settings.cluster_name);
     missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))
@@ -44,7 +44,7 @@ pub(super) fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> 
     Ok(log_findings(loaded))
 }
 
-/// The configuration, after what is strange about it has been told.
+/// Returns the configuration after logging its findings.
 pub(super) fn log_findings(loaded: LoadedConfig) -> AzureConfig {
     for finding in &loaded.findings {
         tracing::warn!(%finding, "provider configuration warning");
@@ -52,7 +52,7 @@ pub(super) fn log_findings(loaded: LoadedConfig) -> AzureConfig {
     loaded.config
 }
 
-/// `faultDomainLabel` in `--cloud-config`. A file that cannot be read is not an error: upstream ignores it.
+/// Returns `faultDomainLabel` in `--cloud-config`. An unreadable file is not an error: upstream ignores it.
 pub(in crate::providers::azure) fn has_fault_domain_label(cloud_config: Option<&Path>) -> bool {
     let Some(path) = cloud_config else { return false };
     match std::fs::read_to_string(path) {

@@ -1,8 +1,8 @@
-//! Which labels of Nodes the provider looks at, and how it comes by those that it did not look at before.
+//! Labels of Nodes that the provider reads, and the relist when they change.
 //!
-//! In: configurations, as they come. Out: an answer for each label of each Node, whose informer drops the others; and for each
-//! configuration whether the store of Nodes has all that it reads. A configuration is not used before that: without its labels, machines
-//! would leave their pools.
+//! In: configurations, in their order. Out: a decision for each label of each Node, whose informer drops the others; and for
+//! each configuration whether the store of Nodes has all that it reads. A configuration is not used before that: without its
+//! labels, machines would leave their pools.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct NodeLabelKeys(ArcSwap<BTreeMap<String, u64>>);
 
 impl NodeLabelKeys {
-    /// Those that are read whatever is configured, and those of the configuration that is known at the start, if any. They come with the
-    /// first list.
+    /// Creates the set of labels that are always read, and those of the initial configuration, if there is one. They are in
+    /// the first list.
     pub(super) fn of(first: Option<&AzureConfig>) -> Self {
         let read = first.map_or_else(|| node_labels_read(&AzureConfig::default()), node_labels_read);
         Self(ArcSwap::from_pointee(read.into_iter().map(|key| (key, 0)).collect()))
@@ -33,7 +33,8 @@ impl NodeLabelKeys {
         self.0.load().contains_key(key)
     }
 
-    /// Resolves when the store has the labels that `config` reads. Whoever asks again waits for the same list, however the first wait ended.
+    /// Resolves when the store has the labels that `config` reads. A repeated call waits for the same list, however the
+    /// first wait ended.
     pub(super) async fn demand(&self, config: &AzureConfig, nodes: &InformerStore<Node>) -> CloudResult<()> {
         let list = self.list_with(config, nodes);
         tokio::time::timeout(PATIENCE, nodes.relist_met(list)).await.map_err(|_| {
@@ -42,7 +43,7 @@ impl NodeLabelKeys {
         })
     }
 
-    /// The list that brings all that `config` reads.
+    /// Returns the list that brings all that `config` reads.
     fn list_with(&self, config: &AzureConfig, nodes: &InformerStore<Node>) -> u64 {
         let (mut keys, read) = (BTreeMap::clone(&self.0.load()), node_labels_read(config));
         let new: Vec<_> = read.iter().filter(|key| !keys.contains_key(*key)).cloned().collect();

@@ -11,12 +11,12 @@ use super::table::{ObservedRouteTable, PodCidrLookup, RouteTableStore};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::ResourceId,
         arm::batch::{
             batcher::Batcher,
             bisect::{BatchError, BisectLimits, Bisection, FailedPart},
             quarantine::Quarantine,
         },
+        arm::{ResourceId, network::RouteTable},
         instances::errors,
         inventory::LookupError,
         planner::routes::{
@@ -29,7 +29,7 @@ use crate::{
 /// Writes that one batch may cost: one culprit among 400 is found within 20. What else fails would fail for every part.
 const LIMITS: BisectLimits = BisectLimits { attempts: 40, spare_rejections: u32::MAX, errors_end_batch: true };
 
-/// Writes the route table for everybody.
+/// Writer of the route table for all callers.
 pub(super) struct RouteCommitter {
     table: RouteTableStore,
     batcher: Batcher<Arc<[RouteChange]>, Vec<CloudResult<()>>>,
@@ -43,7 +43,7 @@ impl RouteCommitter {
         Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Quarantine::default() }
     }
 
-    /// Which table.
+    /// Returns the ID of the table.
     pub(super) fn table_id(&self) -> &ResourceId {
         self.table.id()
     }
@@ -55,7 +55,7 @@ impl RouteCommitter {
         status
     }
 
-    /// The table as last seen.
+    /// Returns the table as last seen.
     pub(super) async fn list(&self) -> CloudResult<ObservedRouteTable> {
         let table = self.table.list().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))?;
         if !self.table.needs_tags(&table) {
@@ -68,15 +68,14 @@ impl RouteCommitter {
         self.table.list().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
     }
 
-    /// The table for a plan.
-    pub(super) async fn peek(&self) -> CloudResult<ObservedRouteTable> {
-        self.table.peek().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
+    /// Returns the table for a plan.
+    pub(super) async fn table_for_plan(&self) -> CloudResult<ObservedRouteTable> {
+        self.table.read_for_plan().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
     }
 
-    /// What [`Self::commit`] would write for `changes` alone.
-    pub(super) async fn plan(&self, changes: &[RouteChange]) -> CloudResult<RouteTablePlan> {
-        let planned = self.table.plan(changes, &*self.cidrs_of).await;
-        planned.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
+    /// Plans what [`Self::commit`] would write for `changes` alone if ARM accepted everything at once.
+    pub(super) fn plan(&self, table: Option<&RouteTable>, changes: &[RouteChange]) -> RouteTablePlan {
+        self.table.plan(table, changes, &*self.cidrs_of)
     }
 
     /// Makes `changes` together with whatever else waits. One answer per change; for none, one about the table itself.
@@ -84,27 +83,27 @@ impl RouteCommitter {
         let changes: Arc<[RouteChange]> = changes.into();
         loop {
             let work = |batches: Vec<Arc<[RouteChange]>>| self.write_batches(batches);
-            // Whoever wrote for all went away: nobody knows how far it came, and the table is read again.
-            if let Ok(answers) = self.batcher.submit(Arc::clone(&changes), None, work).await {
-                return answers;
+            // The leader was cancelled: its progress is unknown, so the table is read again.
+            if let Ok(results) = self.batcher.submit(Arc::clone(&changes), None, work).await {
+                return results;
             }
         }
     }
 
     async fn write_batches(&self, batches: Vec<Arc<[RouteChange]>>) -> Vec<Vec<CloudResult<()>>> {
         let all: Vec<RouteChange> = batches.iter().flat_map(|batch| batch.iter().cloned()).collect();
-        let (answers, rest) = self.write_all(&all).await;
-        let mut answers = answers.into_iter();
+        let (results, rest) = self.write_all(&all).await;
+        let mut results = results.into_iter();
         let of = |batch: &Arc<[RouteChange]>| match batch.is_empty() {
             true => vec![rest.clone()],
-            false => answers.by_ref().take(batch.len()).collect(),
+            false => results.by_ref().take(batch.len()).collect(),
         };
         batches.iter().map(of).collect()
     }
 
     /// Answers for each change, and what became of the last write.
     async fn write_all(&self, changes: &[RouteChange]) -> (Vec<CloudResult<()>>, CloudResult<()>) {
-        let mut answers = vec![Err(CloudError::failed("this route was not tried")); changes.len()];
+        let mut results = vec![Err(CloudError::failed("this route was not tried")); changes.len()];
         let mut outcome = Ok(());
         let numbered = changes.iter().cloned().enumerate().map(|(index, change)| NumberedChange { index, change });
         let batch: Vec<NumberedChange> = numbered.collect();
@@ -116,11 +115,11 @@ impl RouteCommitter {
                 Ok(written) => {
                     self.quarantine.release(&part);
                     bisection.accepted();
-                    part.iter().zip(written).for_each(|(numbered, answer)| answers[numbered.index] = answer);
+                    part.iter().zip(written).for_each(|(numbered, result)| results[numbered.index] = result);
                 }
                 Err(error) => {
                     outcome = Err(errors::from_write(&error));
-                    part.iter().for_each(|numbered| answers[numbered.index] = outcome.clone());
+                    part.iter().for_each(|numbered| results[numbered.index] = outcome.clone());
                     if let FailedPart::Final(part) = bisection.failed(part, &error) {
                         self.quarantine.record_failure(&part, error.can_split());
                     }
@@ -129,15 +128,15 @@ impl RouteCommitter {
         }
         if outcome.is_err() {
             // What went well before says nothing of those who were not tried.
-            bisection.untried().for_each(|numbered| answers[numbered.index] = outcome.clone());
+            bisection.untried().for_each(|numbered| results[numbered.index] = outcome.clone());
         }
-        (answers, outcome)
+        (results, outcome)
     }
 }
 
 fn name(change: &RouteChange) -> &str {
     match change {
-        RouteChange::Set(wanted) => &wanted.name,
+        RouteChange::Set(desired) => &desired.name,
         RouteChange::Remove(name) => name,
     }
 }

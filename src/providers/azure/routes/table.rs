@@ -26,16 +26,16 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// How often one batch is written when somebody else writes the table at the same time, or answers are lost.
+/// Attempts to write one batch if another writer changes the table at the same time, or responses are lost.
 const TRIES: u32 = 5;
 
-/// How long ARM's word about the limit stands.
+/// Time for which ARM's limit is remembered.
 const LIMIT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// A table at a moment; `None`: there is none.
 pub(super) type ObservedRouteTable = Option<Arc<RouteTable>>;
 
-/// Tells the pod CIDRs of the Node of this name.
+/// Lookup of the pod CIDRs of the Node of this name.
 pub(super) type PodCidrLookup = dyn Fn(&str) -> Vec<String> + Send + Sync;
 
 pub(super) struct RouteTableStore {
@@ -52,7 +52,7 @@ struct RouteTableCache {
     table: Option<(ObservedRouteTable, Instant)>,
     /// Counts writes: what was read before one of them is not kept.
     generation: u64,
-    /// When ARM last said that the table has the usual limit.
+    /// Time at which ARM last reported the usual limit of the table.
     limited_at: Option<Instant>,
 }
 
@@ -62,24 +62,24 @@ impl RouteTableStore {
         Self { id, settings, arm, clock, cache, writes }
     }
 
-    /// Which table.
+    /// Returns the ID of the table.
     pub(super) fn id(&self) -> &ResourceId {
         &self.id
     }
 
     pub(super) fn status(&self) -> Value {
         let cache = self.cache();
-        let known = cache.table.as_ref();
+        let existing = cache.table.as_ref();
         json!({
             "table": self.id.as_str(),
-            "exists": known.map(|(table, _)| table.is_some()),
-            "routes": known.map(|(table, _)| plan::routes_of(table.as_deref()).len()),
-            "ageSeconds": known.map(|(_, at)| self.age(*at).as_secs()),
+            "exists": existing.map(|(table, _)| table.is_some()),
+            "routes": existing.map(|(table, _)| plan::routes_of(table.as_deref()).len()),
+            "ageSeconds": existing.map(|(_, at)| self.age(*at).as_secs()),
             "writes": self.writes.load(Ordering::Relaxed),
         })
     }
 
-    /// The table, not older than the cache time.
+    /// Returns the table, not older than the cache time.
     pub(super) async fn list(&self) -> ArmResult<ObservedRouteTable> {
         let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
         match cached {
@@ -88,7 +88,7 @@ impl RouteTableStore {
         }
     }
 
-    /// Whether its tags are not as configured.
+    /// Returns `true` if its tags are not as configured.
     pub(super) fn needs_tags(&self, table: &ObservedRouteTable) -> bool {
         plan::plan(table.as_deref(), &[], &self.settings, &|_| Vec::new()).document.is_some()
     }
@@ -98,8 +98,7 @@ impl RouteTableStore {
         let mut tries = 1;
         loop {
             let table = self.read_for_write().await?;
-            let RouteTablePlan { document, refused, .. } =
-                plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name));
+            let RouteTablePlan { document, refused, .. } = self.plan(table.as_deref(), changes, cidrs_of);
             let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
                 Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
@@ -115,24 +114,26 @@ impl RouteTableStore {
         }
     }
 
-    /// With the limit that ARM has shown lately.
+    /// Returns the settings with the limit that ARM has reported recently.
     fn settings(&self) -> RouteSettings {
         let limited = self.cache().limited_at.is_some_and(|at| self.age(at) < LIMIT_TTL);
         let most_routes = if limited { plan::MOST_ROUTES } else { self.settings.most_routes };
         RouteSettings { most_routes, ..self.settings.clone() }
     }
 
-    /// ARM did not take the table in for a limit: keeps in mind that it has the usual one, if that was exceeded and is news.
+    /// Records that the table has the usual limit after ARM rejected it for one. Returns `true` if that limit was exceeded
+    /// and is new.
     fn learn_limit(&self, document: &RouteTable) -> bool {
-        let news =
+        let event =
             plan::routes_of(Some(document)).len() > plan::MOST_ROUTES && self.settings().most_routes > plan::MOST_ROUTES;
-        if news {
+        if event {
             self.cache().limited_at = Some(self.clock.now());
         }
-        news
+        event
     }
 
-    /// What is cached carries an etag, so that writing on an old one does no harm. That there is no table has to be seen afresh.
+    /// Reads the table for a write. A cached one carries an etag, so a write of an old version is harmless; a missing table
+    /// must be confirmed.
     async fn read_for_write(&self) -> ArmResult<ObservedRouteTable> {
         let cached = self.cache().table.clone();
         match cached {
@@ -147,19 +148,19 @@ impl RouteTableStore {
         document: &RouteTable,
         urgency: Urgency,
     ) -> ArmResult<ObservedRouteTable> {
-        // Forgotten first: if nobody waits for the answer any more, it is read again.
+        // Forget first: if the caller is cancelled before the response, the table is read again.
         self.forget();
         self.writes.fetch_add(1, Ordering::Relaxed);
         let condition = table.map_or(Precondition::Absent, |table| Precondition::unchanged(table.etag.as_deref()));
-        let answer = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, condition, document).await;
+        let result_of = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, condition, document).await;
         self.forget();
-        let written = Some(Arc::new(answer?));
+        let written = Some(Arc::new(result_of?));
         self.cache().table = Some((written.clone(), self.clock.now()));
         Ok(written)
     }
 
-    /// The table for a plan: not older than the cache time, and not kept.
-    pub(super) async fn peek(&self) -> ArmResult<ObservedRouteTable> {
+    /// Returns the table for a plan: not older than the cache time, and not kept.
+    pub(super) async fn read_for_plan(&self) -> ArmResult<ObservedRouteTable> {
         let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
         match cached {
             Some((table, _)) => Ok(table),
@@ -167,10 +168,14 @@ impl RouteTableStore {
         }
     }
 
-    /// What [`Self::write`] would write for `changes` if ARM took everything at once.
-    pub(super) async fn plan(&self, changes: &[RouteChange], cidrs_of: &PodCidrLookup) -> ArmResult<RouteTablePlan> {
-        let table = self.peek().await?;
-        Ok(plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name)))
+    /// Plans what [`Self::write`] would write for `changes`.
+    pub(super) fn plan(
+        &self,
+        table: Option<&RouteTable>,
+        changes: &[RouteChange],
+        cidrs_of: &PodCidrLookup,
+    ) -> RouteTablePlan {
+        plan::plan(table, changes, &self.settings(), &|name| cidrs_of(name))
     }
 
     async fn fetch(&self) -> ArmResult<ObservedRouteTable> {
@@ -182,11 +187,11 @@ impl RouteTableStore {
     }
 
     async fn read(&self) -> ArmResult<ObservedRouteTable> {
-        let (generation, asked) = (self.cache().generation, self.clock.now());
+        let (generation, requested) = (self.cache().generation, self.clock.now());
         let table = self.fetch().await?;
         let mut cache = self.cache();
         if cache.generation == generation {
-            cache.table = Some((table.clone(), asked));
+            cache.table = Some((table.clone(), requested));
         }
         Ok(table)
     }
@@ -206,22 +211,22 @@ impl RouteTableStore {
     }
 }
 
-/// Somebody else wrote the table, or nobody knows whether it was written.
+/// Returns `true` if another writer changed the table, or the result of the write is unknown.
 fn needs_reread(error: &ArmError) -> bool {
     matches!(error.class, ArmErrorClass::Conflict | ArmErrorClass::OutcomeUnknown)
 }
 
-/// A new Node waits for its route; the others do not.
+/// Returns a new Node waits for its route; the others do not.
 fn urgency(changes: &[RouteChange]) -> Urgency {
     if changes.iter().any(|change| matches!(change, RouteChange::Set(_))) { Urgency::Change } else { Urgency::Deletion }
 }
 
-/// What ARM shows is done, whatever was sent.
+/// Returns the results. A change that ARM shows is done, whatever was sent.
 fn answers(changes: &[RouteChange], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
-    let answer = |(change, refused): (&RouteChange, &Option<String>)| match refused {
+    let result_of = |(change, refused): (&RouteChange, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
         None if plan::is_applied_with(table, change, changes) => Ok(()),
         None => Err(CloudError::failed("ARM accepted the route table, but its response lacks this change")),
     };
-    changes.iter().zip(refused).map(answer).collect()
+    changes.iter().zip(refused).map(result_of).collect()
 }

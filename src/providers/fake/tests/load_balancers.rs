@@ -1,7 +1,10 @@
 //! Load balancers: addresses, steps, leadership, and memory that outlives the process.
 
 use super::*;
-use crate::{cloud_provider::LoadBalancerStatus, runtime::leader_election::LeadershipState};
+use crate::{
+    cloud_provider::{LoadBalancerStatus, ServiceDemand, ServicesPlan, WritePlan},
+    runtime::leader_election::LeadershipState,
+};
 
 const CLUSTER: &str = "kubernetes";
 
@@ -52,8 +55,8 @@ async fn an_address_of_another_cloud_is_never_replaced() {
     let cloud = cloud(POOL);
     for (foreign, part) in [(json!({"ip": "20.0.0.4"}), "20.0.0.4"), (json!({"hostname": "lb.example"}), "lb.example")] {
         let service = published(foreign);
-        let planned = cloud.plan_load_balancer(CLUSTER, &service, &[]).await;
-        for refused in [ensure(&cloud, &service, &[]).await.map(drop), planned.map(drop)] {
+        let planned = planned(&cloud, &service, &[]).await.refused.remove("default/web").map_or(Ok(()), Err);
+        for refused in [ensure(&cloud, &service, &[]).await.map(drop), planned] {
             let message = match refused {
                 Err(CloudError::Refused(message)) => message,
                 other => panic!("{other:?}"),
@@ -87,9 +90,10 @@ async fn ensure_update_and_delete() {
     let cloud = cloud(POOL);
     let web = service("web");
     assert_eq!(cloud.get_load_balancer(CLUSTER, &web).await, Ok(None));
-    let plan = cloud.plan_load_balancer(CLUSTER, &web, &nodes(&["b", "a"])).await.unwrap();
+    let plan = planned(&cloud, &web, &["b", "a"]).await;
+    assert_eq!(plan.statuses["default/web"].ingress.as_ref().unwrap().len(), 1);
     assert_eq!(
-        plan.lines().collect::<Vec<_>>(),
+        plan.writes.writes[0].reasons,
         [
             "allocate address 203.0.113.1",
             "create load balancer awebuid at 203.0.113.1",
@@ -106,7 +110,7 @@ async fn ensure_update_and_delete() {
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["a", "b"]);
     ensure(&cloud, &web, &["a", "b"]).await.unwrap();
     assert_eq!(cloud.write_count(), 4, "nothing to do");
-    assert_eq!(cloud.plan_load_balancer(CLUSTER, &web, &nodes(&["a", "b"])).await.unwrap(), "");
+    assert_eq!(planned(&cloud, &web, &["a", "b"]).await.writes, WritePlan::default());
     cloud.update_load_balancer(CLUSTER, &web, &nodes(&["c"])).await.unwrap();
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["c"]);
     let status = cloud.get_load_balancer(CLUSTER, &web).await.unwrap().unwrap();
@@ -117,9 +121,13 @@ async fn ensure_update_and_delete() {
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().ports[0].port, 81);
     assert_eq!(cloud.leaks([&moved]), Vec::<String>::new(), "the old address went back");
     assert_eq!(cloud.leaks([]).len(), 1);
+    let demand = ServiceDemand { to_delete: vec![Arc::new(moved.clone())], ..ServiceDemand::default() };
+    let plan = cloud.plan_services(CLUSTER, &demand).await.unwrap();
+    assert_eq!((plan.existing.len(), plan.writes.writes[0].method), (1, "DELETE"));
     for _ in 0..2 {
         cloud.ensure_load_balancer_deleted(CLUSTER, &moved).await.unwrap();
     }
+    assert!(cloud.plan_services(CLUSTER, &demand).await.unwrap().existing.is_empty());
     assert_eq!(cloud.leaks([]), Vec::<String>::new());
     assert!(cloud.load_balancers().is_empty());
 }
@@ -151,6 +159,7 @@ async fn work_cut_off_at_any_step_leaves_remains_that_count_as_existing() {
         cloud.configure(|config| config.calls.entry(step).or_default().hang = true);
         let web = service("web");
         tokio::select! {
+            biased;
             answer = ensure(&cloud, &web, &["a"]) => panic!("{answer:?}"),
             () = cloud.wait_until(|cloud| cloud.call_count(step) == 1) => {}
         }
@@ -240,6 +249,7 @@ async fn the_state_file_outlives_the_process_and_is_shared() {
     let web = service("web");
     let (dying, standby) = (FakeCloud::from_file(&path).unwrap(), FakeCloud::from_file(&path).unwrap());
     tokio::select! {
+        biased;
         answer = ensure(&dying, &web, &["a"]) => panic!("{answer:?}"),
         () = dying.wait_until(|cloud| cloud.call_count(CallName::SetHosts) == 1) => {}
     }
@@ -307,4 +317,10 @@ async fn a_crash_ends_the_process_and_keeps_what_was_made() {
         assert_eq!(survivor.leaks([&web]), Vec::<String>::new());
         assert_eq!(survivor.load_balancer_of("default/web").unwrap().hosts, ["a"]);
     }
+}
+
+async fn planned(cloud: &FakeCloud, service: &Service, hosts: &[&str]) -> ServicesPlan {
+    let to_ensure = vec![Arc::new(service.clone())];
+    let demand = ServiceDemand { to_ensure, nodes: nodes(hosts), ..ServiceDemand::default() };
+    cloud.plan_services(CLUSTER, &demand).await.unwrap()
 }

@@ -25,7 +25,7 @@ use crate::runtime::{clock::Clock, yaml};
 
 mod process_group;
 
-/// Longest run.
+/// Time limit of one run.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Least time between two runs because the server refused what came of the first.
 const MIN_REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// See the module.
+/// Exec plugin of a kubeconfig.
 pub(crate) struct ExecPlugin(Arc<ExecPluginState>);
 
 struct ExecPluginState {
@@ -43,14 +43,14 @@ struct ExecPluginState {
     args: Vec<String>,
     env: HashMap<String, String>,
     version: String,
-    /// One run at a time.
+    /// Lock that permits one run at a time.
     run_lock: Mutex<()>,
     issued: ArcSwapOption<IssuedCredentials>,
-    /// When the last run failed, and why.
+    /// Time and reason of the last failure.
     last_failure: ArcSwapOption<(Instant, String)>,
 }
 
-/// What one run gave.
+/// Credentials from one run.
 #[derive(Debug)]
 struct IssuedCredentials {
     header: Option<HeaderValue>,
@@ -72,7 +72,7 @@ impl IssuedCredentials {
 }
 
 impl ExecPlugin {
-    /// Runs nothing yet.
+    /// Creates the plugin without running it.
     pub(super) fn new(config: &ExecConfig) -> Result<Self, String> {
         let about = |reason: &str| format!("exec plugin: {reason}");
         let command =
@@ -93,11 +93,11 @@ impl ExecPlugin {
         let mut env: HashMap<String, String> = config.env.iter().flatten().filter_map(pair).collect();
         env.insert("KUBERNETES_EXEC_INFO".to_owned(), info.to_string());
         let args = config.args.clone().unwrap_or_default();
-        let (turn, issued, failed) = (Mutex::default(), ArcSwapOption::empty(), ArcSwapOption::empty());
-        Ok(Self(Arc::new(ExecPluginState { command, args, env, version, run_lock: turn, issued, last_failure: failed })))
+        let (run_lock, issued, failed) = (Mutex::default(), ArcSwapOption::empty(), ArcSwapOption::empty());
+        Ok(Self(Arc::new(ExecPluginState { command, args, env, version, run_lock, issued, last_failure: failed })))
     }
 
-    /// The header of credentials that have not expired; `None`: they are a certificate alone.
+    /// Returns the header of credentials that have not expired; `None` if they are a certificate alone.
     pub(super) async fn current(&self) -> Result<Option<HeaderValue>, String> {
         if let Some(issued) = self.0.issued.load_full().filter(|issued| issued.is_valid_at(Clock::System.wall())) {
             return Ok(issued.header.clone());
@@ -108,7 +108,7 @@ impl ExecPlugin {
         Ok(issued.header.clone())
     }
 
-    /// Whether there are others than those with this header now, or another certificate.
+    /// Returns `true` if the header or the certificate differs from the refused one.
     pub(super) async fn renew_after_refusal(&self, refused: Option<&HeaderValue>) -> bool {
         let Some(before) = self.0.issued.load_full() else { return true };
         if before.header.as_ref() != refused {
@@ -127,12 +127,12 @@ impl ExecPlugin {
         }
     }
 
-    /// The certificate to connect with. The same `Arc` until it changes.
+    /// Returns the certificate to connect with. The same `Arc` until it changes.
     pub(crate) fn certificate(&self) -> Option<Arc<CertifiedKey>> {
         self.0.issued.load().as_ref().and_then(|issued| issued.certificate.clone())
     }
 
-    /// Runs the program, unless somebody else did meanwhile and what came of it will do, or it has just failed.
+    /// Runs the program, unless another caller did meanwhile and its result suffices, or it has just failed.
     async fn renew(
         &self,
         will_do: impl Fn(&IssuedCredentials) -> bool + Send + 'static,
@@ -140,7 +140,7 @@ impl ExecPlugin {
         let shared = Arc::clone(&self.0);
         // A task of its own, which outlasts the request.
         let run = tokio::spawn(async move {
-            let _turn = shared.run_lock.lock().await;
+            let _guard = shared.run_lock.lock().await;
             match shared.issued.load_full().filter(|issued| will_do(issued)) {
                 Some(issued) => Ok(issued),
                 None => shared.run_unless_just_failed().await,
@@ -151,7 +151,7 @@ impl ExecPlugin {
 }
 
 impl ExecPluginState {
-    /// All who wait hear of one failure.
+    /// Runs the program, or returns its last failure, so that all waiting callers get the same one.
     async fn run_unless_just_failed(&self) -> Result<Arc<IssuedCredentials>, String> {
         let failed = self.last_failure.load_full().filter(|failed| failed.0.elapsed() < FAILURE_PAUSE);
         if let Some(failed) = failed {
@@ -167,8 +167,8 @@ impl ExecPluginState {
         let output = self.output().await.map_err(about)?;
         let mut issued = parse_exec_credential(&output, &self.version, Instant::now()).map_err(about)?;
         // Connections stay when the certificate does.
-        if let Some(known) = self.issued.load_full().filter(|known| known.pem == issued.pem) {
-            issued.certificate = known.certificate.clone();
+        if let Some(cached) = self.issued.load_full().filter(|cached| cached.pem == issued.pem) {
+            issued.certificate = cached.certificate.clone();
         }
         let issued = Arc::new(issued);
         self.issued.store(Some(Arc::clone(&issued)));
@@ -199,7 +199,7 @@ struct ExecCredentialStatus {
     client_key_data: Option<String>,
 }
 
-/// What a plugin printed, which nobody is shown.
+/// Parses the output of a plugin, which is never shown.
 fn parse_exec_credential(output: &[u8], version: &str, at: Instant) -> Result<IssuedCredentials, String> {
     let text = std::str::from_utf8(output).map_err(|_| "its output is no text".to_owned())?;
     // Upstream takes YAML, too.

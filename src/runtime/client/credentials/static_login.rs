@@ -1,7 +1,7 @@
-//! The login that stands in a kubeconfig itself and never changes: a token, or a name with a password. Pure.
+//! Login in a kubeconfig that never changes: a token, or a name with a password. Pure.
 //!
-//! In: the user of a kubeconfig. Out: the value of `Authorization`. kube can tell it, too, and brings an interpreter of JSON paths and of
-//! regular expressions along for `auth-provider: gcp`, which client-go dropped with 1.26. Upstream: client-go
+//! In: the user of a kubeconfig. Out: the value of `Authorization`. kube can derive it, too, but depends on an interpreter
+//! of JSON paths and of regular expressions for `auth-provider: gcp`, which client-go dropped with 1.26. Upstream: client-go
 //! `transport/round_trippers.go`, `plugin/pkg/client/auth/plugins_providers.go`.
 
 use http::HeaderValue;
@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, AuthProviderConfig};
 use secrecy::ExposeSecret;
 
-/// `None`: there is none. The error names no secret.
+/// Returns the header, or `None` without a login. The error contains no secret.
 pub(crate) fn authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, String> {
     let text = match (&user.auth_provider, &user.username, &user.password, &user.token) {
         (Some(provider), ..) => format!("Bearer {}", provided_token(provider)?),
@@ -35,7 +35,7 @@ fn provided_token(provider: &AuthProviderConfig) -> Result<&str, String> {
     }
 }
 
-/// As Kubernetes writes bytes.
+/// Encodes text as Kubernetes encodes bytes.
 fn base64(text: &str) -> Result<String, String> {
     let written = serde_json::to_value(ByteString(text.as_bytes().to_vec())).ok();
     written.and_then(|value| value.as_str().map(str::to_owned)).ok_or_else(|| "the password cannot be encoded".to_owned())

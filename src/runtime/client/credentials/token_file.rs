@@ -1,7 +1,7 @@
-//! A token in a file, which somebody renews.
+//! Token in a file that another program renews.
 //!
-//! In: the path. Out: the header, read again every minute, without the blanks and line ends around the token. While the file cannot be
-//! read, what it said last counts. Upstream: client-go `transport/token_source.go`.
+//! In: the path. Out: the header, read again every minute, without the blanks and line ends around the token. While the file
+//! cannot be read, the last content counts. Upstream: client-go `transport/token_source.go`.
 
 use std::{
     fs,
@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 use super::bearer::bearer_header;
 
-/// How often the file is read.
+/// Interval between reads of the file.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How often at most it is read because the server refused the token.
+/// Shortest interval between reads because the server refused the token.
 const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Token file with its last content.
 pub(crate) struct TokenFile {
     path: PathBuf,
     cached: Mutex<CachedTokenHeader>,
@@ -32,7 +32,7 @@ struct CachedTokenHeader {
 }
 
 impl TokenFile {
-    /// Reads it for the first time. Unless there is `another` token, it has to be readable.
+    /// Reads the file for the first time. Unless there is `another` token, it must be readable.
     pub(super) fn open(path: PathBuf, another: bool) -> Result<Self, String> {
         let header = match read(&path) {
             Ok(header) => Some(header),
@@ -42,28 +42,28 @@ impl TokenFile {
         Ok(Self { path, cached: Mutex::new(CachedTokenHeader { header, read_at: Instant::now() }) })
     }
 
-    /// The header, at most a minute old.
+    /// Returns the header, at most a minute old.
     pub(super) fn current(&self) -> Option<HeaderValue> {
         self.not_older_than(PERIOD)
     }
 
-    /// The header as the file has it now.
+    /// Returns the header that the file now contains.
     pub(super) fn reread(&self) -> Option<HeaderValue> {
         self.not_older_than(MIN_REREAD_INTERVAL)
     }
 
     fn not_older_than(&self, age: Duration) -> Option<HeaderValue> {
-        let mut known = self.lock_cached();
-        if known.read_at.elapsed() >= age {
-            known.read_at = Instant::now();
+        let mut cached = self.lock_cached();
+        if cached.read_at.elapsed() >= age {
+            cached.read_at = Instant::now();
             match read(&self.path) {
-                Ok(header) => known.header = Some(header),
+                Ok(header) => cached.header = Some(header),
                 Err(reason) => {
                     tracing::warn!(path = %self.path.display(), reason, "cannot read the token file, previous token kept")
                 }
             }
         }
-        known.header.clone()
+        cached.header.clone()
     }
 
     fn lock_cached(&self) -> MutexGuard<'_, CachedTokenHeader> {

@@ -14,10 +14,10 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
-/// What connects, whichever way.
+/// Connector with its type erased.
 pub(super) type Connector = BoxCloneSyncService<Uri, ErasedConnection, BoxError>;
 
-/// `inner`, whose connections are [`ErasedConnection`]s.
+/// Returns `inner` with its connections wrapped in [`ErasedConnection`]s.
 pub(super) fn erased<H>(inner: H) -> Connector
 where
     H: Service<Uri> + Clone + Send + Sync + 'static,

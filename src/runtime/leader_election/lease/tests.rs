@@ -328,3 +328,17 @@ fn the_simulation_does_elect_and_does_hand_over() {
     assert!(windows.iter().any(|window| window.0 == 0), "{windows:?}");
     assert!(windows.iter().any(|window| window.0 == 1), "{windows:?}");
 }
+
+#[test]
+fn an_older_lease_is_noticed() {
+    let versions = |versions: &[&str]| {
+        let mut newest = NewestLease::default();
+        for version in versions {
+            let resource_version = Some((*version).to_owned()).filter(|version| !version.is_empty());
+            newest.note(&Lease { metadata: ObjectMeta { resource_version, ..ObjectMeta::default() }, spec: None });
+        }
+        newest.went_back()
+    };
+    assert!(!versions(&["7", "7", "9", "opaque", "", "10"]));
+    assert!(versions(&["9", "10", "8", "11"]), "it is not forgotten");
+}

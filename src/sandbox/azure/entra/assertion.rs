@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Endpoint, Refusal};
 
-/// How far clocks may be apart, in seconds.
+/// Largest difference between clocks, in seconds.
 const SKEW: i64 = 300;
 
 /// A token that was taken apart, not checked.
@@ -29,12 +29,13 @@ impl Assertion {
         Some(Self { header: json(header)?, claims: json(claims)?, signed: signed.to_owned(), signature })
     }
 
-    /// A claim that is text.
+    /// Returns a claim that is text.
     pub(super) fn claim(&self, name: &str) -> Option<&str> {
         self.claims[name].as_str()
     }
 
-    /// Issuer and subject are the application, the audience is this endpoint, the time is right, and the key is named.
+    /// Checks that issuer and subject are the application, the audience is this endpoint, the time is valid, and the key is
+    /// named.
     pub(super) fn check(&self, client_id: &str, endpoint: Endpoint<'_>, now: Timestamp) -> Result<(), Refusal> {
         if self.claim("iss") != Some(client_id) || self.claim("sub") != Some(client_id) {
             return Err(Refusal::assertion_issuer());
@@ -53,7 +54,7 @@ impl Assertion {
         if names_key && self.claim("jti").is_some() { Ok(()) } else { Err(Refusal::malformed_assertion()) }
     }
 
-    /// Whether the key of this certificate (DER) made the signature, with RS256 or PS256.
+    /// Returns `true` if the key of this certificate (DER) made the signature, with RS256 or PS256.
     pub(super) fn is_signed_by(&self, certificate: &[u8]) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
         let wanted = match self.header["alg"].as_str() {

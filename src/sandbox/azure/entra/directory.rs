@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Endpoint, Refusal};
 use crate::sandbox::azure::topology::uuid;
 
-/// How a principal proves who it is.
+/// Proof of a principal's identity.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
     Secret(String),
-    /// A certificate, DER.
+    /// Certificate in DER encoding.
     Certificate(Vec<u8>),
-    /// A service account token of a federated issuer, as it is.
+    /// Service account token of a federated issuer, verbatim.
     FederatedToken(String),
 }
 
@@ -27,21 +27,19 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Somebody who can have tokens, in one tenant.
+/// Principal that can get tokens, in one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// Tenant.
     pub tenant: String,
-    /// Application's id.
     pub client_id: String,
-    /// Its id as an object of the directory.
+    /// ID as an object of the directory.
     pub object_id: String,
-    /// What it can prove itself with.
+    /// Accepted proofs of its identity.
     pub credentials: Vec<Credential>,
 }
 
 impl Principal {
-    /// A principal without credentials, such as that of a managed identity.
+    /// Creates a principal without credentials, such as that of a managed identity.
     pub fn new(tenant: &str, client_id: &str) -> Self {
         let object_id = uuid(0, &format!("{tenant}/{client_id}"));
         Self { tenant: tenant.to_owned(), client_id: client_id.to_owned(), object_id, credentials: Vec::new() }
@@ -49,8 +47,8 @@ impl Principal {
 
     /// Accepts one of the registered secrets.
     pub(super) fn check_secret(&self, secret: &str) -> Result<(), Refusal> {
-        let known = self.credentials.iter().any(|found| matches!(found, Credential::Secret(text) if text == secret));
-        if known { Ok(()) } else { Err(Refusal::secret(&self.client_id)) }
+        let existing = self.credentials.iter().any(|found| matches!(found, Credential::Secret(text) if text == secret));
+        if existing { Ok(()) } else { Err(Refusal::secret(&self.client_id)) }
     }
 
     pub(super) fn has_federated_token(&self, token: &str) -> bool {
@@ -78,18 +76,18 @@ pub struct Token {
     pub client_id: String,
     /// Id of the object of whose it is.
     pub object_id: String,
-    /// What it is for.
+    /// Audience of the token.
     pub audience: String,
     /// Until when it counts.
     pub expires: Timestamp,
 }
 
-/// What a text in an `Authorization` header is.
+/// Validity of the text in an `Authorization` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenState {
     /// A token that counts.
     Valid(Token),
-    /// One that counted.
+    /// Token that was valid before.
     Expired(Token),
     /// No token of this directory, or one that was taken back.
     Unknown,
@@ -121,14 +119,14 @@ impl Directory {
     }
 
     fn has_tenant(&self, tenant: &str) -> bool {
-        self.tenants.iter().any(|known| known.eq_ignore_ascii_case(tenant))
+        self.tenants.iter().any(|existing| existing.eq_ignore_ascii_case(tenant))
     }
 
-    /// Adds a credential of a principal, which need not be known yet.
+    /// Adds a credential of a principal, which is created if missing.
     pub fn add_credential(&mut self, tenant: &str, client_id: &str, credential: Credential) {
         self.add_tenant(tenant);
-        let known = |found: &&mut Principal| found.is(tenant, client_id);
-        match self.principals.iter_mut().find(known) {
+        let existing = |found: &&mut Principal| found.is(tenant, client_id);
+        match self.principals.iter_mut().find(existing) {
             Some(principal) => principal.credentials.push(credential),
             None => {
                 let principal = Principal::new(tenant, client_id);
@@ -144,7 +142,7 @@ impl Directory {
         }
     }
 
-    /// How long tokens count from now on; whole seconds.
+    /// Sets the lifetime of tokens that are issued from now on, in whole seconds.
     pub fn set_lifetime(&mut self, lifetime: Duration) {
         self.lifetime = lifetime;
     }
@@ -154,7 +152,7 @@ impl Directory {
         self.tokens.clear();
     }
 
-    /// How many tokens were ever issued.
+    /// Returns how many tokens were ever issued.
     pub fn issued(&self) -> u64 {
         self.issued
     }
@@ -183,7 +181,7 @@ impl Directory {
         (text, lifetime.as_secs())
     }
 
-    /// What this text is worth at `now`.
+    /// Returns the validity of this text at `now`.
     pub fn token(&self, text: &str, now: Timestamp) -> TokenState {
         match self.tokens.get(text) {
             None => TokenState::Unknown,
@@ -192,8 +190,9 @@ impl Directory {
         }
     }
 
-    /// What is wrong with a token in the eyes of a server whose audiences are these; `None`: nothing. A slash at the end of an
-    /// audience and letter case do not matter.
+    /// Returns the reason why a server with these audiences would reject a token, if any.
+    ///
+    /// A slash at the end of an audience and letter case do not matter.
     pub fn problem(&self, text: &str, audiences: &[&str], now: Timestamp) -> Option<String> {
         let plain = |audience: &str| audience.trim_end_matches('/').to_ascii_lowercase();
         match self.token(text, now) {
@@ -210,7 +209,7 @@ impl Directory {
         }
     }
 
-    /// A number for the next trace id.
+    /// Returns a number for the next trace id.
     pub(super) fn next_trace(&mut self) -> u64 {
         self.traces += 1;
         self.traces

@@ -5,14 +5,13 @@ use serde_json::{Value, json};
 
 use crate::sandbox::azure::topology::uuid;
 
-/// Why there is no token.
+/// Reason why there is no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP status.
     pub status: u16,
-    /// `error` of OAuth.
+    /// Value of OAuth's field `error`.
     pub error: &'static str,
-    /// Number behind `AADSTS`.
+    /// Number in the code `AADSTS…`.
     pub code: u32,
     message: String,
 }
@@ -114,7 +113,7 @@ impl Refusal {
         Self::new(401, "invalid_client", 700_021, message.to_owned())
     }
 
-    /// The body, with trace and time.
+    /// Returns the body, with trace and time.
     pub(super) fn body(&self, trace: u64, now: Timestamp) -> Value {
         let time = now.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
         let (trace, correlation) = (uuid(trace, "trace"), uuid(trace, "correlation"));

@@ -12,18 +12,18 @@ pub struct BucketSize {
 }
 
 impl BucketSize {
-    /// A bucket of `burst` requests that gains this many in a minute.
+    /// Creates a bucket of `burst` requests that gains this many in a minute.
     pub fn per_minute(burst: f64, tokens: f64) -> Self {
         Self { burst, per_second: tokens / 60.0 }
     }
 
-    /// So many of them in one.
+    /// Returns the size of so many buckets in one.
     pub fn times(self, count: f64) -> Self {
         Self { burst: self.burst * count, per_second: self.per_second * count }
     }
 }
 
-/// What one bucket holds.
+/// Content of one bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     size: BucketSize,
@@ -36,7 +36,7 @@ impl Bucket {
         Self { size, level: size.burst, at: now }
     }
 
-    /// Whole seconds until it has a token, if it has none.
+    /// Returns the whole seconds until it has a token, if it has none.
     pub(super) fn wait(&mut self, now: Instant) -> Option<u64> {
         let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.size.per_second;
         *self = Self { level: (self.level + gained).min(self.size.burst), at: now, ..*self };

@@ -6,7 +6,7 @@
 use super::{ThrottledRequest, bucket::BucketSize};
 use crate::sandbox::azure::options::Class;
 
-/// One policy: its name, the bucket of each resource and that of the subscription.
+/// Policy of compute: its name, the bucket of each resource and that of the subscription.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ComputePolicy {
     pub(super) name: &'static str,
@@ -25,7 +25,7 @@ fn policy(name: &'static str, resource: Option<Rate>, (burst, tokens): Rate) -> 
 const READS_OF_ONE: Option<Rate> = Some((36.0, 12.0));
 const WRITES_OF_ONE: Option<Rate> = Some((12.0, 4.0));
 
-/// The policy that a request for compute counts against.
+/// Returns the policy that a request for compute counts against.
 pub(super) fn policy_of(request: &ThrottledRequest<'_>) -> Option<ComputePolicy> {
     let kind = request.kind.strip_prefix("microsoft.compute/").unwrap_or_default();
     Some(match (kind, request.class, request.list) {

@@ -1,4 +1,4 @@
-//! `azure.json` for a topology, and the endpoint file that goes with it: what a provider needs to run on the simulated cloud.
+//! The file azure.json for a topology, and its endpoint file: the configuration of a provider on the simulated cloud.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{PoolKind, Topology};
 
-/// Where the simulated cloud is reached.
+/// Addresses of the simulated cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
     /// ARM and `/metadata/endpoints`, without trailing slash.
@@ -24,7 +24,7 @@ impl Default for Endpoints {
 }
 
 impl Endpoints {
-    /// Those of the public cloud: for transports that stay in the process.
+    /// Returns those of the public cloud: for transports in the same process.
     pub fn public() -> Self {
         Self {
             resource_manager: "https://management.azure.com".to_owned(),
@@ -33,13 +33,13 @@ impl Endpoints {
         }
     }
 
-    /// Everything behind one URL, such as `https://127.0.0.1:4443`.
+    /// Returns endpoints behind one URL, such as `https://127.0.0.1:4443`.
     pub fn behind(url: &str) -> Self {
         let url = url.trim_end_matches('/');
         Self { resource_manager: url.to_owned(), login: format!("{url}/"), audience: url.to_owned() }
     }
 
-    /// What `/metadata/endpoints?api-version=2019-05-01` answers for a cloud of this name.
+    /// Returns the response of `/metadata/endpoints?api-version=2019-05-01` for a cloud of this name.
     pub fn metadata(&self, cloud: &str) -> Value {
         json!([{
             "name": cloud,
@@ -53,7 +53,7 @@ impl Endpoints {
         }])
     }
 
-    /// The file for `AZURE_ENVIRONMENT_FILEPATH`, which counts when `cloud` is `AzureStackCloud`.
+    /// Returns the file for `AZURE_ENVIRONMENT_FILEPATH`, which counts when `cloud` is `AzureStackCloud`.
     pub fn environment_file(&self) -> Value {
         json!({
             "name": "AzureStackCloud",
@@ -67,21 +67,21 @@ impl Endpoints {
     }
 }
 
-/// How `azure.json` says where the cloud is.
+/// Setting of `azure.json` for the address of the cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
     /// Not at all: it is the public cloud.
     Public,
-    /// `resourceManagerEndpoint`, behind which `/metadata/endpoints` tells the rest.
+    /// Setting `resourceManagerEndpoint`, whose `/metadata/endpoints` returns the rest.
     MetadataEndpoint(String),
     /// `AzureStackCloud` with `AZURE_ENVIRONMENT_FILEPATH`, which the process must have in its environment.
     EnvironmentFile,
 }
 
-/// How `azure.json` says who the cluster is.
+/// Setting of `azure.json` for the identity of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Login {
-    /// Not at all.
+    /// No identity at all.
     Nobody,
     /// Client id and secret.
     Secret(String, String),
@@ -94,7 +94,7 @@ pub enum Login {
 }
 
 impl Login {
-    /// Fields of `azure.json`.
+    /// Returns the fields of `azure.json`.
     fn fields(&self) -> Value {
         match self {
             Self::Nobody => json!({}),
@@ -123,7 +123,7 @@ impl Reach {
 }
 
 impl Topology {
-    /// `azure.json`.
+    /// Returns the content of azure.json.
     pub fn config(&self, reach: &Reach, login: &Login) -> Value {
         let mut config = json!({
             "tenantId": self.tenant,
@@ -151,7 +151,7 @@ impl Topology {
         config
     }
 
-    /// The kind that covers all pools; `vmss` covers the others beside uniform scale sets.
+    /// Returns the kind that covers all pools; `vmss` covers others in addition to uniform scale sets.
     fn vm_type(&self) -> &'static str {
         let all = |kinds: &[PoolKind]| !self.pools.is_empty() && self.pools.iter().all(|pool| kinds.contains(&pool.kind));
         if all(&[PoolKind::Flexible]) {

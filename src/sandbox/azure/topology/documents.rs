@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{IpConfiguration, Machine, Pool, PoolKind, Power, Topology, network};
 
-/// When everything was made, in ARM's spelling.
+/// Creation time of all resources, in ARM's spelling.
 const CREATED: &str = "2026-01-01T00:00:00+00:00";
 
 /// Leaves out what is null, since ARM does.
@@ -30,7 +30,7 @@ fn statuses(power: Power) -> Value {
 }
 
 impl Topology {
-    /// All documents of the cluster: network, resource groups, sets, machines.
+    /// Returns all documents of the cluster: network, resource groups, sets, machines.
     pub fn documents(&self, machines: &[Machine]) -> Vec<Value> {
         let mut documents = self.network_documents();
         documents.extend(self.pools.iter().filter_map(|pool| self.set_document(pool, machines)));
@@ -38,7 +38,7 @@ impl Topology {
         documents
     }
 
-    /// The document of a scale set or availability set; `machines` may hold those of other pools as well.
+    /// Returns the document of a scale set or availability set; `machines` may hold those of other pools as well.
     pub fn set_document(&self, pool: &Pool, machines: &[Machine]) -> Option<Value> {
         let members: Vec<_> = machines.iter().filter(|machine| machine.pool.name == pool.name).collect();
         match pool.kind {
@@ -48,7 +48,7 @@ impl Topology {
         }
     }
 
-    /// The documents of one machine: itself, its network interface, its public IPs.
+    /// Returns the documents of one machine: itself, its network interface, its public IPs.
     pub fn machine_documents(&self, machine: &Machine) -> Vec<Value> {
         let machine_document = match machine.pool.kind {
             PoolKind::Uniform => self.instance(machine),
@@ -139,7 +139,7 @@ impl Topology {
         }))
     }
 
-    /// What instances and virtual machines have in common.
+    /// Returns the properties that instances and virtual machines share.
     fn common_properties(&self, machine: &Machine) -> Map<String, Value> {
         let interface = json!({"id": machine.interface_id(self), "properties": {"primary": true}});
         let properties = [
@@ -224,7 +224,7 @@ impl Topology {
     }
 }
 
-/// The last name of the id in upper case: how ARM refers from a machine to its availability set.
+/// Returns the last name of the id in upper case: how ARM refers from a machine to its availability set.
 fn shouted(id: &str) -> String {
     id.rsplit_once('/').map_or_else(|| id.to_owned(), |(path, name)| format!("{path}/{}", name.to_uppercase()))
 }
@@ -239,7 +239,7 @@ fn storage_profile(pool: &Pool) -> Value {
 }
 
 impl Machine {
-    /// `properties.instanceView`.
+    /// Returns the value of `properties.instanceView`.
     pub fn instance_view(&self) -> Value {
         let update_domain = self.fault_domain().map(|_| self.update_domain());
         compact(json!({

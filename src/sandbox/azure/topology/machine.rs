@@ -1,4 +1,4 @@
-//! One machine: its names, ids and addresses, all of them following from its pool, its number and its place in the network.
+//! Machine: its names, IDs and addresses, which follow from its pool, its number and its slot in the network.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -11,23 +11,20 @@ use super::{
 };
 use crate::providers::azure::arm::ResourceId;
 
-/// Whether a machine is switched on, and whether it holds hardware.
+/// Power state of a machine, which also determines whether it holds hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Power {
-    /// Switched on.
     Running,
     /// Switched off from outside; the hardware is kept.
     Stopped,
-    /// Being given back.
     Deallocating,
     /// Switched off and given back: no fault domain any more.
     Deallocated,
-    /// Being switched on.
     Starting,
 }
 
 impl Power {
-    /// As ARM writes it behind `PowerState/`.
+    /// Returns ARM's spelling behind `PowerState/`.
     pub fn as_str(self) -> &'static str {
         match self {
             Power::Running => "running",
@@ -39,23 +36,21 @@ impl Power {
     }
 }
 
-/// One IP configuration of the only network interface of a machine.
+/// IP configuration of the only network interface of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpConfiguration {
     pub name: &'static str,
-    /// Private address.
     pub address: IpAddr,
-    /// Public address.
     pub public_address: Option<IpAddr>,
 }
 
 impl IpConfiguration {
-    /// Whether it is the primary one: the one of IPv4.
+    /// Returns `true` if it is the primary one: the one of IPv4.
     pub fn is_primary(&self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// `IPv4` or `IPv6`.
+    /// Returns `IPv4` or `IPv6`.
     pub fn version(&self) -> &'static str {
         if self.address.is_ipv4() { "IPv4" } else { "IPv6" }
     }
@@ -63,22 +58,21 @@ impl IpConfiguration {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What it is one of.
+    /// Pool of the machine.
     pub pool: Arc<Pool>,
-    /// Its number there.
+    /// Number in the pool.
     pub number: u32,
-    /// Its place in the network, unique in the cluster.
+    /// Slot in the network, unique in the cluster.
     pub slot: u32,
     /// `vmId`.
     pub vm_id: String,
-    /// Its addresses, the primary ones first.
+    /// Addresses, the primary ones first.
     pub ip_configurations: Vec<IpConfiguration>,
-    /// Whether it is switched on.
     pub power: Power,
     generation: u32,
 }
 
-/// The `offset`th address after the four that Azure keeps for itself.
+/// Returns the `offset`th address after the four that Azure keeps for itself.
 fn v4(base: [u8; 4], offset: u32) -> IpAddr {
     Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + 4 + offset).into()
 }
@@ -88,7 +82,7 @@ fn v6(base: Ipv6Addr, offset: u32) -> IpAddr {
 }
 
 impl Machine {
-    /// Machine `number` of `pool`, at a place of its own in the network.
+    /// Creates machine `number` of `pool`, at a slot of its own in the network.
     pub fn new(topology: &Topology, pool: Arc<Pool>, number: u32, slot: u32) -> Self {
         let families = if topology.dual_stack { 2 } else { 1 };
         let all = [
@@ -116,12 +110,12 @@ impl Machine {
         self
     }
 
-    /// The machine that is made anew under the same name: the same ids and addresses, another `vmId`.
+    /// Returns the machine that is recreated under the same name: the same IDs and addresses, another `vmId`.
     pub fn made_anew(&self, topology: &Topology) -> Self {
         Self { power: Power::Running, ..self.clone() }.of_generation(topology, self.generation + 1)
     }
 
-    /// Host name, which is the name of the Node.
+    /// Returns the host name, which is the name of the Node.
     pub fn computer_name(&self) -> String {
         match self.pool.kind {
             PoolKind::Uniform | PoolKind::Flexible => computer_name(self.pool.prefix(), self.number),
@@ -129,12 +123,12 @@ impl Machine {
         }
     }
 
-    /// Name in ARM: of the virtual machine, or `<set>_<number>`.
+    /// Returns the name in ARM: of the virtual machine, or `<set>_<number>`.
     pub fn name(&self) -> String {
         match self.pool.kind {
             PoolKind::Uniform => format!("{}_{}", self.pool.name, self.number),
             PoolKind::Flexible => {
-                // Not the number, but eight digits that stand for it, as Azure does.
+                // Eight digits derived from the number, as Azure does.
                 let scattered = (scatter(0, &self.pool.name) & 0xffff_ffff) ^ u64::from(self.number);
                 format!("{}_{scattered:08x}", self.pool.name)
             }
@@ -142,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// Id of the machine.
+    /// Returns the ID of the machine.
     pub fn id(&self, topology: &Topology) -> ResourceId {
         match topology.set_id(&self.pool) {
             Some(set) if self.pool.kind == PoolKind::Uniform => set.child("virtualMachines", &self.number.to_string()),
@@ -150,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// Name of its network interface.
+    /// Returns the name of its network interface.
     pub fn interface_name(&self) -> String {
         match self.pool.kind {
             PoolKind::Uniform => self.pool.name.clone(),
@@ -158,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Id of its network interface: below an instance of a uniform scale set, of its own otherwise.
+    /// Returns the ID of its network interface: below an instance of a uniform scale set, of its own otherwise.
     pub fn interface_id(&self, topology: &Topology) -> ResourceId {
         let name = self.interface_name();
         match self.pool.kind {
@@ -167,12 +161,12 @@ impl Machine {
         }
     }
 
-    /// Id of one of its IP configurations.
+    /// Returns the ID of one of its IP configurations.
     pub fn ip_configuration_id(&self, topology: &Topology, configuration: &IpConfiguration) -> ResourceId {
         self.interface_id(topology).child("ipConfigurations", configuration.name)
     }
 
-    /// Name of the public IP of an IP configuration.
+    /// Returns the name of the public IP of an IP configuration.
     pub fn public_ip_name(&self, configuration: &IpConfiguration) -> String {
         let suffix = if configuration.is_primary() { "" } else { "-v6" };
         match self.pool.kind {
@@ -181,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Id of the public IP of an IP configuration.
+    /// Returns the ID of the public IP of an IP configuration.
     pub fn public_ip_id(&self, topology: &Topology, configuration: &IpConfiguration) -> ResourceId {
         let name = self.public_ip_name(configuration);
         match self.pool.kind {
@@ -192,21 +186,21 @@ impl Machine {
 
     pub fn zone(&self) -> Option<&str> {
         let zones = &self.pool.zones;
-        let turn = self.number as usize % zones.len().max(1);
-        zones.get(turn).map(String::as_str)
+        let zone_index = self.number as usize % zones.len().max(1);
+        zones.get(zone_index).map(String::as_str)
     }
 
-    /// Its fault domain; none when it holds no hardware.
+    /// Returns the fault domain; none if it holds no hardware.
     pub fn fault_domain(&self) -> Option<u32> {
         (self.power != Power::Deallocated).then_some(self.number % self.pool.fault_domains.max(1))
     }
 
-    /// Its update domain.
     pub fn update_domain(&self) -> u32 {
         self.number % 5
     }
 
-    /// `spec.providerID` as the provider writes it. Upstream: the resource group in lower case, all else in ARM's spelling.
+    /// Returns `spec.providerID` as the provider writes it. Upstream: the resource group in lower case, all else in ARM's
+    /// spelling.
     pub fn provider_id(&self, topology: &Topology) -> String {
         let id = self.id(topology);
         let group = id.resource_group().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the instance metadata service tells a machine about itself.
+//! Metadata of a machine in the instance metadata service.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{IpConfiguration, Machine, Topology};
 
 impl Topology {
-    /// The answer to `/metadata/instance?api-version=2021-10-01&format=json`. Public addresses of a Standard SKU are not in it.
+    /// Returns the answer to `/metadata/instance?api-version=2021-10-01&format=json`. Public addresses of a Standard SKU are
+    /// not in it.
     pub fn instance_metadata(&self, machine: &Machine) -> Value {
         json!({"compute": self.compute_metadata(machine), "network": {"interface": [self.interface_metadata(machine)]}})
     }
@@ -50,8 +51,8 @@ impl Topology {
     }
 
     fn interface_metadata(&self, machine: &Machine) -> Value {
-        let of = |wanted: fn(&IpAddr) -> bool| {
-            let found = machine.ip_configurations.iter().filter(move |configuration| wanted(&configuration.address));
+        let of = |predicate: fn(&IpAddr) -> bool| {
+            let found = machine.ip_configurations.iter().filter(move |configuration| predicate(&configuration.address));
             found
                 .map(|configuration| json!({"privateIpAddress": configuration.address, "publicIpAddress": ""}))
                 .collect::<Vec<_>>()
@@ -67,16 +68,16 @@ impl Topology {
         interface
     }
 
-    /// The answer to `/metadata/loadbalancer?api-version=2020-10-01&format=json`; `None` when the machine has no public IP, which the
-    /// service answers with 404. Addresses of IPv6 are in brackets.
+    /// Returns the answer to `/metadata/loadbalancer?api-version=2020-10-01&format=json`; `None` when the machine has no
+    /// public IP, which the service answers with 404. Addresses of IPv6 are in brackets.
     pub fn load_balancer_metadata(&self, machine: &Machine) -> Option<Value> {
         let entry = |configuration: &IpConfiguration| {
             let public = configuration.public_address?;
             Some(json!({"frontendIpAddress": bracketed(public), "privateIpAddress": bracketed(configuration.address)}))
         };
         let entries: Vec<_> = machine.ip_configurations.iter().filter_map(entry).collect();
-        let answer = json!({"loadbalancer": {"publicIpAddresses": entries, "inboundRules": [], "outboundRules": []}});
-        (!entries.is_empty()).then_some(answer)
+        let response = json!({"loadbalancer": {"publicIpAddresses": entries, "inboundRules": [], "outboundRules": []}});
+        (!entries.is_empty()).then_some(response)
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) const WINDOWS_PREFIX: usize = 15 - DIGITS;
 /// The first number that needs a seventh digit.
 pub(super) const NUMBERS: u32 = 36_u32.pow(6);
 
-/// `prefix` and the number in base 36, six digits: `aks-pool1-vmss00000a`.
+/// Returns `prefix` and the number in base 36, six digits: `aks-pool1-vmss00000a`.
 pub fn computer_name(prefix: &str, number: u32) -> String {
     let mut rest = number;
     let mut digits = [b'0'; DIGITS];
@@ -20,14 +20,14 @@ pub fn computer_name(prefix: &str, number: u32) -> String {
     prefix.chars().chain(digits.map(char::from)).collect()
 }
 
-/// Prefix and number of a computer name; `None` when it does not end in six base-36 digits.
+/// Returns the prefix and number of a computer name; `None` when it does not end in six base-36 digits.
 pub fn split_computer_name(name: &str) -> Option<(&str, u32)> {
     let (prefix, digits) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
     let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
     plain.then(|| u32::from_str_radix(digits, 36).ok())?.map(|number| (prefix, number))
 }
 
-/// Numbers from text: FNV-1a, then mixed, so that neighbours look nothing alike. The same on every machine.
+/// Returns numbers from text: FNV-1a, then mixed, so that neighbors look nothing alike. They are equal on every machine.
 pub(super) fn scatter(seed: u64, text: &str) -> u64 {
     let hash = text
         .bytes()
@@ -37,7 +37,7 @@ pub(super) fn scatter(seed: u64, text: &str) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A UUID of version 4 made from text, in ARM's spelling.
+/// Returns a UUID of version 4 made from text, in ARM's spelling.
 pub fn uuid(seed: u64, text: &str) -> String {
     let halves = u128::from(scatter(seed, text)) << 64 | u128::from(scatter(!seed, text));
     uuid::Builder::from_random_bytes(halves.to_be_bytes()).into_uuid().to_string()

@@ -6,7 +6,8 @@ use super::{IpConfiguration, Machine, PoolKind, Topology};
 use crate::providers::azure::arm::ResourceId;
 
 impl Topology {
-    /// Documents that there are before the first machine: resource groups, security group, route table, virtual network.
+    /// Returns the documents that there are before the first machine: resource groups, security group, route table, virtual
+    /// network.
     pub fn network_documents(&self) -> Vec<Value> {
         let mut groups: Vec<ResourceId> = Vec::new();
         for group in std::iter::once(self.group_id()).chain(self.pools.iter().map(|pool| self.pool_group_id(pool))) {
@@ -19,7 +20,7 @@ impl Topology {
         documents
     }
 
-    /// The document of a resource group.
+    /// Returns the document of a resource group.
     pub fn group_document(&self, group: &ResourceId) -> Value {
         json!({
             "id": group, "location": self.location, "name": group.name(),
@@ -78,7 +79,7 @@ impl Topology {
     }
 }
 
-/// The public IP of an IP configuration that has one.
+/// Returns the public IP of an IP configuration that has one.
 pub(super) fn public_ip(topology: &Topology, machine: &Machine, configuration: &IpConfiguration) -> Value {
     let kind = match machine.pool.kind {
         PoolKind::Uniform => {

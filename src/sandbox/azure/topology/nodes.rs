@@ -1,4 +1,4 @@
-//! Kubernetes Nodes of machines: as the kubelet registers them, and as they are once a provider has initialised them.
+//! Kubernetes Nodes of machines: as the kubelet registers them, and as they are after a provider has initialized them.
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
@@ -6,12 +6,13 @@ use super::{Machine, Topology};
 use crate::sandbox::objects::{self, NodeExt, ObjectExt};
 
 impl Topology {
-    /// The Node as a kubelet with `--cloud-provider=external` registers it: the taint, no provider ID, no address but the host name.
+    /// Returns the Node as a kubelet with `--cloud-provider=external` registers it: the taint, no provider ID, no address
+    /// but the host name.
     pub fn uninitialized_node(&self, machine: &Machine) -> Node {
         self.kubelet_view(objects::uninitialized_node(&machine.computer_name()), machine)
     }
 
-    /// The Node as upstream's provider leaves it: provider ID, addresses, labels of type and place.
+    /// Returns the Node as upstream's provider leaves it: provider ID, addresses, labels of type and place.
     pub fn node(&self, machine: &Machine) -> Node {
         let mut node = objects::node(&machine.computer_name()).provider_id(&machine.provider_id(self));
         if let Some(status) = &mut node.status {
@@ -28,7 +29,7 @@ impl Topology {
         node.zone(&self.location, &self.zone_label(machine))
     }
 
-    /// Upstream: `<region>-<zone>`, without zones the fault domain.
+    /// Returns `<region>-<zone>`, without zones the fault domain, as upstream.
     fn zone_label(&self, machine: &Machine) -> String {
         let domain = || machine.fault_domain().unwrap_or_default().to_string();
         machine.zone().map_or_else(domain, |zone| format!("{}-{zone}", self.location).to_lowercase())

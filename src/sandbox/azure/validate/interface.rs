@@ -1,4 +1,4 @@
-//! Private addresses of interfaces and front ends: in the subnet, not reserved, not taken.
+//! Private addresses of interfaces and frontends: in the subnet, not reserved, not taken.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -36,7 +36,7 @@ pub(super) fn check_addresses(candidate: Candidate<'_>, list: &str) -> Result<()
     Ok(())
 }
 
-/// An address that it had before was checked then.
+/// Returns an address that it had before was checked then.
 fn is_unchanged(candidate: Candidate<'_>, list: &str, part: &Value) -> bool {
     let previous = candidate.old.and_then(|old| shape::part(old, list, text(part, "name")));
     previous.is_some_and(|previous| {
@@ -65,7 +65,7 @@ fn check_static(candidate: Candidate<'_>, (id, subnet): (&str, &str), address: I
     Ok(())
 }
 
-/// The first four addresses and the last one of a subnet are Azure's.
+/// Returns `true` for the first four addresses and the last one of a subnet, which are Azure's.
 fn is_reserved(net: &IpNet, address: IpAddr) -> bool {
     let first = match (net.network(), address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => u32::from(address) - u32::from(network) < 4,

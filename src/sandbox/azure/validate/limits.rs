@@ -1,7 +1,7 @@
-//! Limits: of rules and front ends by SKU, of rules on one network interface, of entries in a security group, of private link services on
-//! one load balancer.
+//! Limits: of rules and frontends by SKU, of rules on one network interface, of entries in a security group, of private link
+//! services on one load balancer.
 //!
-//! Recorded: the code and text for front ends (colemickens/azure-kubernetes-status#6), the text for interfaces
+//! Recorded: the code and text for frontends (colemickens/azure-kubernetes-status#6), the text for interfaces
 //! (MicrosoftDocs/azure-docs#47423), the code for pools of addresses. The other codes end as Azure's codes of limits do.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,8 @@ fn check_parts(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Result<
     Ok(())
 }
 
-/// No interface that this write gives more rules may have too many. What has too many already does not stand in the way of others.
+/// Checks that no interface to which this write adds rules exceeds the limit. Interfaces that already exceed it do not block
+/// other writes.
 fn check_interfaces(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Result<(), Refusal> {
     let Some(most) = limits.rules_per_interface else { return Ok(()) };
     let key = candidate.id.key();
@@ -69,8 +70,8 @@ fn check_interfaces(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Re
 /// A document in the making: its key and its body.
 type Changed<'a> = Option<(&'a str, &'a Value)>;
 
-/// How many rules reach each interface, by the key of the instance or interface; by address where nothing has it. `changed` stands
-/// for the document of its key.
+/// Returns how many rules reach each interface, by the key of the instance or interface; by address without one. `changed`
+/// replaces the document of its key.
 fn rule_load(store: &Store, changed: Changed<'_>) -> BTreeMap<String, usize> {
     let balancers = balancers(store, changed);
     let rules = rules_by_pool(&balancers);
@@ -112,7 +113,7 @@ fn rules_by_pool(balancers: &BTreeMap<&str, &Value>) -> BTreeMap<String, usize> 
     found
 }
 
-/// The owners of the IP configurations in a pool, each as often as it has one.
+/// Returns the owners of the IP configurations in a pool, each as often as it has one.
 fn members(store: &Store, pool: &str, changed: Changed<'_>) -> Vec<String> {
     let writes = changed.map(|(key, _)| owner(key)).unwrap_or_default();
     let mut found: Vec<String> = store
@@ -136,7 +137,7 @@ fn is_interface(key: &str) -> bool {
     matches!(kind(key).as_str(), INTERFACES | INSTANCE_INTERFACES)
 }
 
-/// The instance of a scale set that an interface is of, or else the interface.
+/// Returns the instance of a scale set that an interface is of, or else the interface.
 fn owner(key: &str) -> String {
     let interface = ResourceId::parse(key).ok().filter(|_| kind(key) == INSTANCE_INTERFACES);
     interface.and_then(|id| id.parent()).map_or_else(|| key.to_owned(), |instance| instance.key())

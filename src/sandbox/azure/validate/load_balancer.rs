@@ -1,4 +1,4 @@
-//! Load balancers: front ends and their addresses, probes, parts that are in use. Rules: [`super::load_balancer_rules`].
+//! Load balancers: frontends and their addresses, probes, parts that are in use. Rules: [`super::load_balancer_rules`].
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn keeps_a_frontend(candidate: Candidate<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a document's SKU is Standard.
+/// Returns `true` if a document's SKU is Standard.
 pub(super) fn is_standard(body: &Value) -> bool {
     text(&body["sku"], "name").eq_ignore_ascii_case("Standard")
 }
@@ -99,7 +99,7 @@ fn check_public(candidate: Candidate<'_>, frontend: &str, address: &str) -> Resu
     }
 }
 
-/// What a load balancer refers to must not be changing, nor have failed to.
+/// Checks that the referenced public IP is neither changing nor failed.
 fn provisioned(candidate: Candidate<'_>, address: &str, public: &Value) -> Result<(), Refusal> {
     let state = text(&public["properties"], "provisioningState");
     if state == "Succeeded" {
@@ -115,7 +115,7 @@ fn provisioned(candidate: Candidate<'_>, address: &str, public: &Value) -> Resul
 
 fn check_probe(probe: &Value) -> Result<(), Refusal> {
     let (id, properties) = (text(probe, "id"), &probe["properties"]);
-    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Probe {id}: {why}")));
+    let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Probe {id}: {reason}")));
     let protocol = text(properties, "protocol").to_ascii_lowercase();
     if !["tcp", "http", "https"].contains(&protocol.as_str()) {
         return refuse(
@@ -138,7 +138,7 @@ fn check_probe(probe: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Pools with members and front ends behind which a private link service stands have to stay.
+/// Checks that pools with members and frontends behind a private link service are not dropped.
 pub(super) fn check_dropped(candidate: Candidate<'_>) -> Result<(), Refusal> {
     if let Some((pool, member)) = dropped(candidate, "backendAddressPools").next() {
         let of_scale_set = member.document.contains("/virtualmachinescalesets/");

@@ -16,7 +16,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
 
 fn check_rule(rule: &Value) -> Result<(), Refusal> {
     let (id, properties) = (text(rule, "id"), &rule["properties"]);
-    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Load balancing rule {id}: {why}")));
+    let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Load balancing rule {id}: {reason}")));
     if properties["frontendIPConfiguration"]["id"].is_null() {
         return refuse("LoadBalancingRuleMustHaveFrontendIPConfig", "frontendIPConfiguration is required.".to_owned());
     }

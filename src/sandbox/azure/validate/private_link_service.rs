@@ -27,44 +27,44 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     interface::check_addresses(candidate, ADDRESSES)
 }
 
-/// The ids, lower-case, of the front ends that traffic goes to.
+/// Returns the IDs, lower-case, of the frontends that traffic is sent to.
 fn frontends(body: &Value) -> BTreeSet<String> {
     let listed = shape::parts(body, FRONTENDS).filter_map(|frontend| frontend["id"].as_str());
     listed.map(str::to_ascii_lowercase).collect()
 }
 
-/// The keys of the load balancers of those front ends.
+/// Returns the keys of the load balancers of those frontends.
 pub(super) fn balancers_of(body: &Value) -> BTreeSet<String> {
     let ids = frontends(body).into_iter().filter_map(|frontend| ResourceId::parse(&frontend).ok());
     ids.filter_map(|frontend| frontend.parent()).map(|balancer| balancer.key()).collect()
 }
 
 fn check_frontends(candidate: Candidate<'_>) -> Result<(), Refusal> {
-    let (id, wanted) = (candidate.id, frontends(candidate.body));
-    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Private link service {id}: {why}")));
-    if wanted.is_empty() && candidate.body["properties"]["destinationIPAddress"].is_null() {
+    let (id, desired) = (candidate.id, frontends(candidate.body));
+    let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Private link service {id}: {reason}")));
+    if desired.is_empty() && candidate.body["properties"]["destinationIPAddress"].is_null() {
         return refuse("PrivateLinkServiceMustHaveLoadBalancerFrontendIpConfiguration", "no front end is named.".to_owned());
     }
-    if candidate.old.is_some_and(|old| frontends(old) != wanted) {
+    if candidate.old.is_some_and(|old| frontends(old) != desired) {
         return refuse("PrivateLinkServiceLoadBalancerCannotBeChanged", "its front ends cannot be changed.".to_owned());
     }
     let basic = |key: &String| candidate.store.get(key).is_some_and(|balancer| !is_standard(&balancer.body));
     if let Some(balancer) = balancers_of(candidate.body).iter().find(|key| basic(key)) {
-        let why = format!("load balancer {balancer} is not of SKU Standard.");
-        return refuse("PrivateLinkServiceRequiresStandardLoadBalancer", why);
+        let reason = format!("load balancer {balancer} is not of SKU Standard.");
+        return refuse("PrivateLinkServiceRequiresStandardLoadBalancer", reason);
     }
     let key = id.key();
     let user = |frontend: &String| users(candidate.store, frontend).into_iter().find(|other| *other != key);
-    match wanted.iter().find_map(|frontend| Some((frontend, user(frontend)?))) {
+    match desired.iter().find_map(|frontend| Some((frontend, user(frontend)?))) {
         Some((frontend, other)) => {
-            let why = format!("front end {frontend} is used by private link service {other}.");
-            refuse("LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService", why)
+            let reason = format!("front end {frontend} is used by private link service {other}.");
+            refuse("LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService", reason)
         }
         None => Ok(()),
     }
 }
 
-/// The private link services that refer to `id`.
+/// Returns the private link services that refer to `id`.
 fn users(store: &Store, id: &str) -> BTreeSet<String> {
     let is_service = |key: &str| store.get(key).is_some_and(|document| document.kind == KIND);
     store.referrers(id).map(|referrer| referrer.document.clone()).filter(|key| is_service(key)).collect()
@@ -72,16 +72,16 @@ fn users(store: &Store, id: &str) -> BTreeSet<String> {
 
 fn check_addresses(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let id = candidate.id;
-    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Private link service {id}: {why}")));
+    let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Private link service {id}: {reason}")));
     let parts: Vec<&Value> = shape::parts(candidate.body, ADDRESSES).map(|part| &part["properties"]).collect();
     if !(1..=MOST_ADDRESSES).contains(&parts.len()) {
-        let why = format!("{} IP configurations; 1 to {MOST_ADDRESSES} are allowed.", parts.len());
-        return refuse("PrivateLinkServiceIpConfigurationCountInvalid", why);
+        let reason = format!("{} IP configurations; 1 to {MOST_ADDRESSES} are allowed.", parts.len());
+        return refuse("PrivateLinkServiceIpConfigurationCountInvalid", reason);
     }
     let primary = parts.iter().filter(|part| part["primary"] == true).count();
     if primary != 1 {
-        let why = format!("{primary} primary IP configurations; exactly one is required.");
-        return refuse("PrivateLinkServiceMustHaveOnePrimaryIpConfiguration", why);
+        let reason = format!("{primary} primary IP configurations; exactly one is required.");
+        return refuse("PrivateLinkServiceMustHaveOnePrimaryIpConfiguration", reason);
     }
     if parts.iter().any(|part| part["subnet"]["id"].is_null()) {
         return refuse("SubnetRequired", "each IP configuration needs a subnet.".to_owned());
@@ -112,7 +112,7 @@ fn policy_refusal(subnet: &str, service: &str) -> Refusal {
     Refusal::invalid("PrivateLinkServiceNetworkPoliciesCannotBeEnabledOnPrivateLinkServiceSubnet", message)
 }
 
-/// The policies of a virtual network's subnets stay disabled as long as a private link service is there.
+/// Checks that the policies of a virtual network's subnets remain disabled while a private link service uses them.
 pub(super) fn check_subnets(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let enabled = shape::parts(candidate.body, "subnets").filter(|subnet| !is_disabled(subnet));
     let used = enabled.map(|subnet| text(subnet, "id")).find_map(|id| Some((id, users(candidate.store, id).pop_first()?)));
@@ -131,15 +131,15 @@ pub(super) fn check_deletion(candidate: Candidate<'_>) -> Result<(), Refusal> {
     Err(Refusal::invalid("PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", message))
 }
 
-/// A front end that is dropped must not be a private link service's. `None` if none is.
+/// Returns the private link service that uses a frontend, if any. Such a frontend must not be dropped.
 pub(super) fn user_of_frontend(candidate: Candidate<'_>, frontend: &str) -> Option<String> {
     users(candidate.store, frontend).pop_first()
 }
 
-/// Private endpoints refer to a private link service that exists, by its id or its alias.
+/// Checks that private endpoints refer to an existing private link service, by its ID or its alias.
 pub(super) fn check_endpoint(candidate: Candidate<'_>) -> Result<(), Refusal> {
-    let mut asked = private_link::asked_for(candidate.body);
-    let missing = asked.find(|service| {
+    let mut requested = private_link::asked_for(candidate.body);
+    let missing = requested.find(|service| {
         let is_old = candidate.old.is_some_and(|old| private_link::asked_for(old).any(|other| same(other, service)));
         !is_old && private_link::find(candidate.store, service.as_str().unwrap_or_default()).is_none()
     });

@@ -27,13 +27,13 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
 }
 
 fn unchanged(candidate: Candidate<'_>, old: &Value) -> Result<(), Refusal> {
-    let refuse = |code: &str, what: &str| {
+    let refuse = |code: &str, subject: &str| {
         Err(Refusal::invalid(
             code,
-            format!("{what} of public IP address {} cannot be changed after it is created.", candidate.id),
+            format!("{subject} of public IP address {} cannot be changed after it is created.", candidate.id),
         ))
     };
-    // Upstream: a Basic one that nobody uses can be made Standard in place.
+    // Upstream: an unused Basic one can be made Standard in place.
     let unused = candidate.store.referrers(candidate.id.as_str()).next().is_none();
     let upgraded = !is_standard(old) && is_standard(candidate.body) && unused;
     if !same(&old["sku"]["name"], &candidate.body["sku"]["name"]) && !upgraded {
@@ -60,7 +60,7 @@ fn zones(body: &Value) -> Vec<&str> {
     zones
 }
 
-/// Upstream: `^[a-z][a-z0-9-]{1,61}[a-z0-9]$`, which Azure's refusal names.
+/// Checks the label with `^[a-z][a-z0-9-]{1,61}[a-z0-9]$`, which Azure's refusal names.
 fn label(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let Some(label) = candidate.body["properties"]["dnsSettings"]["domainNameLabel"].as_str() else { return Ok(()) };
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -82,11 +82,11 @@ fn label(candidate: Candidate<'_>) -> Result<(), Refusal> {
 fn free_label(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let Some(name) = candidate.body["properties"]["dnsSettings"]["fqdn"].as_str() else { return Ok(()) };
     let key = candidate.id.key();
-    let taken = candidate
+    let is_used = candidate
         .store
         .of_type("Microsoft.Network/publicIPAddresses")
         .any(|(other, document)| *other != key && document.body["properties"]["dnsSettings"]["fqdn"] == name);
-    if taken {
+    if is_used {
         return Err(Refusal::invalid("DnsRecordInUse", format!("DNS record {name} is already used by another public IP.")));
     }
     Ok(())

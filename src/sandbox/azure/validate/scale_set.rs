@@ -14,7 +14,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Instances come from their scale set's capacity, not from a PUT.
+/// Checks an instance. Its scale set's capacity creates it, not a PUT.
 pub(super) fn check_instance(candidate: Candidate<'_>) -> Result<(), Refusal> {
     if candidate.old.is_some() {
         return sku::check_interfaces(candidate);

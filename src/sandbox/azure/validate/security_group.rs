@@ -23,7 +23,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     priorities_differ(&rules)
 }
 
-/// No list has more than `most` entries in all rules of the group together.
+/// Checks that no list has more than `most` entries in all rules of the group together.
 pub(super) fn check_lists(candidate: Candidate<'_>, most: usize) -> Result<(), Refusal> {
     let entries = |list: &str| -> usize {
         shape::parts(candidate.body, "securityRules")
@@ -41,12 +41,12 @@ pub(super) fn check_lists(candidate: Candidate<'_>, most: usize) -> Result<(), R
 
 fn check_rule(rule: &Value) -> Result<(), Refusal> {
     let (id, properties) = (text(rule, "id"), &rule["properties"]);
-    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Security rule {id} {why}")));
+    let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Security rule {id} {reason}")));
     match properties["priority"].as_u64() {
         Some(100..=4096) => {}
         _ => {
-            let why = format!("has invalid Priority. Value provided: {} Allowed range 100-4096.", properties["priority"]);
-            return refuse("SecurityRuleInvalidPriority", why);
+            let reason = format!("has invalid Priority. Value provided: {} Allowed range 100-4096.", properties["priority"]);
+            return refuse("SecurityRuleInvalidPriority", reason);
         }
     }
     for (name, accepted) in [
@@ -58,18 +58,19 @@ fn check_rule(rule: &Value) -> Result<(), Refusal> {
             return refuse("InvalidRequestFormat", format!("has invalid {name}: {}.", properties[name]));
         }
     }
-    for (one, many) in [
+    for (singular, many) in [
         ("sourceAddressPrefix", "sourceAddressPrefixes"),
         ("destinationAddressPrefix", "destinationAddressPrefixes"),
         ("sourcePortRange", "sourcePortRanges"),
         ("destinationPortRange", "destinationPortRanges"),
     ] {
-        let both = (!text(properties, one).is_empty(), properties[many].as_array().is_some_and(|list| !list.is_empty()));
+        let both =
+            (!text(properties, singular).is_empty(), properties[many].as_array().is_some_and(|list| !list.is_empty()));
         match both {
             (true, true) => {
-                return refuse("SecurityRuleParameterConflict", format!("cannot specify both {one} and {many}."));
+                return refuse("SecurityRuleParameterConflict", format!("cannot specify both {singular} and {many}."));
             }
-            (false, false) => return refuse("SecurityRuleParameterMissing", format!("must specify {one} or {many}.")),
+            (false, false) => return refuse("SecurityRuleParameterMissing", format!("must specify {singular} or {many}.")),
             _ => {}
         }
     }

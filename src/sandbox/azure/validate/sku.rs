@@ -9,7 +9,7 @@ use crate::{
 const PUBLIC_IPS: &str = "microsoft.network/publicipaddresses";
 const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
 
-/// A public IP that a load balancer refers to.
+/// Returns a public IP that a load balancer refers to.
 pub(super) fn check_public(candidate: Candidate<'_>, address: &str) -> Result<(), Refusal> {
     let Some(public) = candidate.store.get(address) else { return Ok(()) };
     let (balancer, public) = (is_standard(candidate.body), is_standard(&public.body));
@@ -26,7 +26,7 @@ pub(super) fn check_public(candidate: Candidate<'_>, address: &str) -> Result<()
     Err(Refusal::invalid("PublicIPAndLBSkuDoNotMatch", message))
 }
 
-/// The load balancers whose pools the interfaces of a document are in, and the public IPs that they have.
+/// Returns the load balancers whose pools the interfaces of a document are in, and the public IPs that they have.
 pub(super) fn check_interfaces(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let targets = made_by(&candidate.id.key(), candidate.body).into_iter().filter_map(|(target, _)| with_sku(&target));
     let found: Vec<_> = targets.filter_map(|target| candidate.store.get(target.as_str())).collect();
@@ -44,7 +44,7 @@ pub(super) fn check_interfaces(candidate: Candidate<'_>) -> Result<(), Refusal> 
     Err(Refusal::invalid(&format!("DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed{end}"), message))
 }
 
-/// What has the SKU that a reference brings: a public IP, or the load balancer of a pool.
+/// Returns the resource whose SKU a reference requires: a public IP, or the load balancer of a pool.
 fn with_sku(target: &str) -> Option<ResourceId> {
     let id = ResourceId::parse(target).ok()?;
     let kind = id.resource_type().to_ascii_lowercase();

@@ -7,7 +7,7 @@ use crate::{
     sandbox::azure::topology::{IpConfiguration, Machine, Topology},
 };
 
-/// One change of one document.
+/// Change of one document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// The document is created, or replaced.
@@ -34,7 +34,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Edits the document.
+    /// Applies the edit to the document.
     pub fn apply(&self, document: &mut Value) {
         match self {
             Self::Capacity(count) => document["sku"]["capacity"] = json!(count),
@@ -51,21 +51,21 @@ impl Edit {
     }
 }
 
-/// The documents of a new machine.
+/// Returns the documents of a new machine.
 pub(super) fn created(topology: &Topology, machine: &Machine) -> Vec<Change> {
     topology.machine_documents(machine).into_iter().map(Change::Put).collect()
 }
 
-/// The removal of a machine with its network interface and public IPs.
+/// Returns the removal of a machine with its network interface and public IPs.
 pub(super) fn removed(topology: &Topology, machine: &Machine) -> Vec<Change> {
     let public = machine.ip_configurations.iter().filter(|configuration| configuration.public_address.is_some());
     let public = public.map(|configuration| machine.public_ip_id(topology, configuration));
-    // The machine goes first: an interface is never seen without the machine it belongs to being gone or there.
+    // The machine is removed first, so that no interface is seen without its machine.
     let ids = [machine.id(topology), machine.interface_id(topology)].into_iter().chain(public);
     ids.map(Change::Remove).collect()
 }
 
-/// New addresses of an IP configuration.
+/// Returns the changes for new addresses of an IP configuration.
 pub(super) fn readdressed(topology: &Topology, machine: &Machine, configuration: &IpConfiguration) -> Vec<Change> {
     let private = Edit::PrivateAddress(configuration.name, configuration.address.to_string());
     let mut changes = vec![Change::Edit(machine.interface_id(topology), private)];

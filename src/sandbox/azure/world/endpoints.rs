@@ -1,6 +1,8 @@
-//! What the simulator's listener serves besides ARM: token endpoints, `/metadata/endpoints`, the metadata service of a machine.
+//! Services of the simulator's listener other than ARM: token endpoints, `/metadata/endpoints`, the metadata service of a
+//! machine.
 //!
-//! Requests are told apart by path alone, so that one listener serves all of them; the hosts of the public cloud work as well.
+//! Requests are distinguished by path alone, so that one listener serves all of them; the hosts of the public cloud work as
+//! well.
 
 use std::sync::Arc;
 
@@ -69,10 +71,10 @@ impl Endpoint for MachineMetadata {
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
         let path = request.uri().path();
-        let Some(asked) = imds::asked(path) else { return missing(path) };
+        let Some(subject) = imds::asked(path) else { return missing(path) };
         let (topology, machine, now) = (self.world.topology(), self.world.machine(&self.node), self.world.now());
         let machine = machine.as_ref().ok().map(|machine| (&topology, machine));
-        self.world.with_directory(|directory| self.imds.answer(asked, &request, machine, (directory, now)))
+        self.world.with_directory(|directory| self.imds.answer(subject, &request, machine, (directory, now)))
     }
 }
 

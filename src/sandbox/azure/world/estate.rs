@@ -13,7 +13,7 @@ use crate::{
     sandbox::azure::topology::{Machine, Pool, Power, Topology},
 };
 
-/// What an event was asked to happen to, and is not there.
+/// Missing subject of an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuch {
     /// No machine with this node name.
@@ -27,13 +27,13 @@ pub enum NoSuch {
     Family(String, IpAddr),
 }
 
-/// What an event answers.
+/// Result of an event.
 pub type Happened<T = ()> = Result<(T, Vec<Change>), NoSuch>;
 
 #[derive(Debug, Clone)]
 pub struct Estate {
     topology: Topology,
-    /// By node name.
+    /// Machines by node name.
     machines: BTreeMap<String, Machine>,
     next_slot: u32,
     /// The number after the highest one ever given, by pool.
@@ -41,7 +41,7 @@ pub struct Estate {
 }
 
 impl Estate {
-    /// The machines of `topology` as they are at the beginning.
+    /// Returns the machines of `topology` as they are at the beginning.
     pub fn new(topology: Topology) -> Self {
         let machines = topology.machines();
         let next_number = topology.pools.iter().map(|pool| (pool.name.clone(), pool.first + pool.count)).collect();
@@ -50,17 +50,17 @@ impl Estate {
         Self { topology, machines, next_slot, next_number }
     }
 
-    /// What it was made from.
+    /// Returns the topology that it was made from.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The machines, by node name.
+    /// Returns the machines, by node name.
     pub fn machines(&self) -> impl Iterator<Item = (&str, &Machine)> {
         self.machines.iter().map(|(name, machine)| (name.as_str(), machine))
     }
 
-    /// The machine of a node.
+    /// Returns the machine of a node.
     pub fn machine(&self, node: &str) -> Result<&Machine, NoSuch> {
         self.machines.get(node).ok_or_else(|| NoSuch::Machine(node.to_owned()))
     }
@@ -70,7 +70,7 @@ impl Estate {
         found.cloned().ok_or_else(|| NoSuch::Pool(name.to_owned()))
     }
 
-    /// Node names of the machines of a pool, lowest number first.
+    /// Returns the node names of the machines of a pool, lowest number first.
     fn members(&self, pool: &Pool) -> Vec<String> {
         let members = self.machines.iter().filter(|(_, machine)| machine.pool.name == pool.name);
         let by_number: BTreeMap<u32, &String> = members.map(|(name, machine)| (machine.number, name)).collect();
@@ -82,7 +82,7 @@ impl Estate {
         Some(Change::Edit(set, Edit::Capacity(self.members(pool).len())))
     }
 
-    /// `count` more machines in a pool, with numbers that none had before. Answers their node names.
+    /// Adds `count` machines to a pool, with new numbers. Returns their node names.
     pub fn scale_out(&mut self, pool: &str, count: u32) -> Happened<Vec<String>> {
         let pool = self.pool(pool)?;
         let next = self.next_number.entry(pool.name.clone()).or_insert(pool.first);
@@ -100,7 +100,7 @@ impl Estate {
         Ok((names, changes))
     }
 
-    /// `count` machines less in a pool, those of the highest numbers. Answers their node names.
+    /// Removes `count` machines from a pool, those of the highest numbers. Returns their node names.
     pub fn scale_in(&mut self, pool: &str, count: u32) -> Happened<Vec<String>> {
         let pool = self.pool(pool)?;
         let names: Vec<String> = self.members(&pool).into_iter().rev().take(count as usize).collect();
@@ -111,7 +111,7 @@ impl Estate {
         Ok((names, changes))
     }
 
-    /// A machine is deleted.
+    /// Deletes a machine.
     pub fn delete(&mut self, node: &str) -> Happened {
         let machine = self.machine(node)?.clone();
         self.machines.remove(node);
@@ -120,7 +120,7 @@ impl Estate {
         Ok(((), changes))
     }
 
-    /// A machine is deleted and made anew under the same name: the same ids and addresses, another `vmId`, switched on.
+    /// Deletes a machine and recreates it under the same name: the same IDs and addresses, another `vmId`, switched on.
     pub fn recreate(&mut self, node: &str) -> Happened {
         let old = self.machine(node)?.clone();
         let new = old.made_anew(&self.topology);
@@ -130,7 +130,7 @@ impl Estate {
         Ok(((), changes))
     }
 
-    /// A machine is switched.
+    /// Sets a machine's power state.
     pub fn power(&mut self, node: &str, power: Power) -> Happened {
         let mut machine = self.machine(node)?.clone();
         machine.power = power;
@@ -140,13 +140,13 @@ impl Estate {
         Ok(((), vec![change]))
     }
 
-    /// A machine says of itself that it is being deleted, updated or failed: `properties.provisioningState`.
+    /// Sets a machine's `properties.provisioningState`, for example to deleting, updating or failed.
     pub fn provisioning(&self, node: &str, state: &str) -> Happened {
         let id = self.machine(node)?.id(&self.topology);
         Ok(((), vec![Change::Edit(id, Edit::ProvisioningState(state.to_owned()))]))
     }
 
-    /// The private address of a machine, of the family of `address`, becomes `address`.
+    /// Returns the private address of a machine, of the family of `address`, becomes `address`.
     pub fn readdress(&mut self, node: &str, address: IpAddr) -> Happened {
         let mut machine = self.machine(node)?.clone();
         let mut configurations = machine.ip_configurations.iter_mut();
@@ -160,7 +160,7 @@ impl Estate {
         Ok(((), changes))
     }
 
-    /// A scale set or availability set goes with all its machines. Answers their node names.
+    /// Deletes a scale set or availability set with all its machines. Returns their node names.
     pub fn delete_set(&mut self, pool: &str) -> Happened<Vec<String>> {
         let pool = self.pool(pool)?;
         let names = self.members(&pool);
@@ -170,19 +170,19 @@ impl Estate {
             self.machines.remove(name);
         }
         changes.extend(self.topology.set_id(&pool).map(Change::Remove));
-        self.topology.pools.retain(|kept| kept.name != pool.name);
+        self.topology.pools.retain(|retained| retained.name != pool.name);
         Ok((names, changes))
     }
 
-    /// Everything of the pools in a resource group is gone, the group is empty. Answers the node names.
+    /// Deletes everything of the pools in a resource group, which is then empty. Returns the node names.
     pub fn empty_group(&mut self, group: &str) -> (Vec<String>, Vec<Change>) {
         let id = ResourceId::group_of(&self.topology.subscription, group);
-        let gone: BTreeSet<String> = {
+        let missing: BTreeSet<String> = {
             let inside = self.machines.iter().filter(|(_, machine)| self.topology.pool_group_id(&machine.pool) == id);
             inside.map(|(name, _)| name.clone()).collect()
         };
-        self.machines.retain(|name, _| !gone.contains(name));
+        self.machines.retain(|name, _| !missing.contains(name));
         let document = self.topology.group_document(&id);
-        (gone.into_iter().collect(), vec![Change::Remove(id), Change::Put(document)])
+        (missing.into_iter().collect(), vec![Change::Remove(id), Change::Put(document)])
     }
 }

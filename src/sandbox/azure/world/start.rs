@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Why a world cannot start.
+/// Reason why a world cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Azure would not have such a cluster.
@@ -26,12 +26,12 @@ pub enum StartError {
     Serving(#[from] io::Error),
 }
 
-/// How a world is started.
+/// Settings of a world.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// How ARM behaves; subscription, region and zones are taken from the topology.
+    /// Behavior of ARM; subscription, region and zones are taken from the topology.
     pub azure: AzureOptions,
-    /// What tokens expire by.
+    /// Clock for the expiry of tokens.
     pub clock: Clock,
     /// Serve it on a socket.
     pub serving: Option<Serving>,
@@ -42,12 +42,12 @@ pub struct Start {
 pub struct Serving {
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Where the certificate of the CA is written, PEM: for `SSL_CERT_FILE`.
+    /// Path that the certificate of the CA is written to, PEM: for `SSL_CERT_FILE`.
     pub ca_file: Option<PathBuf>,
     pub shutdown: Shutdown,
 }
 
-/// Settings with what a topology decides.
+/// Returns the settings with those that a topology determines.
 pub(super) fn options_for(topology: &Topology, options: AzureOptions) -> AzureOptions {
     AzureOptions {
         subscriptions: vec![topology.subscription.clone()],
@@ -60,11 +60,11 @@ pub(super) fn options_for(topology: &Topology, options: AzureOptions) -> AzureOp
 /// Starts a world with the documents of `topology`; with [`Start::serving`] everything is behind one https URL, which
 /// [`World::endpoints`] and [`World::config`] name.
 pub async fn start_world(topology: Topology, start: Start) -> Result<World, StartError> {
-    let world = World::new(topology, start.azure, start.clock)?;
+    let started = World::new(topology, start.azure, start.clock)?;
     if let Some(serving) = start.serving {
-        world.serve(serving).await?;
+        started.serve(serving).await?;
     }
-    Ok(world)
+    Ok(started)
 }
 
 impl World {

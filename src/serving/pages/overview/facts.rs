@@ -1,6 +1,6 @@
-//! What the status value says, as the page shows it: who waits, what fails, and what to do about it.
+//! Facts of the status value for the page: waiting keys, failures, and remedies.
 //!
-//! In: the value of `/statusz` and the results of `/readyz`. Out: sorted lists. A field that is missing is not shown. Pure.
+//! In: the value of `/statusz` and the results of `/readyz`. Out: sorted lists. Missing fields are not shown. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::super::health::ProbeResult;
 
-/// What the page shows.
+/// Input of the page.
 pub(crate) struct OverviewInput<'a> {
     pub(crate) status: &'a Value,
     pub(crate) readiness: &'a [ProbeResult],
@@ -22,10 +22,10 @@ pub(crate) struct OverviewInput<'a> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct WaitingKey<'a> {
     pub(super) key: &'a str,
-    /// How far the provider is with it.
+    /// Progress in the provider.
     pub(super) stage: &'a str,
-    /// Whether it runs, and when it is due.
-    pub(super) turn: String,
+    /// State of the reconcile, and when it is due.
+    pub(super) next_step: String,
     pub(super) failures: u64,
     pub(super) reason: &'a str,
     /// Class of the error, and what the provider advises.
@@ -34,7 +34,7 @@ pub(super) struct WaitingKey<'a> {
 }
 
 impl WaitingKey<'_> {
-    /// Keys of Services are `namespace/name`; no name of a Node has a slash.
+    /// Returns `true` for a Service: their keys are `namespace/name`, and no name of a Node has a slash.
     fn is_service(&self) -> bool {
         self.key.contains('/')
     }
@@ -45,7 +45,7 @@ impl WaitingKey<'_> {
     }
 }
 
-/// Something that does not work.
+/// Failure with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedProblem {
     pub(super) what: String,
@@ -53,7 +53,7 @@ pub(super) struct ReportedProblem {
     pub(super) remedy: String,
 }
 
-/// One change of somebody else.
+/// External change to a cloud resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundDrift<'a> {
     pub(super) about: &'a str,
@@ -62,12 +62,12 @@ pub(super) struct FoundDrift<'a> {
     pub(super) outcome: &'static str,
 }
 
-/// What somebody else changed lately, of Services and of routes, the latest first.
+/// Returns the recent external changes to Services and routes, the latest first.
 pub(super) fn drift(status: &Value) -> Vec<FoundDrift<'_>> {
     let of_controllers = items(&status["controllers"]).iter().flat_map(|controller| items(&controller["drift"]));
     let all = items(&balancers(status)["drift"]["latest"]).iter().chain(of_controllers);
     let mut all: Vec<_> = all.map(found_drift).collect();
-    all.sort_by(|one, other| other.found.cmp(one.found));
+    all.sort_by(|left, right| right.found.cmp(left.found));
     all
 }
 
@@ -81,18 +81,18 @@ fn found_drift(note: &Value) -> FoundDrift<'_> {
     FoundDrift { about: text(&note["about"]), found: text(&note["found"]), what: text(&note["what"]), outcome }
 }
 
-/// Whether the process only plans.
+/// Returns `true` if the process only plans.
 pub(super) fn is_shadow(status: &Value) -> bool {
     status["shadow"].as_bool() == Some(true)
 }
 
-/// Whether controllers of this process work: it leads, or does not say that it does not.
+/// Returns `true` if controllers of this process run: it leads, or does not report that it does not.
 pub(super) fn works(status: &Value) -> bool {
     let leads = |value: &Value| value["leading"].as_bool();
     !is_shadow(status) && (leads(status) != Some(false) || leads(&status["leaderMigration"]) == Some(true))
 }
 
-/// Services that wait, and then Nodes and all else; what fails most comes first.
+/// Returns the waiting Services, and the waiting Nodes and other keys, in the order of their failures.
 pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_>>) {
     let stages = &balancers(status)["unsettled"]["services"];
     let mut all: BTreeMap<(&str, &str), WaitingKey<'_>> = BTreeMap::new();
@@ -122,7 +122,7 @@ fn of_queue<'a>(key: &'a str, row: &'a Value, stage: &'a Value) -> WaitingKey<'a
     WaitingKey {
         key,
         stage: text(&stage["stage"]),
-        turn: turn(row),
+        next_step: next_step(row),
         failures,
         reason,
         class,
@@ -135,14 +135,14 @@ fn of_provider<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
     WaitingKey { key, stage: text(&entry["stage"]), reason: text(&entry["problem"]), class, advice, ..WaitingKey::default() }
 }
 
-/// What somebody else changed, and is left so.
+/// Returns the external changes of a Service that are not repaired.
 fn of_drift<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
-    let turn = entry["repairAfter"].as_str().map(|due| format!("put right after {due}")).unwrap_or_default();
+    let next_step = entry["repairAfter"].as_str().map(|due| format!("put right after {due}")).unwrap_or_default();
     let reason = text(&entry["documents"][0]);
-    WaitingKey { key, stage: "changed by somebody else", turn, reason, ..WaitingKey::default() }
+    WaitingKey { key, stage: "changed by somebody else", next_step, reason, ..WaitingKey::default() }
 }
 
-fn turn(row: &Value) -> String {
+fn next_step(row: &Value) -> String {
     match (row["runningForSeconds"].as_f64(), row["dueInSeconds"].as_f64()) {
         (Some(running), _) => format!("running for {running:.0} s"),
         (None, Some(due)) if due < 0.5 => "due now".to_owned(),
@@ -151,7 +151,7 @@ fn turn(row: &Value) -> String {
     }
 }
 
-/// Services by stage, as controllers and provider count them.
+/// Returns the Services by stage, as controllers and provider count them.
 pub(super) fn stages(status: &Value) -> Vec<(String, String)> {
     let facts = controller_facts(status).filter_map(|(name, value)| {
         let stage = name.strip_prefix("load balancers: ")?;
@@ -161,7 +161,7 @@ pub(super) fn stages(status: &Value) -> Vec<(String, String)> {
     facts.chain(provider.map(|(stage, count)| (format!("provider: {stage}"), scalar(count)))).collect()
 }
 
-/// How many Nodes wait for initialisation, where a controller counts them.
+/// Returns the number of uninitialized Nodes, if a controller counts them.
 pub(super) fn uninitialized_nodes(status: &Value) -> Option<String> {
     controller_facts(status).find(|(name, _)| *name == "nodes that wait for initialisation").map(|(_, count)| count)
 }
@@ -171,7 +171,7 @@ fn controller_facts(status: &Value) -> impl Iterator<Item = (&str, String)> {
     facts.flatten().map(|(name, value)| (name.as_str(), scalar(value)))
 }
 
-/// Everything that fails, each with what to do; failures of keys with the same reason are one.
+/// Returns all failures, each with a remedy; failures of keys with the same reason are one.
 pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: bool) -> Vec<ReportedProblem> {
     let mut found: Vec<_> = readiness.iter().filter_map(|probe| of_probe(probe, show_reasons)).collect();
     let details = &status["cloudProvider"]["details"];
@@ -195,9 +195,9 @@ fn of_probe(probe: &ProbeResult, show_reasons: bool) -> Option<ReportedProblem> 
     Some(ReportedProblem { what: format!("readiness: {}", probe.name), error: error.to_owned(), remedy: remedy.to_owned() })
 }
 
-fn problem(what: &str, error: &Value, remedy: &str) -> Option<ReportedProblem> {
+fn problem(subject: &str, error: &Value, remedy: &str) -> Option<ReportedProblem> {
     let error = error.as_str()?.to_owned();
-    Some(ReportedProblem { what: what.to_owned(), remedy: remedy.to_owned(), error })
+    Some(ReportedProblem { what: subject.to_owned(), remedy: remedy.to_owned(), error })
 }
 
 fn of_keys(status: &Value) -> Vec<ReportedProblem> {
@@ -210,14 +210,14 @@ fn of_keys(status: &Value) -> Vec<ReportedProblem> {
     counted.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
     let reported = |(error, (count, first)): (&str, (usize, &WaitingKey<'_>))| {
         let key = first.key;
-        let what = if count == 1 { key.to_owned() } else { format!("{key} and {} more", count - 1) };
+        let subject = if count == 1 { key.to_owned() } else { format!("{key} and {} more", count - 1) };
         let remedy = if first.advice.is_empty() { of_class(first.class) } else { first.advice };
-        ReportedProblem { what, error: error.to_owned(), remedy: remedy.to_owned() }
+        ReportedProblem { what: subject, error: error.to_owned(), remedy: remedy.to_owned() }
     };
     counted.into_iter().map(reported).collect()
 }
 
-/// What to do about a check that fails.
+/// Returns the remedy for a failing check.
 fn of_check(name: &str) -> &'static str {
     match name {
         _ if name.starts_with("informer-") => {
@@ -233,7 +233,8 @@ const CHECK_CONFIG: &str = "Run check-config --online with the same configuratio
 const RETRIED: &str =
     "The program tries again with growing pauses. If the error lasts, follow its text; the log has the details.";
 
-/// What to do about an error of this class: a class of the provider's contract, the reason of a condition, or a class of the cloud's answers.
+/// Remedies by class of error: a class of the provider's contract, the reason of a condition, or a class of the cloud's
+/// responses.
 const REMEDIES: &[(&[&str], &str)] = &[
     (
         &["Invalid", "invalid", "refused"],
@@ -271,7 +272,7 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A value without parts, as text.
+/// Formats a scalar value.
 pub(super) fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

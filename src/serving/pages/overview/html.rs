@@ -1,6 +1,7 @@
-//! HTML that is being written. Markup comes from the source of the program only; everything else goes through [`HtmlPage::text`].
+//! HTML writer. Markup comes from the source of the program only; everything else is escaped by [`HtmlPage::text`].
 //!
-//! In: literals and texts of others. Out: a page in which no text can become markup, and which knows when it is full. Pure.
+//! In: literals and untrusted texts. Out: a page in which no text can become markup, and which reports when it is full.
+//! Pure.
 
 use super::super::super::text::truncate;
 
@@ -9,7 +10,7 @@ const TEXT_LIMIT: usize = 400;
 /// Bytes after which no table gets another row.
 const FULL: usize = 320 * 1024;
 
-/// See the module.
+/// HTML page with a size limit.
 pub(super) struct HtmlPage {
     written: String,
 }
@@ -25,7 +26,7 @@ impl HtmlPage {
         self
     }
 
-    /// Adds a text of anybody, cut and escaped, for the inside of an element or of an attribute in quotes.
+    /// Adds an untrusted text, truncated and escaped, for the inside of an element or of an attribute in quotes.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for letter in truncate(text, TEXT_LIMIT).chars() {
             match letter {
@@ -45,7 +46,7 @@ impl HtmlPage {
         self.markup(open).text(text).markup(close)
     }
 
-    /// Whether tables have to end.
+    /// Returns `true` if tables must end.
     pub(super) fn is_full(&self) -> bool {
         self.written.len() >= FULL
     }
@@ -65,10 +66,12 @@ fn visible(letter: char) -> char {
     }
 }
 
-/// The text as a value in a query: only letters, digits and `-._~/` stay.
+/// Encodes the text as a value in a query: only letters, digits and `-._~/` are unchanged.
 pub(super) fn percent_encoded(text: &str) -> String {
-    let stays = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    text.bytes().map(|byte| if stays(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    text.bytes()
+        .map(|byte| if is_unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 #[cfg(test)]

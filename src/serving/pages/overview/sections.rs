@@ -7,7 +7,7 @@ use super::{
     html::{HtmlPage, percent_encoded},
 };
 
-/// Rows of tables.
+/// Largest number of rows of Services.
 const MAX_SERVICES: usize = 500;
 const MAX_NODES: usize = 100;
 const MAX_PROBLEMS: usize = 40;
@@ -101,14 +101,14 @@ fn rows<T>(page: &mut HtmlPage, all: &[T], limit: usize, mut row: impl FnMut(&mu
     }
 }
 
-fn nothing(page: &mut HtmlPage) {
+fn empty_row(page: &mut HtmlPage) {
     page.markup("<p class=\"faint\">None.</p>");
 }
 
 fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
     page.markup("<h2 id=\"errors\">Errors and what to do</h2>");
     if problems.is_empty() {
-        return nothing(page);
+        return empty_row(page);
     }
     page.markup("<table><thead><tr><th>What<th>Error<th>What to do</tr></thead><tbody>");
     rows(page, problems, MAX_PROBLEMS, |page, problem| {
@@ -122,7 +122,7 @@ fn stages(page: &mut HtmlPage, status: &Value) {
     page.markup("<h2 id=\"stages\">Services by stage</h2>");
     let stages = facts::stages(status);
     if stages.is_empty() {
-        return nothing(page);
+        return empty_row(page);
     }
     page.markup("<table><thead><tr><th>Stage<th>Services</tr></thead><tbody>");
     rows(page, &stages, MAX_OTHERS, |page, (stage, count)| {
@@ -133,14 +133,14 @@ fn stages(page: &mut HtmlPage, status: &Value) {
 fn waiting_table(page: &mut HtmlPage, title: &'static str, waiting: &[WaitingKey<'_>], limit: usize, has_plan: bool) {
     page.markup(title);
     if waiting.is_empty() {
-        return nothing(page);
+        return empty_row(page);
     }
     page.markup("<table><thead><tr><th>Name<th>Stage<th>Turn<th>Failures<th>Why</tr></thead><tbody>");
     rows(page, waiting, limit, |page, row| {
         page.markup("<tr><td>");
         name(page, row.key, has_plan);
         page.element("</td><td data-of=\"Stage\">", row.stage, "</td>")
-            .element("<td data-of=\"Turn\">", &row.turn, "</td>")
+            .element("<td data-of=\"Turn\">", &row.next_step, "</td>")
             .element("<td data-of=\"Failures\">", &row.failures.to_string(), "</td>")
             .element("<td>", row.reason, "</td></tr>");
     });
@@ -161,11 +161,11 @@ fn drift(page: &mut HtmlPage, status: &Value) {
     }
     page.markup("<h2 id=\"drift\">Changed by somebody else</h2>")
         .markup("<table><thead><tr><th>Name<th>Found<th>What was done<th>What</tr></thead><tbody>");
-    rows(page, &found, MAX_DRIFT, |page, one| {
-        page.element("<tr><td>", one.about, "</td>")
-            .element("<td data-of=\"Found\">", one.found, "</td>")
-            .element("<td data-of=\"Done\">", one.outcome, "</td>")
-            .element("<td>", one.what, "</td></tr>");
+    rows(page, &found, MAX_DRIFT, |page, note| {
+        page.element("<tr><td>", note.about, "</td>")
+            .element("<td data-of=\"Found\">", note.found, "</td>")
+            .element("<td data-of=\"Done\">", note.outcome, "</td>")
+            .element("<td>", note.what, "</td></tr>");
     });
 }
 
@@ -180,15 +180,15 @@ fn budget(page: &mut HtmlPage, status: &Value) {
 }
 
 fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
-    let (left, capacity) = (scalar(&bucket["left"]), scalar(&bucket["capacity"]));
+    let (remaining, capacity) = (scalar(&bucket["left"]), scalar(&bucket["capacity"]));
     let paused = bucket["pausedForSeconds"].as_f64().filter(|seconds| *seconds > 0.0);
     let waiting = bucket["waiting"].as_object().into_iter().flatten();
     let waiting: Vec<_> = waiting.map(|(urgency, count)| format!("{urgency}: {}", scalar(count))).collect();
     page.element("<tr><td>", text(&bucket["bucket"]), " <small>")
         .element("", text(&bucket["resource"]), "</small></td>")
         .element("<td data-of=\"Left\"><meter min=\"0\" max=\"", &capacity, "\" value=\"")
-        .element("", &left, "\"></meter> ")
-        .element("", &format!("{left} of {capacity}"), "</td>")
+        .element("", &remaining, "\"></meter> ")
+        .element("", &format!("{remaining} of {capacity}"), "</td>")
         .element("<td data-of=\"Refill per second\">", &scalar(&bucket["refillPerSecond"]), "</td>")
         .element("<td data-of=\"Paused\">", &paused.map_or_else(String::new, |seconds| format!("{seconds:.0} s")), "</td>")
         .element("<td data-of=\"Waiting\">", &waiting.join(", "), "</td></tr>");
@@ -196,12 +196,12 @@ fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
 
 fn controllers(page: &mut HtmlPage, status: &Value) {
     page.markup("<h2 id=\"controllers\">Controllers</h2>");
-    let running = items(&status["controllers"]).iter().map(|one| (text(&one["name"]), summary(one)));
+    let running = items(&status["controllers"]).iter().map(|controller| (text(&controller["name"]), summary(controller)));
     let skipped = status["notRunning"].as_object().into_iter().flatten();
-    let skipped = skipped.map(|(name, why)| (name.as_str(), format!("does not run: {}", scalar(why))));
+    let skipped = skipped.map(|(name, reason)| (name.as_str(), format!("does not run: {}", scalar(reason))));
     let all: Vec<_> = running.chain(skipped).collect();
     if all.is_empty() {
-        return nothing(page);
+        return empty_row(page);
     }
     page.markup("<table><thead><tr><th>Controller<th>State</tr></thead><tbody>");
     rows(page, &all, MAX_OTHERS, |page, (name, state)| {

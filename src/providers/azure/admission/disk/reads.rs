@@ -1,7 +1,7 @@
-//! Bounds what strangers can make this program ask ARM about disks.
+//! Limits the reads of disks that unauthenticated callers can cause.
 //!
-//! In: the id of a disk and how to read it. Out: its labels, from a short memory where it was read a moment ago, or one fixed text when it
-//! cannot be read. The memory and the number of reads at once are bounded.
+//! In: the ID of a disk and how to read it. Out: its labels, from a short-lived cache if it was read a moment ago, or one
+//! fixed text if it cannot be read. The cache and the number of concurrent reads are bounded.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ pub(super) struct DiskReads {
     known: Mutex<BTreeMap<String, DiskRead>>,
 }
 
-/// What came of a read.
+/// Result of a read.
 struct DiskRead {
     at: Instant,
     /// `None`: the disk could not be read.
@@ -55,7 +55,7 @@ impl Default for DiskReads {
 }
 
 impl DiskReads {
-    /// DiskLabels of a disk; `read` is asked unless they are known.
+    /// Returns the labels of a disk; `read` is called unless they are cached.
     pub(super) async fn labels<E: Display>(
         &self,
         id: &ResourceId,
@@ -67,7 +67,7 @@ impl DiskReads {
             return labels.ok_or_else(unreadable);
         }
         let _running = self.running.acquire().await.map_err(|_| unreadable())?;
-        // Somebody else may have read it meanwhile.
+        // Another caller may have read it meanwhile.
         if let Some(labels) = self.known(&key) {
             return labels.ok_or_else(unreadable);
         }
@@ -79,18 +79,18 @@ impl DiskReads {
     }
 
     fn known(&self, key: &str) -> Option<Option<DiskLabels>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
+        let existing = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        existing.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
     }
 
     fn remember(&self, key: String, labels: Option<DiskLabels>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, read| read.is_current());
-        if known.len() >= MOST {
-            let oldest = known.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
-            oldest.and_then(|oldest| known.remove(&oldest));
+        let mut existing = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        existing.retain(|_, read| read.is_current());
+        if existing.len() >= MOST {
+            let oldest = existing.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| existing.remove(&oldest));
         }
-        known.insert(key, DiskRead { at: Instant::now(), labels });
+        existing.insert(key, DiskRead { at: Instant::now(), labels });
     }
 }
 

@@ -1,8 +1,8 @@
-//! Gathers what many callers want of one document while a write of it is in flight, and does it all at once.
+//! Gathers the requests of many callers for one document while a write of it is in flight, and executes them at once.
 //!
-//! In: items, each from a caller that waits. Out: each caller's answer. Whoever finds the seat free takes it, waits for others as
-//! [`super::delay`] says, and does the work for all; there is no task in the background. A caller that goes away while it has the seat
-//! takes the batch with it: the others are told so and try again.
+//! In: items, each from a caller that waits. Out: each caller's result. The first caller becomes the leader, waits as
+//! [`super::delay`] decides, and runs the batch for all. There is no background task. A cancelled leader abandons its batch:
+//! the other callers get an error and retry.
 
 use std::{
     future::Future,
@@ -40,12 +40,12 @@ pub struct Batcher<T, R> {
     max_delay: Duration,
 }
 
-/// What whoever works knows of the work before.
+/// State of the leader's earlier batches.
 #[derive(Default)]
 struct BatchLeaderState {
-    /// When the last batch ended.
+    /// End of the last batch.
     last_ended: Option<Instant>,
-    /// How many have been done since there was last nobody on the way.
+    /// Number of written items since the reservation count was last zero.
     written: usize,
 }
 
@@ -55,7 +55,7 @@ struct ReservationCount {
     changed: Notify,
 }
 
-/// Somebody who will come. Dropping it says that they come no more.
+/// Reservation of a caller that will submit an item. Dropping it ends the wait for it.
 pub struct BatchReservation(Arc<ReservationCount>);
 
 impl Drop for BatchReservation {
@@ -66,29 +66,30 @@ impl Drop for BatchReservation {
 }
 
 impl<T, R> Batcher<T, R> {
-    /// `linger`: least time to gather, for those whose coming nobody announces; `longest`: longest to wait for those who are announced.
-    pub fn new(linger: Duration, longest: Duration) -> Self {
+    /// Creates a batcher. `min_delay` is the least time to gather, for callers without reservations; `longest` limits the
+    /// wait for reserved ones.
+    pub fn new(min_delay: Duration, longest: Duration) -> Self {
         Self {
             waiting: Mutex::default(),
             reservations: Arc::default(),
             leader: tokio::sync::Mutex::default(),
-            min_delay: linger,
+            min_delay,
             max_delay: longest,
         }
     }
 
-    /// Announces an item.
+    /// Reserves a slot for a later item.
     pub fn reserve(&self) -> BatchReservation {
         self.reservations.count.fetch_add(1, Ordering::SeqCst);
         BatchReservation(Arc::clone(&self.reservations))
     }
 
-    /// How many wait, for the status page.
+    /// Returns how many wait, for the status page.
     pub fn waiting(&self) -> usize {
         self.queue().len()
     }
 
-    /// Has `item` done together with whatever else waits. `work` answers for each item, in their order.
+    /// Submits `item` to the next batch. `work` returns a result for each item, in their order.
     pub async fn submit<F>(
         &self,
         item: T,
@@ -98,33 +99,33 @@ impl<T, R> Batcher<T, R> {
     where
         F: Future<Output = Vec<R>>,
     {
-        let (answer, mut answered) = oneshot::channel();
-        self.queue().push(BatchItem { item, since: Instant::now(), reply: answer });
+        let (reply_tx, mut reply_rx) = oneshot::channel();
+        self.queue().push(BatchItem { item, since: Instant::now(), reply: reply_tx });
         drop(coming);
         self.reservations.changed.notify_waiters();
         let mut leader = tokio::select! {
             biased;
-            result = &mut answered => return result.map_err(|_| BatchInterrupted),
+            result = &mut reply_rx => return result.map_err(|_| BatchInterrupted),
             leader = self.leader.lock() => leader,
         };
-        if let Ok(result) = answered.try_recv() {
+        if let Ok(result) = reply_rx.try_recv() {
             return Ok(result);
         }
         self.gather(&leader).await;
-        // What nobody waits for any more is not done: whoever asked may ask for something else by now.
+        // Abandoned items are dropped: their callers may have submitted another one.
         let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.reply.is_closed());
-        let (items, answers): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
-        let done = items.len();
+        let (items, reply_txs): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
+        let batch_len = items.len();
         // Apart, since all who wait would otherwise hold room for work that one of them does.
         let results = Box::pin(work(items)).await;
         leader.last_ended = Some(Instant::now());
-        leader.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { leader.written + done };
+        leader.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { leader.written + batch_len };
         drop(leader);
-        for (answer, result) in answers.into_iter().zip(results) {
-            // Whoever has gone away needs no answer.
-            let _ = answer.send(result);
+        for (reply_tx, result) in reply_txs.into_iter().zip(results) {
+            // A cancelled caller needs no result.
+            let _ = reply_tx.send(result);
         }
-        answered.await.map_err(|_| BatchInterrupted)
+        reply_rx.await.map_err(|_| BatchInterrupted)
     }
 
     async fn gather(&self, leader: &BatchLeaderState) {
@@ -148,6 +149,7 @@ impl<T, R> Batcher<T, R> {
                 return;
             };
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = tokio::time::sleep(limit) => {}
             }

@@ -1,45 +1,48 @@
-//! What becomes of a batch that ARM rejects. Pure.
+//! Splits a batch that ARM rejects. Pure.
 //!
-//! In: who was in it, whom ARM's words blame, and who was rejected alone before. Out: parts to try one after the other, so that those
-//! who are at fault end up alone and the others go on. Within a part the order of the requests stays.
+//! In: the requests of the batch, those that ARM's message blames, and those that were rejected alone before. Out: parts to
+//! try one after the other, so that rejected requests end up alone and the others succeed. Within a part the order of the
+//! requests is unchanged.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// One of those who are written together.
+/// Request of a batch.
 pub trait BatchRequest {
-    /// What tells it from the others.
+    /// Type that identifies a request.
     type Identity: Ord + Clone;
-    /// Its own.
+    /// Returns the identity of the request.
     fn identity(&self) -> &Self::Identity;
 }
 
-/// Why a part of a batch came to nothing.
+/// Reason why a part of a batch failed.
 pub trait BatchError<R: BatchRequest> {
-    /// Whether it is a rejection: something in the document is wrong, so that a part may be better off without the rest.
+    /// Returns `true` if it is a rejection: something in the document is wrong, so that a part may be better off without the
+    /// rest.
     fn can_split(&self) -> bool;
-    /// Those in `part` whom ARM's message names; nobody when it names none.
+    /// Returns the requests in `part` that ARM's message names, if any.
     fn blamed(&self, part: &[R]) -> BTreeSet<R::Identity>;
 }
 
-/// How far a batch is taken apart.
+/// Limits of the splitting of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BisectLimits {
     /// Parts that are tried in all.
     pub attempts: usize,
-    /// Rejections in a row without any part being accepted, beside those that halving needs: what concerns everybody is nobody's fault.
+    /// Rejections in a row without any accepted part, in addition to those that halving needs: an error that concerns all
+    /// requests is not caused by one of them.
     pub spare_rejections: u32,
     /// Whether an error that is no rejection ends the whole batch, not the part alone.
     pub errors_end_batch: bool,
 }
 
-/// What becomes of a part that was not accepted.
+/// Next step for a part that was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FailedPart<R> {
     /// Its parts are tried next.
     Split {
-        /// How many were in it.
+        /// Number of requests in it.
         size: usize,
-        /// How many of them are blamed.
+        /// Number of blamed requests.
         blamed: usize,
     },
     /// The error is the answer to all in it.
@@ -62,18 +65,18 @@ impl<R: BatchRequest> Bisection<R> {
         Self { parts: initial_parts(batch, suspects).into(), limits, attempts: limits.attempts, rejections }
     }
 
-    /// What to try next. Tell how it went with [`Self::accepted`] or [`Self::failed`].
+    /// Returns the next part to try. The caller reports the result to [`Self::accepted`] or [`Self::failed`].
     pub fn next_part(&mut self) -> Option<Vec<R>> {
         self.attempts = self.attempts.checked_sub(1)?;
         self.parts.pop_front()
     }
 
-    /// The last part was written.
+    /// Records that the last part was written.
     pub fn accepted(&mut self) {
         self.rejections = self.rejections.max(self.limits.spare_rejections);
     }
 
-    /// `part`, the last one, was not.
+    /// Records that `part`, the last one, was not written.
     pub fn failed(&mut self, part: Vec<R>, error: &impl BatchError<R>) -> FailedPart<R> {
         if error.can_split() && part.len() > 1 && self.rejections > 0 {
             self.rejections -= 1;
@@ -87,30 +90,31 @@ impl<R: BatchRequest> Bisection<R> {
         FailedPart::Final(part)
     }
 
-    /// Those who were not tried, at the end.
+    /// Returns the requests that were not tried, at the end.
     pub fn untried(self) -> impl Iterator<Item = R> {
         self.parts.into_iter().flatten()
     }
 }
 
-/// Parts of a batch to try at first: those who were rejected alone before are tried alone again, last, so that they spoil nobody's
-/// write.
+/// Returns the initial parts of a batch: requests that were rejected alone before are tried alone again, last, so that they
+/// do not spoil other writes.
 fn initial_parts<R: BatchRequest>(batch: Vec<R>, suspects: &BTreeSet<R::Identity>) -> Vec<Vec<R>> {
     let (suspected, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(|request| suspects.contains(request.identity()));
     let others = Some(others).filter(|others| !others.is_empty() || suspected.is_empty());
     others.into_iter().chain(suspected.into_iter().map(|request| vec![request])).collect()
 }
 
-/// Parts of a rejected batch of at least two: without the blamed ones, who follow alone; in halves when nobody in particular is blamed.
+/// Splits a rejected batch of at least two requests: without the blamed ones, which follow alone; in halves if none is
+/// blamed.
 fn split_rejected<R: BatchRequest>(mut batch: Vec<R>, blamed: &BTreeSet<R::Identity>) -> Vec<Vec<R>> {
     let is_blamed = |request: &R| blamed.contains(request.identity());
-    let culprits = batch.iter().filter(|request| is_blamed(request)).count();
-    if culprits == 0 || culprits == batch.len() {
+    let blamed_requests = batch.iter().filter(|request| is_blamed(request)).count();
+    if blamed_requests == 0 || blamed_requests == batch.len() {
         let half = batch.split_off(batch.len() / 2);
         return vec![batch, half];
     }
-    let (culprits, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(is_blamed);
-    std::iter::once(others).chain(culprits.into_iter().map(|request| vec![request])).collect()
+    let (blamed_requests, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(is_blamed);
+    std::iter::once(others).chain(blamed_requests.into_iter().map(|request| vec![request])).collect()
 }
 
 #[cfg(test)]

@@ -1,56 +1,57 @@
-//! When what has gathered is to be written. Pure.
+//! Decides when a batch is written. Pure.
 //!
-//! In: how much waits, how much is on its way, how much has been written, and times. Out: how long to wait for more. Each write sends
-//! the whole document. When a write waits until it brings as much as there was, writes become fewer as the document grows, and what is
-//! sent in all grows with the number of Services, not with its square.
+//! In: the numbers of waiting, reserved and written requests, and times. Out: how long to wait for more. Each write sends
+//! the whole document. If a write waits until it brings as much as there was, writes become fewer as the document grows, and
+//! the traffic in all grows with the number of Services, not with its square.
 
 use std::time::Duration;
 
 /// Least time between two writes while more is on its way.
 const WRITE_SPACING: Duration = Duration::from_secs(5);
 /// Longest wait for a few more after the last one: longer than two lists that follow operations are apart.
-const PATIENCE: Duration = Duration::from_secs(9);
+const STRAGGLER_WAIT: Duration = Duration::from_secs(9);
 /// A batch of so many waits for a few more.
 const LARGE: usize = 50;
 /// A few more are this part of those who wait.
 const FEW: usize = 8;
 
-/// What there is to consider.
+/// State that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchStatus {
-    /// How many wait.
+    /// Number of waiting requests.
     pub waiting: usize,
-    /// How many have begun and will come.
+    /// Number of reserved requests.
     pub reserved: usize,
-    /// How many have been written since there was last nobody on the way.
+    /// Requests written since the reservation count was last zero.
     pub written: usize,
-    /// How long the one that came first has waited.
+    /// Waiting time of the first request.
     pub oldest: Duration,
-    /// The same of the one that came last.
+    /// Waiting time of the last request.
     pub youngest: Duration,
     /// Time since the last write has ended; `None` before the first one.
     pub idle: Option<Duration>,
 }
 
-/// How long to wait for more; `None`: it is time. Without anybody on the way nobody waits. `longest`: that anybody waits for others.
+/// Returns how long to wait for more; `None` to write now.
 ///
-/// A few that are missing from a large batch are waited for while others still come: a second write would send all of it again for them.
+/// Without reservations there is no wait. `longest` limits it. A large batch waits for a few stragglers while others still
+/// arrive: a second write would send all of it again for them.
 pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duration> {
     let BatchStatus { waiting, reserved: coming, written, oldest, youngest, idle } = *gathering;
-    let left = longest.saturating_sub(oldest);
-    if coming == 0 || left.is_zero() {
+    let remaining = longest.saturating_sub(oldest);
+    if coming == 0 || remaining.is_zero() {
         return None;
     }
     let spacing = idle.map_or(Duration::ZERO, |idle| WRITE_SPACING.saturating_sub(idle));
     if !spacing.is_zero() {
-        return Some(spacing.min(left));
+        return Some(spacing.min(remaining));
     }
     if waiting < written {
-        return Some(left);
+        return Some(remaining);
     }
     let is_nearly_whole = waiting >= LARGE && coming.saturating_mul(FEW) <= waiting;
-    let patience = PATIENCE.saturating_sub(youngest).min(left);
-    (is_nearly_whole && !patience.is_zero()).then_some(patience)
+    let policy = STRAGGLER_WAIT.saturating_sub(youngest).min(remaining);
+    (is_nearly_whole && !policy.is_zero()).then_some(policy)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Who was rejected alone, from one batch to the next.
+//! Requests that were rejected alone, from one batch to the next.
 //!
-//! In: parts of batches, and whether they were rejected. Out: those to try alone, after the others, until they are accepted.
+//! In: parts of batches, and whether they were rejected. Out: requests to try alone, after the others, until they are
+//! accepted.
 
 use std::{
     collections::BTreeSet,
@@ -20,12 +21,12 @@ impl<I> Default for Quarantine<I> {
 }
 
 impl<I: Ord + Clone> Quarantine<I> {
-    /// All of them.
+    /// Returns all of them.
     pub fn all(&self) -> BTreeSet<I> {
         self.lock().clone()
     }
 
-    /// Those among `batch`. The others are forgotten: nobody wants them any more.
+    /// Returns the quarantined requests among `batch`, and forgets the others, which are no longer requested.
     pub fn retain_requested<R: BatchRequest<Identity = I>>(&self, batch: &[R]) -> BTreeSet<I> {
         let requested: BTreeSet<&I> = batch.iter().map(BatchRequest::identity).collect();
         let mut all = self.lock();
@@ -33,7 +34,7 @@ impl<I: Ord + Clone> Quarantine<I> {
         all.clone()
     }
 
-    /// `part` was accepted.
+    /// Records that `part` was accepted.
     pub fn release<R: BatchRequest<Identity = I>>(&self, part: &[R]) {
         let mut all = self.lock();
         part.iter().for_each(|request| {
@@ -41,7 +42,7 @@ impl<I: Ord + Clone> Quarantine<I> {
         });
     }
 
-    /// `part` failed for good. That says something only of who was alone in it: `is_rejected` or not.
+    /// Records that `part` failed finally, which is conclusive only for a request alone in it: `is_rejected` or not.
     pub fn record_failure<R: BatchRequest<Identity = I>>(&self, part: &[R], is_rejected: bool) {
         match part {
             [alone] if is_rejected => drop(self.lock().insert(alone.identity().clone())),

@@ -10,7 +10,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// `text` without the fields at `paths`. The value at the path `tree` is handed to `change`, without those fields.
+/// Returns `text` without the fields at `paths`. The value at the path `tree` is passed to `change`, without those fields.
 pub(super) fn without(
     paths: &[&str],
     tree: &str,
@@ -23,7 +23,7 @@ pub(super) fn without(
     Ok(filter.out)
 }
 
-/// Takes the field at the path away; on the way it goes through every element of a list. Whether there was something.
+/// Removes the field at the path, in every element of a list on the way. Returns `true` if there was one.
 pub(super) fn remove(value: &mut Value, path: &str) -> bool {
     match value {
         Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),

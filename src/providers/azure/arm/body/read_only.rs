@@ -1,26 +1,26 @@
-//! The fields that only ARM writes, by type of document. The one table.
+//! Table of the fields that only ARM writes, by type of document.
 //!
-//! A path names a field; on the way it goes through every element of a list. What a reference would show if it were expanded is left
-//! out: nobody here reads with `$expand` what is written afterwards, but for `instanceView`. Source: `readOnly` in
+//! A path names a field; on the way it passes through every element of a list. The fields of expanded references are
+//! omitted: no document that is written afterwards is read with `$expand`, but for `instanceView`. Source: `readOnly` in
 //! azure-rest-api-specs, by way of the models of `azure-mgmt-network` 33.1 and `azure-mgmt-compute` 39.0.
 
 use crate::providers::azure::arm::{ApiType, api};
 
-/// See the module.
+/// Read-only fields of one type.
 #[derive(Debug)]
 pub struct ReadOnlyFields {
-    /// Whose.
+    /// Type of the document.
     pub kind: &'static ApiType,
-    /// Where they are.
+    /// Paths of the fields.
     pub paths: &'static [&'static str],
 }
 
-/// The fields of this type; `None`: nothing is known of it.
+/// Returns the fields of this type; `None`: nothing is known of it.
 pub fn of(kind: &ApiType) -> Option<&'static ReadOnlyFields> {
     TABLE.iter().find(|fields| fields.kind == kind)
 }
 
-/// All of them.
+/// Read-only fields of all types.
 pub static TABLE: &[ReadOnlyFields] = &[
     ReadOnlyFields {
         kind: &api::LOAD_BALANCERS,

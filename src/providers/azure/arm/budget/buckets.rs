@@ -12,13 +12,13 @@ use super::{
     window::{STRICT_FOR, SendWindow},
 };
 
-/// What rounding may cost; far below one token, far above what sums of refills lose.
+/// Tolerance of rounding errors: far below one token, far above the error of summed refills.
 const EPSILON: f64 = 1e-6;
 
-/// Longest wait that is computed; a bucket that refills slower is asked again then.
+/// Longest computed wait; a bucket that refills slower is evaluated again then.
 const HORIZON: f64 = 3600.0;
 
-/// One bucket. `at` lies in the future while it is paused: until then it neither gives nor fills.
+/// Token bucket. `at` is in the future while it is paused: until then it neither admits nor fills.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct QuotaBucket {
     limit: BucketLimit,
@@ -48,40 +48,40 @@ impl QuotaBucket {
         (self.tokens + elapsed * self.limit.per_second).min(self.limit.capacity)
     }
 
-    /// Most sends within five minutes, if they are counted.
+    /// Returns the largest number of sends within five minutes, if they are counted.
     fn most_sends(&self, now: Instant) -> Option<f64> {
         let is_strict = self.strict_until.is_some_and(|until| now < until);
         self.limit.window.map(|window| if is_strict { window.share } else { window.borrowing })
     }
 
-    /// What may leave at `now`; what a paused one will begin with.
+    /// Returns the tokens at `now`, or those that a paused bucket will start with.
     pub(super) fn left(&self, now: Instant) -> f64 {
         let of_window = self.most_sends(now).map_or(f64::MAX, |most| self.sends.left(most, now));
         self.tokens(now).min(of_window).max(0.0)
     }
 
-    /// How much longer it is paused.
+    /// Returns the remaining pause.
     pub(super) fn paused_for(&self, now: Instant) -> Duration {
         self.at.saturating_duration_since(now)
     }
 
-    /// Whether it is as if it had never been used.
+    /// Returns `true` if it is as if it had never been used.
     pub(super) fn is_full(&self, now: Instant) -> bool {
         self.paused_for(now).is_zero() && self.tokens(now) >= self.limit.capacity - EPSILON
     }
 
-    /// When it holds `level` tokens, if nobody takes any.
+    /// Returns when it holds `level` tokens, if none are taken.
     fn holds_at(&self, level: f64, now: Instant) -> Instant {
         let missing = level - self.tokens(now);
         let wait = if missing <= EPSILON { 0.0 } else { (missing / self.limit.per_second).min(HORIZON) };
-        // Timers have whole milliseconds; a wait that rounds down to nothing would be asked for again and again.
+        // Timers have whole milliseconds; a wait that rounds down to zero would loop.
         let wait = Duration::from_millis(Duration::from_secs_f64(wait).as_micros().div_ceil(1000).try_into().unwrap_or(0));
         let room = self.most_sends(now).map_or(now, |most| self.sends.room_at(level, most, now));
         (self.at.max(now) + wait).max(room)
     }
 }
 
-/// When a request may go, and which of its buckets is the last to allow it.
+/// Time at which a request may be sent, and the bucket that delays it most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SendTime {
     /// The moment; not after `now` when it may go at once.
@@ -90,7 +90,7 @@ pub(super) struct SendTime {
     pub(super) limiting_bucket: usize,
 }
 
-/// All buckets in use.
+/// Buckets in use.
 #[derive(Debug, Default, Clone)]
 pub(super) struct QuotaBuckets {
     in_use: BTreeMap<BucketId, QuotaBucket>,
@@ -101,7 +101,7 @@ impl QuotaBuckets {
         self.in_use.entry(drain.id.clone()).or_insert_with(|| QuotaBucket::full(drain.limit, now))
     }
 
-    /// When a request may go that has to leave `reserved(id)` tokens behind.
+    /// Returns when a request may be sent that must leave `reserved(id)` tokens behind.
     pub(super) fn send_time(&self, drains: &[BucketCharge], reserved: impl Fn(&BucketId) -> f64, now: Instant) -> SendTime {
         let times = drains.iter().enumerate().map(|(index, drain)| {
             let needed = 1.0 + reserved(&drain.id);
@@ -112,7 +112,7 @@ impl QuotaBuckets {
         times.max_by_key(|ready| ready.at).unwrap_or(SendTime { at: now, limiting_bucket: 0 })
     }
 
-    /// Takes a token from each, or from none and says when to ask again.
+    /// Takes a token from each, or from none and returns when to try again.
     pub(super) fn take(&mut self, drains: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
         let ready = self.send_time(drains, |_| 0.0, now);
         if ready.at > now {
@@ -139,14 +139,14 @@ impl QuotaBuckets {
         }
     }
 
-    /// No more than `tokens` are left. Never raises.
+    /// Lowers the remaining tokens to at most `tokens`. Never raises them.
     pub(super) fn at_most(&mut self, drain: &BucketCharge, tokens: f64, now: Instant) {
         let bucket = self.bucket(drain, now);
         bucket.refill(now);
         bucket.tokens = bucket.tokens.min(tokens.max(0.0));
     }
 
-    /// So many tokens are left, unless it is paused: then no more than so many.
+    /// Sets the remaining tokens, or lowers them if the bucket is paused.
     pub(super) fn set_left(&mut self, drain: &BucketCharge, tokens: f64, now: Instant) {
         self.at_most(drain, tokens, now);
         let bucket = self.bucket(drain, now);
@@ -155,8 +155,8 @@ impl QuotaBuckets {
         }
     }
 
-    /// Nothing leaves before `until`; then one request, and the others at the refill. Never shortens a pause. Answers whether the
-    /// bucket was running before.
+    /// Pauses the bucket until `until`; then it admits one request, and the others at the refill. Never shortens a pause.
+    /// Returns `true` if the bucket was running before.
     pub(super) fn pause(&mut self, drain: &BucketCharge, until: Instant, now: Instant) -> bool {
         let bucket = self.bucket(drain, now);
         let was_running = bucket.paused_for(now).is_zero();
@@ -172,7 +172,7 @@ impl QuotaBuckets {
         self.in_use.values().all(|bucket| bucket.is_full(now))
     }
 
-    /// Every bucket that was used.
+    /// Returns every bucket that was used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&BucketId, &QuotaBucket)> {
         self.in_use.iter()
     }

@@ -1,8 +1,8 @@
-//! What one request counts against, read from its method and path.
+//! Charge of one request, read from its method and path.
 
 use super::super::{ApiType, Quota};
 
-/// What a request does, as ARM counts it.
+/// Operation of a request, as ARM counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChargedOperation {
     /// GET and HEAD, lists and polls too.
@@ -13,7 +13,7 @@ pub enum ChargedOperation {
 }
 
 impl ChargedOperation {
-    /// What a method does.
+    /// Returns the operation of a method.
     pub fn of(method: &http::Method) -> Self {
         match *method {
             http::Method::GET | http::Method::HEAD => Self::Read,
@@ -23,26 +23,26 @@ impl ChargedOperation {
     }
 }
 
-/// What a path points at.
+/// Target of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChargeTarget {
-    /// One resource, or an action on it.
+    /// Single resource, or an action on it.
     Item,
     Collection,
     /// The state of a long-running operation.
     OperationStatus,
 }
 
-/// What one request counts against. Every page of a list, every try and every poll is a request of its own.
+/// Charge of one request. Every page of a list, every attempt and every poll is a request of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestCharge {
     /// Subscription in the path, lower-cased; empty when there is none.
     pub subscription: String,
-    /// Provider's quota.
+    /// Quota of the provider.
     pub quota: Quota,
-    /// What it does.
+    /// Operation of the request.
     pub operation: ChargedOperation,
-    /// What the path points at.
+    /// Target of the path.
     pub target: ChargeTarget,
     /// Key of the one resource that compute counts for: its id, lower-cased.
     pub resource: Option<String>,
@@ -51,8 +51,9 @@ pub struct RequestCharge {
 }
 
 impl RequestCharge {
-    /// The charge of a request for `kind` at `path`, which is what follows the host, with or without a query. Total: a path that is
-    /// no resource's is charged to its subscription, if it has one.
+    /// Returns the charge of a request for `kind` at `path`, which is what follows the host, with or without a query.
+    ///
+    /// Total: a path that is no resource's is charged to its subscription, if it has one.
     pub fn of(kind: &ApiType, method: &http::Method, path: &str) -> Self {
         let path = path.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
@@ -71,7 +72,7 @@ impl RequestCharge {
     }
 }
 
-/// `levels` are types and names in turn.
+/// Returns the target; `levels` are types and names in turn.
 fn target(levels: &[&str], operation: ChargedOperation) -> ChargeTarget {
     let is_list = !levels.len().is_multiple_of(2) && levels.last() != Some(&"instanceview");
     match levels {

@@ -24,7 +24,7 @@ use crate::providers::azure::config::{AzureConfig, ClientRateLimit};
 pub(super) struct BucketLimit {
     /// Most tokens it holds; at least one.
     pub(super) capacity: f64,
-    /// Refill; positive.
+    /// Refill per second; positive.
     pub(super) per_second: f64,
     /// Most within five minutes, for limits that are counted so.
     pub(super) window: Option<WindowLimit>,
@@ -51,10 +51,10 @@ impl BucketLimit {
     }
 }
 
-/// Whose limit a bucket mirrors, narrowest first.
+/// Owner of the limit that a bucket mirrors, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum QuotaLevel {
-    /// The configuration's.
+    /// Limit of the configuration.
     Configured,
     /// A provider's, for one resource.
     Resource,
@@ -69,7 +69,7 @@ pub(super) enum QuotaLevel {
 const RESERVE: f64 = 2.0;
 
 impl QuotaLevel {
-    /// Who uses the limit up besides this process.
+    /// Returns the other users of the limit.
     pub(super) fn shared_with(self) -> &'static str {
         match self {
             Self::Configured => "nobody",
@@ -79,7 +79,7 @@ impl QuotaLevel {
         }
     }
 
-    /// Whether other principals use it, so that only a share of it is this process's.
+    /// Returns `true` if other principals use it, so that only a share of it is this process's.
     pub(super) fn is_shared(self) -> bool {
         matches!(self, Self::Resource | Self::Provider)
     }
@@ -92,11 +92,11 @@ impl QuotaLevel {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketId {
-    /// Whose limit.
+    /// Owner of the limit.
     pub(super) level: QuotaLevel,
-    /// What is counted: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
+    /// Name of the counter: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
     pub(super) name: Cow<'static, str>,
-    /// Subscription, lower-cased.
+    /// Subscription ID, lower-cased.
     pub(super) subscription: String,
     /// Resource, at that level.
     pub(super) resource: Option<String>,
@@ -106,25 +106,25 @@ pub(super) struct BucketId {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BucketCharge {
     pub(super) id: BucketId,
-    /// Its shape, the share taken off.
+    /// Size of the bucket, after the share was applied.
     pub(super) limit: BucketLimit,
 }
 
-/// What the configuration says about the budget.
+/// Settings of the budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetSettings {
     /// Share of every limit that all clients of a subscription share, in percent; held between 1 and 100.
     pub share_percent: i32,
     /// `cloudProviderRateLimit*`: upper bounds for every client.
     pub limit: ClientRateLimit,
-    /// The same for single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
+    /// Settings of single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
     pub client_limits: BTreeMap<String, ClientRateLimit>,
     /// Subscriptions of the configuration, in lower case: only these become labels of metrics. None: all do.
     pub labelled_subscriptions: BTreeSet<String>,
 }
 
 impl BudgetSettings {
-    /// Whether the subscription is one of the operator's; others are named by whoever writes Nodes.
+    /// Returns `true` if the subscription is one of the operator's; the writers of Nodes name others.
     pub(super) fn is_labelled(&self, subscription: &str) -> bool {
         self.labelled_subscriptions.is_empty() || self.labelled_subscriptions.contains(&subscription.to_lowercase())
     }
@@ -155,12 +155,12 @@ impl From<&AzureConfig> for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// The share as a fraction.
+    /// Returns the share as a fraction.
     pub fn share(&self) -> f64 {
         f64::from(self.share_percent.clamp(1, 100)) / 100.0
     }
 
-    /// How much of a limit this process may use, as a fraction.
+    /// Returns the fraction of a limit that this process may use.
     pub(super) fn share_of(&self, level: QuotaLevel) -> f64 {
         if level.is_shared() { self.share() } else { 1.0 }
     }
@@ -176,7 +176,7 @@ const SUBSCRIPTION: [(ChargedOperation, &str, BucketLimit); 3] = [
 const NETWORK_READS: BucketLimit = per_five_minutes(10_000.0);
 const NETWORK_WRITES: BucketLimit = per_five_minutes(1_000.0);
 
-/// One policy of compute's: requests of a client, for each resource and for the subscription.
+/// Policy of compute: requests of a client, for each resource and for the subscription.
 struct ComputeQuotaPolicy {
     client: &'static str,
     operation: ChargedOperation,
@@ -214,7 +214,7 @@ const COMPUTE: &[ComputeQuotaPolicy] = policies! {
     "VirtualMachineScaleSetVM" Delete Item "compute-DeleteVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
 };
 
-/// Asking how a long-running operation of compute's goes.
+/// Bucket for polls of compute's long-running operations.
 const COMPUTE_PROGRESS: (&str, BucketLimit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
 
 /// [`super::super::ApiType::metric`] → the client's name in the configuration. Clients without one have the limit of all.
@@ -233,7 +233,7 @@ const CLIENTS: &[(&str, &str)] = &[
     ("VirtualMachineScaleSet", "virtualMachineScaleSet"),
 ];
 
-/// Everything a request takes a token from, narrowest first.
+/// Returns everything a request takes a token from, narrowest first.
 pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
     let azure = provider(charge).into_iter().chain([subscription(charge)]);
     let azure = azure.map(|(id, limit)| BucketCharge { limit: limit.share(settings.share_of(id.level)), id });
@@ -284,12 +284,12 @@ fn configured(charge: &RequestCharge, settings: &BudgetSettings) -> Option<Bucke
         key.strip_suffix("ratelimit").unwrap_or(&key) == client.to_ascii_lowercase()
     });
     let limit = own.map_or(&settings.limit, |(_, limit)| limit);
-    let (what, qps, bucket) = match charge.operation {
+    let (subject, qps, bucket) = match charge.operation {
         ChargedOperation::Read => ("reads", limit.cloud_provider_rate_limit_qps, limit.cloud_provider_rate_limit_bucket),
         _ => ("writes", limit.cloud_provider_rate_limit_qps_write, limit.cloud_provider_rate_limit_bucket_write),
     };
     (limit.cloud_provider_rate_limit && qps > 0.0 && qps.is_finite()).then(|| BucketCharge {
-        id: id(QuotaLevel::Configured, format!("{client}-{what}"), charge),
+        id: id(QuotaLevel::Configured, format!("{client}-{subject}"), charge),
         limit: per_second(f64::from(bucket).max(1.0), qps),
     })
 }

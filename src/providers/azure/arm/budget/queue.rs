@@ -27,19 +27,19 @@ use super::{
     urgency::Urgency,
 };
 
-/// What one class of urgency is worth.
+/// Waiting time that equals one class of urgency.
 pub(super) const URGENCY_STEP: Duration = Duration::from_secs(60);
 
 /// Order of callers: the time they came, later by [`URGENCY_STEP`] for each class less urgent; then first come, first served.
 type QueueRank = (Instant, u64);
 
-/// A caller's place.
+/// Position of a caller in the queue.
 #[derive(Debug, Clone)]
 pub(super) struct QueueTicket {
-    /// Unique.
+    /// Unique number of the caller.
     pub(super) number: u64,
     rank: QueueRank,
-    /// What it needs.
+    /// Charges of the request.
     pub(super) charges: Arc<[BucketCharge]>,
 }
 
@@ -56,19 +56,19 @@ struct QueuedCaller {
     charges: Arc<[BucketCharge]>,
 }
 
-/// Everybody who waits.
+/// Queue of all waiting callers.
 #[derive(Debug, Default)]
 pub(super) struct BudgetQueue {
-    lines: HashMap<Vec<BucketId>, QueueLine>,
+    lines: BTreeMap<Vec<BucketId>, QueueLine>,
     count: u64,
 }
 
-/// What a look at the queue comes to.
+/// Result of one evaluation of the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AdmittedCallers {
     /// Numbers of the tickets that go now, most urgent first; their tokens are taken.
     pub(super) tickets: Vec<u64>,
-    /// When the next can go, if nothing else happens; `None` when nobody waits.
+    /// Time at which the next can be admitted, if nothing else happens; `None` if the queue is empty.
     pub(super) retry_at: Option<Instant>,
 }
 
@@ -76,11 +76,11 @@ fn shared_charges(drains: &[BucketCharge]) -> impl Iterator<Item = &BucketCharge
     drains.iter().filter(|drain| drain.id.level != QuotaLevel::Resource)
 }
 
-/// How urgent a caller is by now, from 0, the most urgent: one class less for each [`URGENCY_STEP`] that it has waited. Never more for
-/// whoever goes first.
+/// Returns the current urgency of a caller, from 0, the most urgent: one class less for each [`URGENCY_STEP`] that it has
+/// waited. Later callers never have a lower value.
 fn class((rank, _): QueueRank, now: Instant) -> u32 {
-    let left = rank.saturating_duration_since(now).as_millis().div_ceil(URGENCY_STEP.as_millis());
-    u32::try_from(left).unwrap_or(u32::MAX)
+    let remaining = rank.saturating_duration_since(now).as_millis().div_ceil(URGENCY_STEP.as_millis());
+    u32::try_from(remaining).unwrap_or(u32::MAX)
 }
 
 fn line_key(drains: &[BucketCharge]) -> Vec<BucketId> {
@@ -88,7 +88,7 @@ fn line_key(drains: &[BucketCharge]) -> Vec<BucketId> {
 }
 
 impl BudgetQueue {
-    /// Lines up a caller.
+    /// Adds a caller to the queue.
     pub(super) fn join(&mut self, drains: Vec<BucketCharge>, urgency: Urgency, now: Instant) -> QueueTicket {
         self.count += 1;
         let rank = (now + URGENCY_STEP * urgency as u32, self.count);
@@ -113,7 +113,7 @@ impl BudgetQueue {
         was_waiting
     }
 
-    /// Lets everybody through who can go now.
+    /// Admits all callers that can send now.
     pub(super) fn admit(&mut self, buckets: &mut QuotaBuckets, now: Instant) -> AdmittedCallers {
         let firsts = self.lines.iter().filter_map(|(key, line)| Some(Reverse((line.after(None)?, key.clone()))));
         let mut firsts: BinaryHeap<_> = firsts.collect();
@@ -143,12 +143,12 @@ impl BudgetQueue {
         queued
     }
 
-    /// Whether nobody waits.
+    /// Returns `true` if no caller waits.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// How many wait, by the bucket that is the last to let them through and by urgency.
+    /// Returns how many wait, by the bucket that is the last to let them through and by urgency.
     pub(super) fn waiting(&self, buckets: &QuotaBuckets, now: Instant) -> BTreeMap<(BucketId, Urgency), usize> {
         let mut counts = BTreeMap::new();
         for caller in self.lines.values().flat_map(|line| line.waiting.values()) {
@@ -159,7 +159,8 @@ impl BudgetQueue {
         counts
     }
 
-    /// The bucket for which a request for a new or changed Service waits longest, and until when the first one in its line does.
+    /// Returns the bucket for which a request for a new or changed Service waits longest, and until when the first one in
+    /// its line does.
     pub(super) fn longest_wait(&self, buckets: &QuotaBuckets, now: Instant) -> Option<(BucketId, Instant)> {
         let waits = self.lines.values().filter_map(|line| {
             let caller = line.waiting.values().find(|caller| caller.urgency <= Urgency::Change)?;
@@ -172,7 +173,7 @@ impl BudgetQueue {
 }
 
 impl QueueLine {
-    /// Who stands behind `rank`, or first.
+    /// Returns the caller behind `rank`, or the first.
     fn after(&self, rank: Option<QueueRank>) -> Option<QueueRank> {
         let behind = (rank.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.waiting.range(behind).next().map(|(rank, _)| *rank)

@@ -9,7 +9,7 @@ use super::{
     queue::BudgetQueue,
 };
 
-/// Every bucket in use and who waits for it.
+/// Returns every bucket in use and who waits for it.
 pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, settings: &BudgetSettings, now: Instant) -> Value {
     let waiting = queue.waiting(buckets, now);
     let row = |(id, bucket): (&BucketId, &QuotaBucket)| {
@@ -36,7 +36,7 @@ fn tenths(number: f64) -> f64 {
     rounded(number, 10.0)
 }
 
-/// To this part of one.
+/// Rounds to a multiple of `part`.
 fn rounded(number: f64, part: f64) -> f64 {
     (number * part).round() / part
 }

@@ -1,13 +1,12 @@
-//! How urgent a request is.
+//! Urgency of a request.
 
-/// How urgent a request is; the first goes first.
+/// Urgency of a request; the first is sent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Urgency {
     /// A document that many wait for, such as the load balancer of all Services: one request serves them all.
     Shared,
-    /// A new or changed Service, or a new Node: somebody waits.
+    /// New or changed Service, or new Node: a user waits.
     Change,
-    /// A deletion.
     Deletion,
     /// Nodes came, went or changed their state.
     Node,
@@ -16,7 +15,7 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// Name in metrics and on the status page.
+    /// Returns the name in metrics and on the status page.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Shared => "shared",

@@ -1,29 +1,29 @@
-//! How many requests left within the last five minutes, for quotas that providers count so.
+//! Requests within the last five minutes, for quotas that providers count so.
 //!
-//! In: sends, and how many may be. Out: when there is room for more. Sends of one second are counted together, as late as the last of
-//! them could be, so that no window of any kind sees more than the limit.
+//! In: sends, and their limit. Out: the time at which there is room for more. Sends of one second are counted together, as
+//! late as the last of them could be, so that no window of any kind sees more than the limit.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// What such providers count by.
+/// Window of such providers.
 pub(super) const WINDOW: Duration = Duration::from_secs(300);
 
 /// Sends that are counted together.
 const SLOT: Duration = Duration::from_secs(1);
 
-/// Part of the whole quota that is borrowed beyond the share while nobody has been refused: a large cluster's Services all at once
-/// are not held up for minutes by the last few.
+/// Part of the whole quota that may be borrowed beyond the share while no request was rejected, so that the last few of a
+/// large cluster's Services do not wait for minutes.
 const BORROWED: f64 = 0.05;
 
-/// How long nothing is borrowed after a 429.
+/// Time without borrowing after a 429.
 pub(super) const STRICT_FOR: Duration = Duration::from_secs(3600);
 
 /// Most sends within a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WindowLimit {
-    /// This process's share.
+    /// Share of this process.
     pub(super) share: f64,
     /// With what it borrows.
     pub(super) borrowing: f64,
@@ -73,13 +73,13 @@ impl SendWindow {
         }
     }
 
-    /// How many of `most` may still be sent at `now`.
+    /// Returns how many of `most` may still be sent at `now`.
     pub(super) fn left(&self, most: f64, now: Instant) -> f64 {
-        let gone: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
-        most - f64::from(self.count - gone)
+        let missing: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
+        most - f64::from(self.count - missing)
     }
 
-    /// When `level` of `most` may be sent.
+    /// Returns when `level` of `most` may be sent.
     pub(super) fn room_at(&self, level: f64, most: f64, now: Instant) -> Instant {
         let (mut count, mut at) = (self.count, now);
         for slot in &self.slots {

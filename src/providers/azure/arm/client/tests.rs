@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::*;
 use crate::{
@@ -13,6 +12,7 @@ use crate::{
         budget::{Budget, BudgetSettings, ChargedOperation as Counts},
     },
     runtime::leader_election::LeadershipState as Lead,
+    runtime::watch,
 };
 use arm::{Arm, Barrier, Credential, Fault, HOST, Style};
 

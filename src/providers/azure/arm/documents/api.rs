@@ -2,10 +2,10 @@
 //!
 //! Upstream: `pkg/azclient/*client` and the Azure Stack overrides of `pkg/azclient/factory_gen.go`.
 
-/// Which of ARM's quotas a request counts against, besides the subscription's own.
+/// Quota of ARM that a request uses, besides the subscription's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quota {
-    /// The subscription's only.
+    /// Quota of the subscription only.
     Subscription,
     /// The network resource provider.
     Network,
@@ -16,13 +16,13 @@ pub enum Quota {
 /// A kind of resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ApiType {
-    /// `Microsoft.Network/loadBalancers`, in the spelling that goes on the wire.
+    /// Type in its wire spelling, such as `Microsoft.Network/loadBalancers`.
     pub resource_type: &'static str,
     /// `api-version`.
     pub version: &'static str,
     /// `api-version` on Azure Stack.
     pub stack_version: &'static str,
-    /// Quota beside the subscription's.
+    /// Quota besides the subscription's.
     pub quota: Quota,
     /// Label `resource` of `arm_request_*`: upstream's `pkg/azclient/*client/zz_generated_client.go`.
     pub metric: &'static str,

@@ -1,6 +1,6 @@
-//! Documents of the compute provider: what nodes and pool membership ask of machines and scale sets.
+//! Documents of the compute provider: fields of machines and scale sets for nodes and pool membership.
 //!
-//! Upstream: the structures of `armcompute` that `pkg/provider` reads; see [`super::document`] for what becomes of the rest.
+//! Upstream: the structures of `armcompute` that `pkg/provider` reads; see [`super::document`] for the other fields.
 
 use super::{
     document::{ArmSku, ExtendedLocation, SubResource, Tags, documents},
@@ -165,7 +165,7 @@ documents! {
 }
 
 impl ArmInstanceView {
-    /// The part behind `PowerState/`, as ARM writes it.
+    /// Returns the part behind `PowerState/`, as ARM writes it.
     pub fn power_state(&self) -> Option<&str> {
         const PREFIX: &str = "PowerState/";
         let codes = self.statuses.iter().flatten().filter_map(|status| status.code.as_deref());

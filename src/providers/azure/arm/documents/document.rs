@@ -1,8 +1,8 @@
-//! What every ARM document has in common: modelled fields beside whatever else ARM sent, which goes back as it came.
+//! Common form of ARM documents: modelled fields, and all other fields of ARM, which are sent back unchanged.
 //!
-//! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` stay what they are. A modelled field
-//! that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not kept; ARM's
-//! documents have none.
+//! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` are preserved. A modelled
+//! field that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not
+//! preserved; ARM's documents have none.
 
 mod extra;
 
@@ -75,17 +75,17 @@ documents! {
 }
 
 impl SubResource {
-    /// A reference to `id`.
+    /// Creates a reference to `id`.
     pub fn to(id: &ResourceId) -> Self {
         Self { id: Some(id.as_str().to_owned()), extra: Extra::new() }
     }
 
-    /// What it refers to; `None` when that is no resource id.
+    /// Returns the resource that it refers to; `None` if the text is not a resource ID.
     pub fn resource_id(&self) -> Option<ResourceId> {
         ResourceId::parse(self.id.as_deref()?).ok()
     }
 
-    /// Whether it refers to `id`, letter case aside.
+    /// Returns `true` if it refers to `id`, letter case aside.
     pub fn refers_to(&self, id: &ResourceId) -> bool {
         self.id.as_deref().is_some_and(|text| id.same_as(text))
     }

@@ -1,7 +1,7 @@
 //! Lengths and characters that ARM accepts in names, labels and tags. Pure.
 //!
-//! In: texts of users. Out: whether ARM could know them at all. What it could not know goes into no URL, label or log line.
-//! Upstream: Azure's naming rules (`azure-resource-manager/management/resource-name-rules`, `…/tag-resources`).
+//! In: texts of users. Out: whether ARM could know them at all. Other texts are used in no URL, label or log line. Upstream:
+//! Azure's naming rules (`azure-resource-manager/management/resource-name-rules`, `…/tag-resources`).
 
 use std::net::IpAddr;
 
@@ -18,15 +18,15 @@ const TAG: (usize, usize) = (512, 256);
 /// Longest type and value of an IP tag.
 const IP_TAG: usize = 256;
 
-/// What [`is_group`] accepts, for messages.
+/// Description of the format that [`is_group`] accepts, for messages.
 pub const GROUP_FORMAT: &str = "1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end";
-/// What [`is_resource`] accepts, for messages.
+/// Description of the format that [`is_resource`] accepts, for messages.
 pub const RESOURCE_FORMAT: &str =
     "1 to 80 letters, digits, `_`, `.` and `-`, beginning with a letter or digit and ending with one or `_`";
-/// What [`is_machine_set`] accepts, for messages.
+/// Description of the format that [`is_machine_set`] accepts, for messages.
 pub const MACHINE_SET_FORMAT: &str = "1 to 80 letters, digits, `_`, `.` and `-`";
 
-/// Whether `text` has at most `longest` characters. Counts no further than that.
+/// Returns `true` if `text` has at most `longest` characters. Counts no further than that.
 fn fits(text: &str, longest: usize) -> bool {
     text.chars().nth(longest).is_none()
 }
@@ -35,20 +35,20 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.-".contains(c)
 }
 
-/// A resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
+/// Returns a resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
 pub fn is_group(text: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || "_-.()".contains(c);
     !text.is_empty() && fits(text, GROUP) && !text.ends_with('.') && text.chars().all(allowed)
 }
 
-/// A network resource, such as a public IP or a subnet: it begins with a letter or digit and ends with one or `_`.
+/// Returns a network resource, such as a public IP or a subnet: it begins with a letter or digit and ends with one or `_`.
 pub fn is_resource(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let ends = text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     starts && ends && fits(text, RESOURCE) && text.chars().all(is_word)
 }
 
-/// A scale set or availability set, or `__auto__`.
+/// Returns a scale set or availability set, or `__auto__`.
 pub fn is_machine_set(text: &str) -> bool {
     !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word)
 }
@@ -60,24 +60,24 @@ pub fn is_dns_label(text: &str) -> bool {
     starts && !text.ends_with('-') && LABEL.contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-/// Key and value of a tag.
+/// Returns the key and value of a tag.
 pub fn is_tag(key: &str, value: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !"<>%&\\?/".contains(c);
     fits(key, TAG.0) && key.chars().all(allowed) && fits(value, TAG.1) && !value.chars().any(char::is_control)
 }
 
-/// Type and value of an IP tag.
+/// Returns the type and value of an IP tag.
 pub fn is_ip_tag(kind: &str, value: &str) -> bool {
     [kind, value].iter().all(|text| fits(text, IP_TAG) && !text.chars().any(char::is_control))
 }
 
-/// What a security rule takes as a source: a service tag, a range, an address or `*`.
+/// Returns `true` for a source of a security rule: a service tag, a range, an address or `*`.
 pub fn is_source(text: &str) -> bool {
     let is_tag = !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word);
     is_tag || text == "*" || text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok()
 }
 
-/// The path of an HTTP request.
+/// Returns the path of an HTTP request.
 pub fn is_path(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }

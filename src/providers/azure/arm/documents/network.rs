@@ -350,31 +350,31 @@ fn is_basic(sku: Option<&ArmSku>) -> bool {
 }
 
 impl ArmLoadBalancer {
-    /// Whether ARM could not carry out its last write.
+    /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 
-    /// Whether its SKU says basic.
+    /// Returns `true` if its SKU says basic.
     pub fn is_basic(&self) -> bool {
         is_basic(self.sku.as_ref())
     }
 }
 
 impl PublicIpAddress {
-    /// Whether ARM could not carry out its last write.
+    /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 
-    /// Whether its SKU says basic.
+    /// Returns `true` if its SKU says basic.
     pub fn is_basic(&self) -> bool {
         is_basic(self.sku.as_ref())
     }
 }
 
 impl Subnet {
-    /// Its address ranges.
+    /// Returns the address ranges of the subnet.
     pub fn ranges(&self) -> Vec<IpNet> {
         let texts = |properties: &'_ SubnetProperties| {
             let prefixes = properties.address_prefixes.iter().flatten();
@@ -385,7 +385,7 @@ impl Subnet {
 }
 
 impl NetworkSecurityGroup {
-    /// Whether ARM could not carry out its last write.
+    /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }

@@ -10,7 +10,7 @@ use super::{
 };
 
 documents! {
-    /// A private link service: what private endpoints of other networks reach a front end through.
+    /// Private link service, through which private endpoints of other networks reach a frontend.
     PrivateLinkService {
         id: String,
         name: String,
@@ -31,7 +31,7 @@ documents! {
         auto_approval: PrivateLinkSubscriptions,
         private_endpoint_connections: Vec<PrivateEndpointConnection>,
     }
-    /// An address from which a private link service reaches the front end.
+    /// Address from which a private link service reaches the frontend.
     PrivateLinkIpConfiguration {
         id: String,
         name: String,
@@ -68,29 +68,29 @@ documents! {
 identified! { PrivateLinkService, }
 
 impl PrivateLinkService {
-    /// Whether ARM could not carry out its last write.
+    /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), "Failed")
     }
 
-    /// The front ends that it leads to.
+    /// Returns the frontends that it leads to.
     pub fn frontends(&self) -> impl Iterator<Item = &str> {
         let listed =
             self.properties.iter().flat_map(|properties| properties.load_balancer_frontend_ip_configurations.iter());
         listed.flatten().filter_map(|frontend| frontend.id.as_deref())
     }
 
-    /// Whether it leads to the front end `id`.
+    /// Returns `true` if it leads to the frontend `id`.
     pub fn leads_to(&self, id: &str) -> bool {
         self.frontends().any(|frontend| super::spelling::same_id(frontend, id))
     }
 
-    /// The load balancers of those front ends.
+    /// Returns the load balancers of those frontends.
     pub fn load_balancers(&self) -> impl Iterator<Item = ResourceId> {
         self.frontends().filter_map(|frontend| ResourceId::parse(frontend).ok()?.parent())
     }
 
-    /// Its connections.
+    /// Returns the connections of the service.
     pub fn connections(&self) -> &[PrivateEndpointConnection] {
         let listed = self.properties.as_ref().and_then(|properties| properties.private_endpoint_connections.as_deref());
         listed.unwrap_or_default()
@@ -98,7 +98,7 @@ impl PrivateLinkService {
 }
 
 impl PrivateEndpointConnection {
-    /// Whether traffic flows through it.
+    /// Returns `true` if traffic flows through it.
     pub fn is_approved(&self) -> bool {
         let state = self.properties.as_ref().and_then(|it| it.private_link_service_connection_state.as_ref());
         is_word(state.and_then(|state| state.status.as_deref()), "Approved")

@@ -33,16 +33,16 @@ const LONGEST: usize = 2048;
 pub struct InvalidResourceId {
     /// The text, shortened, with escapes for what cannot be printed.
     pub text: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub why: &'static str,
 }
 
-/// Whether a character may stand in a segment as it is.
+/// Returns `true` if a character may be used in a segment unescaped.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c)
 }
 
-/// Whether a URL library would take the segment for `.` or `..`.
+/// Returns `true` if a URL library would take the segment for `.` or `..`.
 fn is_dots(segment: &str) -> bool {
     let without = |text: &str, dot: &str| text.replace(dot, "");
     matches!(segment.len(), 1..=6) && without(&without(&without(segment, "%2e"), "%2E"), ".").is_empty()
@@ -57,8 +57,10 @@ fn is_segment(segment: &str) -> bool {
     !segment.is_empty() && !is_dots(segment) && segment.char_indices().all(fits)
 }
 
-/// A name as a segment: what may not stand there is escaped. An empty one becomes `%00`, since without it a request for one
-/// resource would be a request for all; dots are escaped twice, since URL libraries resolve them escaped, too.
+/// Escapes a name as a segment.
+///
+/// An empty name becomes `%00`, because without it a request for one resource would be a request for all; dots are escaped
+/// twice, because URL libraries resolve them escaped, too.
 fn segment_of(name: &str) -> Cow<'_, str> {
     if is_segment(name) && !name.contains('%') {
         return name.into();
@@ -85,7 +87,7 @@ fn escape(c: char, into: &mut String) {
     }
 }
 
-/// What is wrong with `text`, if anything is. One pass.
+/// Checks `text` in one pass.
 fn check(text: &str) -> Result<(), &'static str> {
     const START: &str = "it does not begin with /subscriptions/";
     if text.len() > LONGEST {
@@ -120,22 +122,24 @@ impl ResourceId {
     pub fn parse(text: &str) -> Result<Self, InvalidResourceId> {
         match check(text) {
             Ok(()) => Ok(Self { text: text.into() }),
-            Err(why) => Err(InvalidResourceId { text: text.chars().take(200).flat_map(char::escape_debug).collect(), why }),
+            Err(reason) => {
+                Err(InvalidResourceId { text: text.chars().take(200).flat_map(char::escape_debug).collect(), why: reason })
+            }
         }
     }
 
-    /// The id of a subscription.
+    /// Returns the id of a subscription.
     pub fn subscription_of(subscription: &str) -> Self {
         Self { text: format!("/subscriptions/{}", segment_of(subscription)).into() }
     }
 
-    /// The id of a resource group.
+    /// Returns the id of a resource group.
     pub fn group_of(subscription: &str, group: &str) -> Self {
         Self { text: format!("/subscriptions/{}/resourceGroups/{}", segment_of(subscription), segment_of(group)).into() }
     }
 
-    /// The id of a resource in this group (or subscription): `resource_type` is `Microsoft.Network/loadBalancers` and may have
-    /// several levels, one name each.
+    /// Returns the id of a resource in this group (or subscription): `resource_type` is `Microsoft.Network/loadBalancers`
+    /// and may have several levels, one name each.
     pub fn resource(&self, resource_type: &str, names: &[&str]) -> Self {
         let mut types = resource_type.split('/');
         let mut text = format!("{}/providers/{}", self.text, segment_of(types.next().unwrap_or_default()));
@@ -146,12 +150,12 @@ impl ResourceId {
         Self { text: text.into() }
     }
 
-    /// The id of a part of this resource.
+    /// Returns the id of a part of this resource.
     pub fn child(&self, kind: &str, name: &str) -> Self {
         Self { text: format!("{}/{}/{}", self.text, segment_of(kind), segment_of(name)).into() }
     }
 
-    /// As the path of a URL: letters outside ASCII are escaped.
+    /// Returns the path of a URL: letters outside ASCII are escaped.
     pub fn url_path(&self) -> Cow<'_, str> {
         if self.text.is_ascii() {
             return Cow::Borrowed(&self.text);
@@ -175,50 +179,51 @@ impl ResourceId {
         self.segments().nth(1).unwrap_or_default()
     }
 
-    /// Resource group; `None` for a subscription or a resource directly in one.
+    /// Returns the resource group; `None` for a subscription or a resource directly in one.
     pub fn resource_group(&self) -> Option<&str> {
         self.segments().nth(2).filter(|word| word.eq_ignore_ascii_case("resourceGroups"))?;
         self.segments().nth(3)
     }
 
-    /// Everything behind `/providers/`: the namespace, then types and names in turn.
+    /// Returns the segments behind `/providers/`: the namespace, then types and names in turn.
     fn provider_part(&self) -> impl Iterator<Item = &str> {
         let before = if self.resource_group().is_some() { 5 } else { 3 };
         self.segments().skip(before)
     }
 
-    /// `Microsoft.Network/loadBalancers/frontendIPConfigurations`; empty for a subscription or a group.
+    /// Returns the type, such as `Microsoft.Network/loadBalancers/frontendIPConfigurations`; empty for a subscription or a
+    /// group.
     pub fn resource_type(&self) -> String {
         let mut part = self.provider_part();
         let namespace = part.next().unwrap_or_default();
         part.step_by(2).fold(namespace.to_owned(), |kind, level| kind + "/" + level)
     }
 
-    /// Whether the type is this one, ignoring letter case.
+    /// Returns `true` if the type is this one, ignoring letter case.
     pub fn is_type(&self, resource_type: &str) -> bool {
         let mut part = self.provider_part();
         let namespace = part.next().unwrap_or_default();
-        let (mut own, mut asked) = (std::iter::once(namespace).chain(part.step_by(2)), resource_type.split('/'));
+        let (mut own, mut requested) = (std::iter::once(namespace).chain(part.step_by(2)), resource_type.split('/'));
         loop {
-            match (own.next(), asked.next()) {
+            match (own.next(), requested.next()) {
                 (None, None) => return true,
-                (Some(own), Some(asked)) if own.eq_ignore_ascii_case(asked) => {}
+                (Some(own), Some(requested)) if own.eq_ignore_ascii_case(requested) => {}
                 _ => return false,
             }
         }
     }
 
-    /// Whether `text`, as ARM spells it, is this id.
+    /// Returns `true` if `text`, as ARM spells it, is this id.
     pub fn same_as(&self, text: &str) -> bool {
         same_id(&self.text, text)
     }
 
-    /// Last name: the resource's, group's or subscription's own.
+    /// Returns the last name: the resource's, group's or subscription's own.
     pub fn name(&self) -> &str {
         self.segments().next_back().unwrap_or_default()
     }
 
-    /// The name behind the type level `kind`, e.g. the load balancer's name in the id of one of its rules.
+    /// Returns the name behind the type level `kind`, e.g. the load balancer's name in the id of one of its rules.
     pub fn name_of(&self, kind: &str) -> Option<&str> {
         let mut part = self.provider_part().skip(1);
         while let (Some(level), Some(name)) = (part.next(), part.next()) {
@@ -229,7 +234,8 @@ impl ResourceId {
         None
     }
 
-    /// The resource this one is a part of; for a top-level resource its group or subscription; `None` for a subscription.
+    /// Returns the resource that contains this one; for a top-level resource its group or subscription; `None` for a
+    /// subscription.
     pub fn parent(&self) -> Option<Self> {
         let count = self.segments().count();
         let levels = self.provider_part().count();
@@ -243,14 +249,14 @@ impl ResourceId {
         Some(Self { text: text.into() })
     }
 
-    /// Lower-cased text, as a key.
+    /// Returns the lower-cased text, as a key.
     pub fn key(&self) -> String {
         self.text.to_ascii_lowercase()
     }
 }
 
-fn folded(text: &str) -> impl Iterator<Item = u8> {
-    text.bytes().map(|byte| byte.to_ascii_lowercase())
+fn folded(text: &[u8]) -> impl Iterator<Item = u8> {
+    text.iter().map(u8::to_ascii_lowercase)
 }
 
 impl PartialEq for ResourceId {
@@ -278,7 +284,10 @@ impl PartialOrd for ResourceId {
 }
 impl Ord for ResourceId {
     fn cmp(&self, other: &Self) -> Ordering {
-        folded(&self.text).cmp(folded(&other.text))
+        // Ids of one cluster begin alike, mostly in the same letter case.
+        let bytes = self.text.bytes().zip(other.text.bytes());
+        let same = bytes.take_while(|(own, other)| own == other).count();
+        folded(&self.text.as_bytes()[same..]).cmp(folded(&other.text.as_bytes()[same..]))
     }
 }
 impl fmt::Display for ResourceId {

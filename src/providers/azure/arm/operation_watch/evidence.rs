@@ -19,18 +19,18 @@ use crate::providers::azure::arm::{
     operation::{OperationState, operation_state},
 };
 
-/// Lists in a row that do not show a write, after which it asks by itself.
+/// Lists in a row that lack a write, after which it polls alone.
 const MOST_MISSES: u32 = 2;
-/// Lists in a row that show it under way, after which it asks by itself.
+/// Lists in a row that show it in progress, after which it polls alone.
 const MOST_RUNNING: u32 = 8;
 
-/// What to do after a list.
+/// Next step after a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ListVerdict {
     /// The write has succeeded, and the entry is its result.
     Succeeded,
     Running,
-    /// The list does not tell: the operation has to be asked for.
+    /// The list is inconclusive: the operation must be polled.
     Unclear,
     /// The list lacks what is being deleted.
     Missing,
@@ -38,8 +38,9 @@ pub(super) enum ListVerdict {
 
 #[derive(Debug, Clone, PartialEq)]
 enum ExpectedOutcome {
-    /// The document that ARM answered, and the etag of the one before; none was there if `None`. As text: many wait at once, and a tree
-    /// takes fifteen times as much.
+    /// Document in ARM's response, and the etag of the one before; `None` if there was none.
+    ///
+    /// As text: many wait at once, and a tree takes fifteen times as much.
     Document {
         answered: Bytes,
         replaced: Option<String>,
@@ -47,7 +48,7 @@ enum ExpectedOutcome {
     Absence,
 }
 
-/// A write that lists may tell of.
+/// Write that lists may show.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ListedWrite {
     expected: ExpectedOutcome,
@@ -56,9 +57,11 @@ pub(super) struct ListedWrite {
 }
 
 impl ListedWrite {
-    /// `None`: no list could be believed, because the version before is not known, or ARM's answer does not show the write under way: as
-    /// it answers for load balancers, `Succeeded` while the operation goes on. `condition`: name and value of the header.
-    pub(super) fn of(method: &Method, condition: Option<(&str, &str)>, answer: &Bytes) -> Option<Self> {
+    /// Returns `None` if no list could prove the result.
+    ///
+    /// Either the version before is unknown, or ARM's response does not show the write in progress: for load balancers it is
+    /// `Succeeded` while the operation continues. `condition`: name and value of the header.
+    pub(super) fn of(method: &Method, condition: Option<(&str, &str)>, response: &Bytes) -> Option<Self> {
         let expected = match *method {
             Method::DELETE => ExpectedOutcome::Absence,
             Method::PUT => {
@@ -67,17 +70,17 @@ impl ListedWrite {
                     (_, etag) if etag != "*" && !etag.is_empty() => Some(etag.to_owned()),
                     _ => return None,
                 };
-                if answered_state(answer) != Some(OperationState::Running) {
+                if accepted_state(response) != Some(OperationState::Running) {
                     return None;
                 }
-                ExpectedOutcome::Document { answered: answer.clone(), replaced }
+                ExpectedOutcome::Document { answered: response.clone(), replaced }
             }
             _ => return None,
         };
         Some(Self { expected, misses: 0, running: 0 })
     }
 
-    /// Goes on with a list that began after the write was answered.
+    /// Evaluates a list that began after the response to the write.
     pub(super) fn judge(&mut self, entry: Option<&Value>) -> ListVerdict {
         let verdict = self.expected.verdict(entry);
         match verdict {
@@ -108,11 +111,11 @@ impl ExpectedOutcome {
             // What is there and not on its way out is an old entry, or one whose deletion has failed.
             (ExpectedOutcome::Absence, Some(_)) => ListVerdict::Unclear,
             (ExpectedOutcome::Document { .. }, None) => ListVerdict::Unclear,
-            (ExpectedOutcome::Document { answered, replaced }, Some(entry)) => {
+            (ExpectedOutcome::Document { answered: accepted, replaced }, Some(entry)) => {
                 let etag = entry.get("etag").and_then(Value::as_str);
                 let is_old = replaced.as_deref().is_some_and(|old| etag.is_none_or(|etag| is_same(etag, old)));
                 let is_result =
-                    || serde_json::from_slice(answered).is_ok_and(|answered: Value| is_outcome(entry, &answered));
+                    || serde_json::from_slice(accepted).is_ok_and(|accepted: Value| is_outcome(entry, &accepted));
                 match state(entry) {
                     _ if is_old || !is_result() => ListVerdict::Unclear,
                     Some(OperationState::Succeeded) => ListVerdict::Succeeded,
@@ -124,8 +127,8 @@ impl ExpectedOutcome {
     }
 }
 
-/// The state in an answer, without a tree of all of it: that of a load balancer has megabytes.
-fn answered_state(answer: &[u8]) -> Option<OperationState> {
+/// Returns the state in an answer, without a tree of all of it: that of a load balancer has megabytes.
+fn accepted_state(response: &[u8]) -> Option<OperationState> {
     #[derive(Deserialize)]
     struct Answer<'a> {
         #[serde(borrow)]
@@ -136,8 +139,8 @@ fn answered_state(answer: &[u8]) -> Option<OperationState> {
         #[serde(rename = "provisioningState", borrow)]
         state: Option<Cow<'a, str>>,
     }
-    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
-    answer.properties?.state.as_deref().map(operation_state)
+    let response: Answer<'_> = serde_json::from_slice(response).ok()?;
+    response.properties?.state.as_deref().map(operation_state)
 }
 
 fn state(document: &Value) -> Option<OperationState> {
@@ -145,32 +148,34 @@ fn state(document: &Value) -> Option<OperationState> {
 }
 
 /// Etags of one version may be shown as weak and as strong ones.
-fn is_same(one: &str, other: &str) -> bool {
-    one.trim_start_matches("W/") == other.trim_start_matches("W/")
+fn is_same(a: &str, other: &str) -> bool {
+    a.trim_start_matches("W/") == other.trim_start_matches("W/")
 }
 
-/// Whether `shown` is what `answered` says, versions and states aside. Text is compared in any letter case, since ARM does not keep to
-/// one. What `answered` lacks may only be a single value, such as an address: a part more is one that the write has removed.
-fn is_outcome(shown: &Value, answered: &Value) -> bool {
-    match (answered, shown) {
-        (Value::Object(answered), Value::Object(shown)) => {
-            let of_both = |name| (shown.get(name).unwrap_or(&Value::Null), answered.get(name).unwrap_or(&Value::Null));
-            answered.keys().chain(shown.keys()).all(|name| is_field(name, of_both(name)))
+/// Returns `true` if `shown` is what `accepted` says, versions and states aside.
+///
+/// Text is compared in any letter case, since ARM does not keep to one. What `accepted` lacks may only be a single value,
+/// such as an address: a part more is one that the write has removed.
+fn is_outcome(shown: &Value, accepted: &Value) -> bool {
+    match (accepted, shown) {
+        (Value::Object(accepted), Value::Object(shown)) => {
+            let of_both = |name| (shown.get(name).unwrap_or(&Value::Null), accepted.get(name).unwrap_or(&Value::Null));
+            accepted.keys().chain(shown.keys()).all(|name| is_field(name, of_both(name)))
         }
-        (Value::Array(answered), Value::Array(shown)) => answered.len() == shown.len() && are_outcomes(shown, answered),
-        (Value::String(answered), Value::String(shown)) => same_word(answered, shown),
+        (Value::Array(accepted), Value::Array(shown)) => accepted.len() == shown.len() && are_outcomes(shown, accepted),
+        (Value::String(accepted), Value::String(shown)) => same_word(accepted, shown),
         (Value::Null, shown) => is_nothing(shown) || !(shown.is_array() || shown.is_object()),
-        (answered, Value::Null) => is_nothing(answered),
-        _ => answered == shown,
+        (accepted, Value::Null) => is_nothing(accepted),
+        _ => accepted == shown,
     }
 }
 
-fn is_field(name: &str, (shown, answered): (&Value, &Value)) -> bool {
+fn is_field(name: &str, (shown, accepted): (&Value, &Value)) -> bool {
     match name {
         "etag" | "provisioningState" => true,
         // ARM adds no tag.
-        "tags" => shown == answered || is_nothing(shown) && is_nothing(answered),
-        _ => is_outcome(shown, answered),
+        "tags" => shown == accepted || is_nothing(shown) && is_nothing(accepted),
+        _ => is_outcome(shown, accepted),
     }
 }
 
@@ -183,17 +188,17 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Of two arrays of one length. ARM does not keep to an order, so elements that have ids or names are found by them.
-fn are_outcomes(shown: &[Value], answered: &[Value]) -> bool {
-    match (by_key(shown), by_key(answered)) {
-        (Some(shown), Some(answered)) => {
-            answered.iter().all(|(key, value)| shown.get(key).is_some_and(|shown| is_outcome(shown, value)))
+/// Compares two arrays of equal length. ARM does not keep an order, so elements with IDs or names are matched by them.
+fn are_outcomes(shown: &[Value], accepted: &[Value]) -> bool {
+    match (by_key(shown), by_key(accepted)) {
+        (Some(shown), Some(accepted)) => {
+            accepted.iter().all(|(key, value)| shown.get(key).is_some_and(|shown| is_outcome(shown, value)))
         }
-        _ => shown.iter().zip(answered).all(|(shown, answered)| is_outcome(shown, answered)),
+        _ => shown.iter().zip(accepted).all(|(shown, accepted)| is_outcome(shown, accepted)),
     }
 }
 
-/// `None` when an element has no key, or two have the same.
+/// Returns the elements by key; `None` if an element has no key, or two have the same.
 fn by_key(values: &[Value]) -> Option<HashMap<String, &Value>> {
     let named = |value: &Value| match value {
         Value::String(text) => Some(text.to_ascii_lowercase()),

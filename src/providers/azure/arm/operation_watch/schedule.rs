@@ -29,25 +29,25 @@ const MARGIN: Duration = Duration::from_millis(50);
 /// For so long nothing is listed after a list that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// One who waits.
+/// Identity of a waiting write.
 pub(super) type Waiter = u64;
 
-/// What to do now.
+/// Next step of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchMove {
-    /// Nothing before this time, unless a list ends earlier.
+    /// Wait until this time, unless a list ends earlier.
     WaitUntil(Instant),
-    /// Wait for the list under way.
+    /// Wait for the list in progress.
     WaitForList,
-    /// List for all.
+    /// List for all waiters.
     List,
-    /// Ask for one's own operation.
+    /// Poll its own operation.
     PollAlone,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct WaitingWrite {
-    /// When it would ask for its own operation.
+    /// Time at which it would poll its own operation.
     due: Instant,
     /// Whether its turn has come, and no list was worth it.
     alone: bool,
@@ -57,21 +57,21 @@ struct WaitingWrite {
 pub(super) struct WatchSchedule {
     pace: PollingPace,
     waiting: BTreeMap<Waiter, WaitingWrite>,
-    /// When ARM accepted those who have not left, as far as they have waited.
+    /// Times at which ARM accepted the writes that still wait.
     accepted: BTreeMap<Waiter, Instant>,
-    /// How many writes ARM has still to accept.
+    /// Number of writes that ARM has yet to accept.
     coming: usize,
-    /// How long operations take: the least after which one has ended, as of the last news.
+    /// Duration after which the first operation has ended, according to the latest end.
     length: Option<Duration>,
     /// Whether one has ended since the last list.
     has_ended: bool,
     scout: Option<Waiter>,
     /// Whether the operation of a scout has ended since the last list.
-    has_scouted: bool,
+    sentinel_has_ended: bool,
     distance: Duration,
     last_turn: Option<Instant>,
     pages: usize,
-    /// What a page is worth in writes that wait.
+    /// Cost of a page in waiting writes.
     weight: usize,
     listing: bool,
     not_before: Option<Instant>,
@@ -87,7 +87,7 @@ impl WatchSchedule {
             length: None,
             has_ended: false,
             scout: None,
-            has_scouted: false,
+            sentinel_has_ended: false,
             distance: pace.first,
             last_turn: None,
             pages: 1,
@@ -97,45 +97,46 @@ impl WatchSchedule {
         }
     }
 
-    /// `waiter` would ask for its own operation at `due`.
+    /// Registers `waiter`, which would poll its own operation at `due`.
     pub(super) fn wait(&mut self, waiter: Waiter, due: Instant, now: Instant) {
         if self.waiting.is_empty() && !self.is_busy(now) {
             (self.distance, self.last_turn) = (self.pace.first, None);
-            (self.has_ended, self.has_scouted) = (false, false);
+            (self.has_ended, self.sentinel_has_ended) = (false, false);
         }
         self.accepted.entry(waiter).or_insert(now);
         self.waiting.insert(waiter, WaitingWrite { due, alone: false });
     }
 
-    /// `waiter` has heard something, and may wait again.
-    pub(super) fn heard(&mut self, waiter: Waiter) {
+    /// Records that `waiter` has received an event, and may wait again.
+    pub(super) fn acknowledge(&mut self, waiter: Waiter) {
         self.waiting.remove(&waiter);
     }
 
-    /// `waiter` waits no more.
+    /// Removes `waiter`.
     pub(super) fn leave(&mut self, waiter: Waiter) {
-        self.heard(waiter);
+        self.acknowledge(waiter);
         self.accepted.remove(&waiter);
-        self.scout = self.scout.filter(|scout| *scout != waiter);
+        self.scout = self.scout.filter(|sentinel| *sentinel != waiter);
     }
 
-    /// The operation of `waiter` has ended. Answers whether it is the first since the last list: others may list earlier now.
+    /// Records that the operation of `waiter` has ended. Returns `true` if it is the first since the last list: others may
+    /// list earlier now.
     pub(super) fn ended(&mut self, waiter: Waiter, now: Instant) -> bool {
         let Some(accepted) = self.accepted.get(&waiter) else { return false };
         let length = now.saturating_duration_since(*accepted);
-        let shorter = self.length.filter(|known| self.has_ended && *known < length);
+        let shorter = self.length.filter(|existing| self.has_ended && *existing < length);
         self.length = Some(shorter.unwrap_or(length));
-        let is_scout = self.scout == Some(waiter);
-        let news = if is_scout { &mut self.has_scouted } else { &mut self.has_ended };
-        !std::mem::replace(news, true)
+        let is_sentinel = self.scout == Some(waiter);
+        let event = if is_sentinel { &mut self.sentinel_has_ended } else { &mut self.has_ended };
+        !std::mem::replace(event, true)
     }
 
-    /// Whether `waiter` looks ahead for the others, and a list follows soon.
-    pub(super) fn is_scout(&self, waiter: Waiter) -> bool {
-        self.scout == Some(waiter) && self.is_blind()
+    /// Returns `true` if `waiter` looks ahead for the others, and a list follows soon.
+    pub(super) fn is_sentinel(&self, waiter: Waiter) -> bool {
+        self.scout == Some(waiter) && self.needs_sentinel()
     }
 
-    /// One more write that ARM has still to accept; or one less.
+    /// Counts one more write that ARM has yet to accept; or one less.
     pub(super) fn announce(&mut self, is_coming: bool) {
         self.coming = if is_coming { self.coming + 1 } else { self.coming.saturating_sub(1) };
     }
@@ -144,7 +145,7 @@ impl WatchSchedule {
         self.waiting.contains_key(&waiter)
     }
 
-    /// Whether nothing would be lost with this.
+    /// Returns `true` if nothing would be lost with this.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         self.waiting.is_empty()
             && self.coming == 0
@@ -153,7 +154,7 @@ impl WatchSchedule {
             && self.not_before.is_none_or(|until| until <= now)
     }
 
-    /// What `waiter` does now. After [`WatchMove::List`] a list is under way until [`WatchSchedule::listed`].
+    /// Returns the next step of `waiter`. After [`WatchMove::List`] a list is in progress until [`WatchSchedule::listed`].
     pub(super) fn next(&mut self, waiter: Waiter, now: Instant) -> WatchMove {
         let Some(own) = self.waiting.get(&waiter).copied() else { return WatchMove::PollAlone };
         if self.listing {
@@ -165,44 +166,47 @@ impl WatchSchedule {
         }
         let queued = self.turn(own.due);
         if now < queued {
-            return self.scouting(waiter, own.due, now).unwrap_or(WatchMove::WaitUntil(queued));
+            return self.poll_as_sentinel(waiter, own.due, now).unwrap_or(WatchMove::WaitUntil(queued));
         }
-        let ready = self.waiting.values().filter(|one| one.due <= now).count();
-        if ready >= self.worth() {
+        let ready = self.waiting.values().filter(|item| item.due <= now).count();
+        if ready >= self.min_waiters() {
             self.listing = true;
             return WatchMove::List;
         }
         if self.waiting.len() > 1 && ready > 0 {
-            self.waiting.values_mut().filter(|one| one.due <= now).for_each(|one| one.alone = true);
+            self.waiting.values_mut().filter(|item| item.due <= now).for_each(|item| item.alone = true);
             self.end_turn(now);
         }
         by_itself
     }
 
-    /// What the oldest does until the turn comes, when a list would be in vain as far as anybody knows.
-    fn scouting(&mut self, waiter: Waiter, due: Instant, now: Instant) -> Option<WatchMove> {
+    /// Lets the oldest waiter poll first when a list would probably show no end.
+    fn poll_as_sentinel(&mut self, waiter: Waiter, due: Instant, now: Instant) -> Option<WatchMove> {
         let is_oldest = || self.accepted.first_key_value().is_some_and(|(oldest, _)| *oldest == waiter);
-        if !self.is_blind() || self.has_scouted || !self.scout.map_or_else(is_oldest, |scout| scout == waiter) {
+        if !self.needs_sentinel()
+            || self.sentinel_has_ended
+            || !self.scout.map_or_else(is_oldest, |sentinel| sentinel == waiter)
+        {
             return None;
         }
         self.scout = Some(waiter);
         Some(if due <= now { WatchMove::PollAlone } else { WatchMove::WaitUntil(due.min(self.turn(due))) })
     }
 
-    /// Whether a list is worth it, but costs much, and nothing says that it would show anything ended.
-    fn is_blind(&self) -> bool {
-        self.pages > 1 && !self.has_ended && self.accepted.len() >= self.worth()
+    /// Returns `true` if a list is worth it, but costs much, and nothing says that it would show anything ended.
+    fn needs_sentinel(&self) -> bool {
+        self.pages > 1 && !self.has_ended && self.accepted.len() >= self.min_waiters()
     }
 
-    /// For how many writes a list is worth it.
-    fn worth(&self) -> usize {
+    /// Returns for how many writes a list pays off.
+    fn min_waiters(&self) -> usize {
         self.pages.saturating_mul(self.weight).max(2)
     }
 
-    /// The list has ended, after so many pages; `None`: it failed.
+    /// Records the end of a list, after so many pages; `None` if it failed.
     pub(super) fn listed(&mut self, pages: Option<usize>, now: Instant) {
         (self.listing, self.scout) = (false, None);
-        (self.has_ended, self.has_scouted) = (false, false);
+        (self.has_ended, self.sentinel_has_ended) = (false, false);
         match pages {
             Some(pages) => self.pages = pages.max(1),
             None => self.not_before = Some(now + AFTER_FAILURE),
@@ -223,29 +227,29 @@ impl WatchSchedule {
         LONGEST_DISTANCE.saturating_add(more).saturating_mul(weight).min(LONGEST_DISTANCE_EVER).max(self.pace.first)
     }
 
-    /// When somebody who is due at `own` asks: together with those who are due a moment after the first, and not too soon after the turn
-    /// before. Whoever ARM told to wait longer waits longer.
+    /// Returns when a write that is due at `own` proceeds: together with those that are due a moment after the first, and
+    /// not too soon after the list before. A longer delay requested by ARM is kept.
     fn turn(&self, own: Instant) -> Instant {
-        let first = self.waiting.values().map(|one| one.due).min().unwrap_or(own);
+        let first = self.waiting.values().map(|item| item.due).min().unwrap_or(own);
         let moment = first + self.pace.first / 2;
-        let together = self.waiting.values().map(|one| one.due).filter(|due| *due <= moment).max().unwrap_or(own);
+        let together = self.waiting.values().map(|item| item.due).filter(|due| *due <= moment).max().unwrap_or(own);
         let spaced = self.spaced().map_or(together, |spaced| together.max(spaced));
         spaced.max(if own > moment { own } else { first })
     }
 
-    /// The earliest turn after the one before.
+    /// Returns the earliest turn after the one before.
     fn spaced(&self) -> Option<Instant> {
         let expected = |accepted: &Instant| self.length.map(|length| *accepted + length + MARGIN);
         let after_last = |at: &Instant| self.last_turn.is_none_or(|last| *at > last);
-        if self.is_blind() {
+        if self.needs_sentinel() {
             let (_, oldest) = self.accepted.first_key_value()?;
             let latest = self.last_turn.unwrap_or(*oldest) + self.longest_distance();
-            let enough = self.accepted.values().nth(self.worth() - 1).and_then(expected);
+            let enough = self.accepted.values().nth(self.min_waiters() - 1).and_then(expected);
             return Some(enough.filter(after_last).map_or(latest, |at| at.min(latest)));
         }
         let last = self.last_turn?;
         if self.coming > 0 {
-            // Whoever waits behind those who wait for a quota gains nothing by a list that shows a few.
+            // Behind writes that wait for a quota, a list that shows a few gains nothing.
             return Some(last + if self.has_ended { self.longest_distance() } else { self.distance });
         }
         let (spaced, newest) = (last + self.distance, self.accepted.values().next_back()?);

@@ -1,4 +1,4 @@
-//! Whether the fields of the credential belong together. Order of the kinds: `pkg/azclient/auth.go`.
+//! Consistency of the credential's fields. Order of the kinds: `pkg/azclient/auth.go`.
 
 use super::super::{choices::CloudConfigType, environment::variables, fields::AzureConfig, finding::FindingCollector};
 
@@ -6,7 +6,7 @@ use super::super::{choices::CloudConfigType, environment::variables, fields::Azu
 const CLOUDS: &[&str] =
     &["AzurePublicCloud", "AzureCloud", "AzureChinaCloud", "AzureUSGovernment", "AzureUSGovernmentCloud", "AzureStackCloud"];
 
-/// Whether the configuration names any credential.
+/// Returns `true` if the configuration names any credential.
 pub fn has_credentials(config: &AzureConfig) -> bool {
     config.use_federated_workload_identity_extension
         || config.use_managed_identity_extension
@@ -37,7 +37,7 @@ pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
 
 fn cloud(config: &AzureConfig, findings: &mut FindingCollector) {
     let name = config.cloud.trim();
-    let is_known = CLOUDS.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let is_known = CLOUDS.iter().any(|existing| existing.eq_ignore_ascii_case(name));
     let endpoint = &config.resource_manager_endpoint;
     findings.warn_if(
         !is_known && endpoint.is_empty(),
@@ -55,7 +55,7 @@ fn cloud(config: &AzureConfig, findings: &mut FindingCollector) {
     );
 }
 
-/// What the first credential in order needs beside itself.
+/// Checks the fields that the first credential in order needs in addition.
 fn parts(config: &AzureConfig, findings: &mut FindingCollector) {
     let kind = if config.use_federated_workload_identity_extension {
         "useFederatedWorkloadIdentityExtension"

@@ -1,4 +1,4 @@
-//! Whether the load balancer fields belong together.
+//! Consistency of the load balancer fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,7 @@ fn private_links(config: &AzureConfig, findings: &mut FindingCollector) {
     );
 }
 
-/// What Services may have that is not their own.
+/// Checks the shared resources that Services may use.
 fn policy(config: &AzureConfig, findings: &mut FindingCollector) {
     let addresses = config.allowed_additional_public_ips.trim();
     let is_range = |text: &str| text.trim().parse::<IpNet>().is_ok_and(|range| range.trunc() == range);
@@ -125,8 +125,9 @@ const LONGEST_NAME: usize = 80 - INTERNAL.len();
 /// Ending of the names of internal load balancers.
 const INTERNAL: &str = "-internal";
 
-/// What is wrong with the entries for a cluster of this name: one of them has to be called like it. Upstream notices that when the first
-/// Service is reconciled, and fails each then, deletions included.
+/// Returns the problem of the entries for a cluster of this name: one of them must have it.
+///
+/// Upstream notices that when the first Service is reconciled, and fails each then, deletions included.
 pub fn missing_cluster_entry(config: &AzureConfig, cluster: &str) -> Option<ConfigFinding> {
     let all = &config.multiple_standard_load_balancer_configurations;
     let is_there = || all.iter().any(|entry| entry.name.eq_ignore_ascii_case(cluster));
@@ -137,7 +138,7 @@ pub fn missing_cluster_entry(config: &AzureConfig, cluster: &str) -> Option<Conf
     })
 }
 
-/// What is wrong with the name of an entry, whatever the others are called.
+/// Returns the problem of an entry's name, whatever the others are called.
 fn name_problem(name: &str) -> Option<String> {
     let ending = name.get(name.len().saturating_sub(INTERNAL.len())..);
     if name.trim().is_empty() {
@@ -154,7 +155,8 @@ fn name_problem(name: &str) -> Option<String> {
     }
 }
 
-/// Upstream: `checkEnableMultipleStandardLoadBalancers` of `pkg/provider/azure.go`; names compare without case there.
+/// Checks several entries. Upstream: `checkEnableMultipleStandardLoadBalancers` of `pkg/provider/azure.go`, which compares
+/// names ignoring case.
 fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollector) {
     let all = &config.multiple_standard_load_balancer_configurations;
     findings.warn_if(!all.is_empty() && !is_standard, SEVERAL, "has an effect only with loadBalancerSku standard");
@@ -167,20 +169,20 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
         "cannot be combined with loadBalancerBackendPoolConfigurationType nodeIPConfiguration, the default; set nodeIP",
     );
     let (mut distinct_names, mut machines) = (BTreeSet::new(), BTreeSet::new());
-    for (index, one) in all.iter().enumerate() {
+    for (index, entry) in all.iter().enumerate() {
         let field = |name: &str| format!("{SEVERAL}[{index}].{name}");
-        if let Some(problem) = name_problem(&one.name) {
+        if let Some(problem) = name_problem(&entry.name) {
             findings.error_if(true, &field("name"), &problem);
         }
-        warn_of_selectors(one, &field, findings);
+        warn_of_selectors(entry, &field, findings);
         findings.error_if(
-            one.primary_vm_set.is_empty(),
+            entry.primary_vm_set.is_empty(),
             &field("primaryVMSet"),
             "is required: the machines of the load balancer",
         );
-        let is_new = one.name.is_empty() || distinct_names.insert(one.name.to_lowercase());
+        let is_new = entry.name.is_empty() || distinct_names.insert(entry.name.to_lowercase());
         findings.error_if(!is_new, &field("name"), "is the name of an entry above; names must be unique");
-        let is_new = one.primary_vm_set.is_empty() || machines.insert(one.primary_vm_set.to_lowercase());
+        let is_new = entry.primary_vm_set.is_empty() || machines.insert(entry.primary_vm_set.to_lowercase());
         findings.error_if(!is_new, &field("primaryVMSet"), "is that of an entry above; each must be unique");
     }
 }

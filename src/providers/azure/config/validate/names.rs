@@ -1,4 +1,4 @@
-//! Whether ARM accepts the names of resources. Upstream sends any text, and Azure refuses the requests.
+//! Validity of resource names for ARM. Upstream sends any text, and Azure rejects the requests.
 
 use super::super::{fields::AzureConfig, finding::FindingCollector, reader::shown};
 use crate::providers::azure::arm::documents::names;

@@ -38,7 +38,7 @@ fn a_machine_is_found_with_its_power_state() {
             driver.requests();
             assert_eq!(power_of(&driver.check_existence(&wanted)), Some("running"), "{wanted:?}");
             assert_eq!(driver.requests(), 1);
-            driver.world.power(&id, "deallocated");
+            driver.fixture.power(&id, "deallocated");
             assert_eq!(power_of(&driver.check_existence(&wanted)), Some("deallocated"), "{wanted:?}");
             driver.requests();
             driver.check_existence_all(&[wanted], Duration::from_secs(30));
@@ -51,7 +51,7 @@ fn a_machine_is_found_with_its_power_state() {
 fn a_machine_that_was_deleted_is_gone() {
     for (name, id) in each() {
         let mut driver = cluster();
-        driver.world.machines.remove(&id);
+        driver.fixture.machines.remove(&id);
         driver.requests();
         assert_eq!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Gone, "{id}");
         let requests = driver.requests();
@@ -64,8 +64,8 @@ fn a_machine_that_was_deleted_is_gone() {
 fn a_machine_made_anew_is_found_with_its_new_id() {
     let mut driver = cluster();
     let before = driver.one(&named("node-3")).unwrap();
-    driver.world.machines.remove(&vm("node-3"));
-    driver.world.add_standalone("node-3");
+    driver.fixture.machines.remove(&vm("node-3"));
+    driver.fixture.add_standalone("node-3");
     let MachineExistence::Found(after) = driver.check_existence(&named("node-3")) else { panic!() };
     assert_ne!(before.vm_id, after.vm_id);
 }
@@ -85,8 +85,8 @@ fn no_failure_is_evidence() {
         for (name, id) in each() {
             for wanted in [with_id(&name, &id), named(&name)] {
                 let mut driver = cluster();
-                driver.world.machines.remove(&id);
-                driver.world.down = Some(class);
+                driver.fixture.machines.remove(&id);
+                driver.fixture.down = Some(class);
                 let sighting = driver.check_existence(&wanted);
                 assert!(matches!(sighting, MachineExistence::Unknown(_)), "{class:?} {wanted:?}: {sighting:?}");
                 let mut cold = InventoryDriver::new(
@@ -104,7 +104,7 @@ fn a_cloud_that_denies_everything_is_not_believed() {
     for (name, id) in each() {
         for wanted in [with_id(&name, &id), named(&name)] {
             let mut driver = cluster();
-            driver.world.down = Some(ArmErrorClass::NotFound);
+            driver.fixture.down = Some(ArmErrorClass::NotFound);
             let sighting = driver.check_existence(&wanted);
             assert!(matches!(sighting, MachineExistence::Unknown(_)), "{wanted:?}: {sighting:?}");
         }
@@ -115,7 +115,7 @@ fn a_cloud_that_denies_everything_is_not_believed() {
 fn a_group_that_turned_empty_is_not_believed() {
     for (name, id) in each() {
         let mut driver = cluster();
-        driver.world = InventoryArmFixture::default();
+        driver.fixture = InventoryArmFixture::default();
         let sighting = driver.check_existence(&with_id(&name, &id));
         assert!(is_unknown(&sighting, "rg"), "{id}: {sighting:?}");
         let all: Vec<_> = driver.snapshot.entries().map(|entry| with_id("", &entry.machine.id)).collect();
@@ -128,11 +128,11 @@ fn a_group_that_turned_empty_is_not_believed() {
 #[test]
 fn empty_lists_alone_say_nothing() {
     let mut driver = cluster();
-    driver.world.empty_lists = true;
+    driver.fixture.empty_lists = true;
     for (name, id) in each() {
         assert!(matches!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Found(_)), "{id}");
     }
-    driver.world.machines.remove(&instance("pool0", 3));
+    driver.fixture.machines.remove(&instance("pool0", 3));
     let sighting = driver.check_existence(&with_id("", &instance("pool0", 3)));
     assert!(is_unknown(&sighting, "does not list it"), "{sighting:?}");
 }
@@ -140,19 +140,19 @@ fn empty_lists_alone_say_nothing() {
 #[test]
 fn a_scale_set_that_was_deleted_takes_its_machines_with_it() {
     let mut driver = cluster();
-    driver.world.sets.remove(&set("pool0"));
-    driver.world.machines.retain(|id, _| uniform_set_of(id).is_none());
+    driver.fixture.sets.remove(&set("pool0"));
+    driver.fixture.machines.retain(|id, _| uniform_set_of(id).is_none());
     assert_eq!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Gone);
     let all: Vec<_> = (0..20).map(|number| with_id("", &instance("pool0", number))).collect();
     assert!(driver.check_existence_all(&all, Duration::ZERO).iter().all(|it| *it == MachineExistence::Gone));
-    driver.world.broken = vec![(|read| matches!(read, ArmRead::ScaleSet(_)), ArmErrorClass::Forbidden)];
+    driver.fixture.broken = vec![(|read| matches!(read, ArmRead::ScaleSet(_)), ArmErrorClass::Forbidden)];
     assert!(matches!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Unknown(_)));
 }
 
 #[test]
 fn a_parent_that_is_missing_and_listed_is_a_contradiction() {
     let mut driver = cluster();
-    driver.world.broken =
+    driver.fixture.broken =
         vec![(|read| matches!(read, ArmRead::Machine(_) | ArmRead::Machines(_)), ArmErrorClass::ParentNotFound)];
     assert!(is_unknown(&driver.check_existence(&with_id("", &instance("pool0", 3))), "but lists it"));
 }
@@ -165,7 +165,7 @@ fn many_are_confirmed_with_lists() {
     driver.warm();
     driver.pass(Duration::from_secs(60));
     driver.requests();
-    driver.world.machines.remove(&instance("pool2", 77));
+    driver.fixture.machines.remove(&instance("pool2", 77));
     let wanted: Vec<_> = driver.snapshot.entries().map(|entry| with_id("", &entry.machine.id)).collect();
     let sightings = driver.check_existence_all(&wanted, Duration::from_secs(10));
     assert_eq!(sightings.iter().filter(|it| **it == MachineExistence::Gone).count(), 1);
@@ -193,7 +193,7 @@ fn a_node_without_id_is_gone_with_the_machine_that_was_seen_under_its_name() {
     ] {
         let mut driver = cluster();
         driver.settings = settings;
-        driver.world.machines.remove(&id);
+        driver.fixture.machines.remove(&id);
         assert_eq!(driver.check_existence(&named(&name.to_uppercase())), MachineExistence::Gone, "{id}");
         driver.pass(Duration::from_secs(15));
         assert_eq!(driver.check_existence(&named(&name)), MachineExistence::Gone, "{id}: again");
@@ -203,7 +203,8 @@ fn a_node_without_id_is_gone_with_the_machine_that_was_seen_under_its_name() {
 #[test]
 fn a_machine_being_deleted_still_exists() {
     let mut driver = cluster();
-    driver.world.machines.get_mut(&vm("node-3")).unwrap()["properties"]["provisioningState"] = serde_json::json!("Deleting");
+    driver.fixture.machines.get_mut(&vm("node-3")).unwrap()["properties"]["provisioningState"] =
+        serde_json::json!("Deleting");
     assert!(
         matches!(driver.check_existence(&named("node-3")), MachineExistence::Found(machine) if machine.provisioning_state == "Deleting")
     );
@@ -222,10 +223,10 @@ fn a_power_state_from_earlier_is_not_told() {
     let mut driver = cluster();
     driver.settings.without_instance_view = true;
     let wanted: Vec<_> = (0..20).map(|number| with_id(&host("pool0", number), &instance("pool0", number))).collect();
-    driver.world.power(&instance("pool0", 3), "deallocated");
+    driver.fixture.power(&instance("pool0", 3), "deallocated");
     assert_eq!(power_of(&driver.check_existence(&wanted[3])), Some("deallocated"), "read by itself");
-    driver.world.power(&instance("pool0", 3), "running");
-    driver.world.lists_without_view = true;
+    driver.fixture.power(&instance("pool0", 3), "running");
+    driver.fixture.lists_without_view = true;
     driver.pass(Duration::from_secs(60));
     let sightings = driver.check_existence_all(&wanted, Duration::ZERO);
     assert!(matches!(&sightings[3], MachineExistence::Found(_)) && power_of(&sightings[3]).is_none(), "{:?}", sightings[3]);

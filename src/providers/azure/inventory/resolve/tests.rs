@@ -52,7 +52,7 @@ fn five_thousand_flexible_machines_cost_their_pages_by_name_and_by_id() {
         assert!(driver.look_up(&hosts(5, 1000), Freshness::Cached).iter().all(Result::is_ok));
         assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
         let mut driver = InventoryDriver::new(build(), settings);
-        let ids: Vec<_> = driver.world.machines.keys().map(|id| with_id("", id)).collect();
+        let ids: Vec<_> = driver.fixture.machines.keys().map(|id| with_id("", id)).collect();
         assert!(driver.look_up(&ids, Freshness::Cached).iter().all(Result::is_ok));
         assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
     }
@@ -77,12 +77,12 @@ fn one_further_node_costs_at_most_five_reads() {
     driver.look_up(&hosts(5, 1000), Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
-    driver.world.add_machine(&instance("pool3", 1000), &host("pool3", 1000), Some(&set("pool3")));
+    driver.fixture.add_machine(&instance("pool3", 1000), &host("pool3", 1000), Some(&set("pool3")));
     let machine = driver.one(&named(&host("pool3", 1000).to_uppercase())).unwrap();
     assert_eq!((machine.id.clone(), machine.interfaces.len()), (instance("pool3", 1000), 1));
     assert_eq!(driver.requests(), 2);
 
-    driver.world.add_standalone("bastion");
+    driver.fixture.add_standalone("bastion");
     assert!(driver.one(&named("bastion")).is_ok());
     let requests = driver.requests();
     assert!(requests <= 5, "{requests}");
@@ -93,7 +93,7 @@ fn a_machine_made_just_after_its_list_was_read_is_found_by_one_read() {
     let mut driver = uniform(1, 100);
     driver.look_up(&hosts(1, 100), Freshness::Cached);
     driver.requests();
-    driver.world.add_machine(&instance("pool0", 100), &host("pool0", 100), Some(&set("pool0")));
+    driver.fixture.add_machine(&instance("pool0", 100), &host("pool0", 100), Some(&set("pool0")));
     driver.pass(Duration::from_secs(4));
     assert!(driver.one(&named(&host("pool0", 100))).is_ok());
     assert_eq!(driver.requests(), 2, "the machine and its interfaces");
@@ -107,7 +107,7 @@ fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
     driver.look_up(&hosts(1, 1000), Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
-    driver.world.add_machine(&vm("pool0_ffffffff"), &host("pool0", 1000), Some(&set("pool0")));
+    driver.fixture.add_machine(&vm("pool0_ffffffff"), &host("pool0", 1000), Some(&set("pool0")));
     assert!(driver.one(&with_id(&host("pool0", 1000), &vm("pool0_ffffffff"))).is_ok());
     assert_eq!(driver.requests(), 2);
 
@@ -118,7 +118,7 @@ fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
     driver.look_up(&wanted, Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
-    driver.world.add_standalone("node-1000");
+    driver.fixture.add_standalone("node-1000");
     assert!(driver.one(&named("node-1000")).is_ok());
     assert_eq!(driver.requests(), 2);
 }
@@ -129,7 +129,7 @@ fn a_new_scale_set_is_noticed() {
     driver.look_up(&hosts(1, 10), Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
-    driver.world.add_uniform("fresh", 1);
+    driver.fixture.add_uniform("fresh", 1);
     assert!(driver.one(&named(&host("fresh", 0))).is_ok());
     assert!(driver.requests() <= 5);
 }
@@ -171,7 +171,7 @@ fn old_knowledge_serves_while_arm_fails() {
     ] {
         let mut driver = uniform(1, 300);
         driver.look_up(&hosts(1, 300), Freshness::Cached);
-        driver.world.down = Some(class);
+        driver.fixture.down = Some(class);
         driver.pass(Duration::from_secs(3600));
         driver.requests();
         assert!(driver.look_up(&hosts(1, 300), Freshness::Cached).iter().all(Result::is_ok), "{class:?}");
@@ -182,7 +182,7 @@ fn old_knowledge_serves_while_arm_fails() {
         assert!(fresh.iter().all(|it| matches!(it, Err(LookupError::Arm(error)) if error.class == class)), "{class:?}");
         let unknown = driver.one(&named(&host("pool0", 5000)));
         assert!(matches!(unknown, Err(LookupError::Arm(_))), "{class:?}: {unknown:?}");
-        driver.world.down = None;
+        driver.fixture.down = None;
         driver.pass(Duration::from_secs(10));
         driver.requests();
         assert!(driver.look_up(&hosts(1, 300), Freshness::Cached).iter().all(Result::is_ok));
@@ -196,7 +196,7 @@ fn old_knowledge_serves_while_arm_fails() {
 fn an_empty_list_takes_nothing_away() {
     let mut driver = uniform(1, 100);
     driver.look_up(&hosts(1, 100), Freshness::Cached);
-    driver.world.empty_lists = true;
+    driver.fixture.empty_lists = true;
     driver.pass(Duration::from_secs(601));
     assert!(driver.look_up(&hosts(1, 100), Freshness::Cached).iter().all(Result::is_ok));
     assert_eq!(driver.snapshot.entries().count(), 100);
@@ -206,7 +206,7 @@ fn an_empty_list_takes_nothing_away() {
 fn a_machine_that_a_list_lacks_is_asked_for_itself() {
     let mut driver = uniform(1, 100);
     driver.look_up(&hosts(1, 100), Freshness::Cached);
-    driver.world.machines.remove(&instance("pool0", 7));
+    driver.fixture.machines.remove(&instance("pool0", 7));
     driver.pass(Duration::from_secs(601));
     let found = driver.look_up(&hosts(1, 100), Freshness::Cached);
     assert_eq!(found.iter().filter(|it| it.is_ok()).count(), 99);
@@ -256,7 +256,7 @@ fn a_foreign_group_is_looked_at_when_the_label_says_so() {
 #[test]
 fn warm_leaves_nothing_to_read() {
     let mut driver = uniform(2, 300);
-    driver.world.add_standalone("bastion");
+    driver.fixture.add_standalone("bastion");
     driver.warm();
     assert_eq!(driver.requests(), 1 + 2 * 3 + 2 * 3 + 1 + 1);
     assert!(driver.look_up(&hosts(2, 300), Freshness::Cached).iter().all(Result::is_ok));
@@ -282,7 +282,7 @@ fn a_machine_without_address_is_not_there_yet_and_looked_at_again_soon() {
         let mut driver = InventoryDriver::new(world, settings);
         driver.warm();
         assert!(matches!(driver.one(&named(&name)), Err(LookupError::NoAddress(_))), "{id}");
-        driver.world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = network;
+        driver.fixture.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = network;
         driver.requests();
         driver.pass(Duration::from_secs(16));
         assert!(driver.one(&named(&name)).is_ok(), "{id}");

@@ -29,11 +29,11 @@ fn some() -> Vec<ResourceId> {
 
 /// Removes a machine, as a scale-in does.
 fn scale_in(driver: &mut InventoryDriver, id: &ResourceId) {
-    let record = driver.world.machines.remove(id).unwrap();
+    let record = driver.fixture.machines.remove(id).unwrap();
     let set = uniform_set_of(id).map(|set| set.to_string());
     let set = set.or_else(|| record["properties"]["virtualMachineScaleSet"]["id"].as_str().map(str::to_owned));
     if let Some(set) = set.map(|set| ResourceId::parse(&set).unwrap()) {
-        let sku = &mut driver.world.sets.get_mut(&set).unwrap()["sku"]["capacity"];
+        let sku = &mut driver.fixture.sets.get_mut(&set).unwrap()["sku"]["capacity"];
         *sku = (sku.as_u64().unwrap() - 1).into();
     }
 }
@@ -67,8 +67,8 @@ fn a_pool_may_be_scaled_to_nothing_or_go_as_a_whole() {
     (0..20).for_each(|number| scale_in(&mut driver, &instance("pool0", number)));
     assert!(agrees(&mut driver, &instance("pool0", 3)));
     for pool in ["pool0", "pool1"] {
-        driver.world.sets.remove(&set(pool));
-        driver.world.machines.retain(|id, _| uniform_set_of(id) != Some(set(pool)));
+        driver.fixture.sets.remove(&set(pool));
+        driver.fixture.machines.retain(|id, _| uniform_set_of(id) != Some(set(pool)));
         driver.pass(Duration::from_secs(100));
         assert!(agrees(&mut driver, &instance(pool, 3)), "{pool}");
     }
@@ -77,7 +77,7 @@ fn a_pool_may_be_scaled_to_nothing_or_go_as_a_whole() {
 #[test]
 fn a_404_for_machines_that_are_listed_is_contradicted() {
     let mut driver = cluster();
-    driver.world.broken = vec![(|read| matches!(read, ArmRead::Machine(_)), ArmErrorClass::NotFound)];
+    driver.fixture.broken = vec![(|read| matches!(read, ArmRead::Machine(_)), ArmErrorClass::NotFound)];
     for id in some().into_iter().filter(|id| id.name().starts_with("node-")) {
         // The group is known not to be empty, so that no list is read yet.
         let wanted = [with_id("", &id), with_id("", &instance("pool0", 3))];
@@ -91,13 +91,13 @@ fn a_404_for_machines_that_are_listed_is_contradicted() {
 fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
     let mut driver = cluster();
     // Gone from ARM's view alone: the scale set is meant to have them.
-    some().iter().for_each(|id| drop(driver.world.machines.remove(id)));
+    some().iter().for_each(|id| drop(driver.fixture.machines.remove(id)));
     for id in some().into_iter().filter(|id| !id.name().starts_with("node-")) {
         assert_eq!(driver.check_existence(&with_id("", &id)), MachineExistence::Gone, "{id}");
         let seen = driver.second_look(&with_id("", &id));
         assert!(is_silent(&seen, "should have 20 machines"), "{id}: {seen:?}");
     }
-    driver.world.empty_lists = true;
+    driver.fixture.empty_lists = true;
     driver.pass(Duration::from_secs(100));
     for id in some() {
         assert_ne!(driver.second_look(&with_id("", &id)), SecondLook::Agrees, "{id}");
@@ -108,8 +108,8 @@ fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
 fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
     for sku in [serde_json::json!(null), serde_json::json!({}), serde_json::json!({"name": "Mix"})] {
         let mut driver = cluster();
-        (0..20).for_each(|number| drop(driver.world.machines.remove(&instance("pool0", number))));
-        driver.world.sets.get_mut(&set("pool0")).unwrap()["sku"] = sku.clone();
+        (0..20).for_each(|number| drop(driver.fixture.machines.remove(&instance("pool0", number))));
+        driver.fixture.sets.get_mut(&set("pool0")).unwrap()["sku"] = sku.clone();
         driver.pass(Duration::from_secs(100));
         assert_eq!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Gone, "{sku}");
         let seen = driver.second_look(&with_id("", &instance("pool0", 3)));
@@ -127,7 +127,7 @@ fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
         for id in some() {
             assert_eq!(driver.check_existence(&with_id("", &id)), MachineExistence::Gone, "{id}");
         }
-        driver.world.down = Some(class);
+        driver.fixture.down = Some(class);
         for id in some() {
             let seen = driver.second_look(&with_id("", &id));
             assert!(is_silent(&seen, ""), "{class:?} {id}: {seen:?}");

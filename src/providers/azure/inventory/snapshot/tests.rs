@@ -76,7 +76,7 @@ fn five_thousand_machines_are_small() {
         InventoryArmFixture::default(),
         settings(crate::providers::azure::config::VmType::Vmss, false, true),
     );
-    driver.world.add_uniform("aks-nodepool1-12345678-vmss", 5000);
+    driver.fixture.add_uniform("aks-nodepool1-12345678-vmss", 5000);
     driver.warm();
     let text = |machine: &Machine| {
         let parts = [
@@ -131,7 +131,7 @@ proptest! {
         (0usize..6).prop_map(Event::Absent),
     ], 0..40)) {
         let (mut now, mut snapshot) = (Instant::now(), InventorySnapshot::default());
-        let mut expected = HashSet::new();
+        let mut expected = BTreeSet::new();
         let name = |number: usize| format!("n{number}");
         for event in events {
             now += Duration::from_secs(1);

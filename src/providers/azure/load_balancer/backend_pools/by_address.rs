@@ -24,6 +24,8 @@ use crate::providers::azure::{
         settings::LoadBalancerSettings,
     },
 };
+#[cfg(feature = "sandbox")]
+use crate::{cloud_provider::WritePlan, providers::azure::planner::load_balancer::plan::writes};
 
 /// How often a pool is read and written when somebody else writes it as well.
 const TRIES: usize = 4;
@@ -103,7 +105,12 @@ impl PoolUpdater<'_> {
     /// The change of a pool as it is now; `None`: nothing has to change.
     async fn planned_again(&self, id: &ResourceId) -> ArmResult<Option<PoolChange>> {
         let document = read(&self.network, id).await?;
-        Ok(self.plan.of_pool(id, &document, self.settings))
+        let change = self.plan.of_pool(id, &document, self.settings);
+        #[cfg(feature = "sandbox")]
+        if let (Some(change), Some(witness)) = (&change, self.network.witness()) {
+            witness.planned(&WritePlan { writes: vec![writes::pool(change)], ..WritePlan::default() });
+        }
+        Ok(change)
     }
 
     /// Has ARM migrate pools, one load balancer after the other; traffic goes on meanwhile. Pools for which that failed are added to

@@ -4,7 +4,7 @@
 //! a model is read again before it is written unless the plan's reads have just listed it.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -45,7 +45,7 @@ struct ScaleSetModelCache {
     listed_at: Option<Instant>,
     /// How often our writes have changed `sets`: a list that was begun before may lack them.
     changes: u64,
-    sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
+    sets: BTreeMap<ResourceId, Arc<VirtualMachineScaleSet>>,
 }
 
 impl ScaleSetModelWriter {
@@ -76,7 +76,7 @@ impl ScaleSetModelWriter {
         self.cache().sets.get(set).cloned()
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<ResourceId, Arc<VirtualMachineScaleSet>>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<ResourceId, Arc<VirtualMachineScaleSet>>)) {
         let mut cache = self.cache();
         cache.changes += 1;
         change(&mut cache.sets);

@@ -57,6 +57,13 @@ impl PoolSyncFailure {
 }
 
 impl PoolSyncError {
+    /// Nothing was written, since nothing could be planned.
+    pub fn unplanned(error: &CloudError) -> Self {
+        let (error, load_balancers) = (LookupError::NotListed(error.to_string()), BTreeSet::new());
+        let failure = PoolSyncFailure { what: "plan".to_owned(), error, load_balancers, pool: None };
+        Self { summary: PoolSyncSummary::default(), failures: vec![failure] }
+    }
+
     /// Whether pools of this load balancer may lack what was to be written.
     pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
         self.failures.iter().any(|failure| failure.concerns(load_balancer))

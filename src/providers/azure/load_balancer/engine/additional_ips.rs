@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::stage_context::{StageContext, is_lasting};
+use super::stage_context::StageContext;
 use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
         arm::Urgency,
         load_balancer::explain::{cloud_error, explain},
-        planner::load_balancer::spec::{ServiceRefusal, ServiceSpec, has_private_additional_ips},
+        planner::load_balancer::{
+            network_query::is_lasting,
+            spec::{ServiceRefusal, ServiceSpec, has_private_additional_ips},
+        },
     },
 };
 

@@ -4,27 +4,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-#[cfg(feature = "sandbox")]
-use super::dry_run::show_plan;
 use super::{
-    drift_search::find_drift,
+    planning::{StagePlan, StagePlanRequest, blocked_error},
     shared_write::SharedWrite,
-    stage_context::{StageContext, StageInput, partition_blocked, refusal_error},
+    stage_context::{StageContext, StageInput, refusal_error},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
-        load_balancer::{backend_pools::fingerprint, observe::NetworkCacheKey},
+        load_balancer::backend_pools::fingerprint,
         planner::load_balancer::{
-            desired::{ServiceRequest, private_links::reads, public_ips::PublicIpChange, status::status},
-            drift::findings::DriftedDocument,
+            desired::{ServiceRequest, public_ips::PublicIpChange},
+            drift::findings::{DriftByService, DriftInput, DriftedDocument, drift},
             plan::{
-                network::{NetworkPlan, plan_network},
-                print::PlannedChange,
+                Plan, PlanScope, needs::named_keys, network::NetworkPlan, print::PlannedChange, rules::leads_to_machines,
             },
-            settings::LoadBalancerSettings,
-            spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
+            spec::{ServiceIdentity, ServiceRefusal},
         },
     },
 };
@@ -49,30 +45,24 @@ pub(super) async fn admit(
     compared: BTreeMap<ServiceIdentity, u64>,
     urgency: Urgency,
 ) -> Vec<CloudResult<Admission>> {
-    let (plan, input) = match planned(context, &requests, urgency).await {
+    let scope = if compared.is_empty() { PlanScope::Network } else { PlanScope::NetworkAndRules };
+    let StagePlan { plan, input } = match context.plan(&StagePlanRequest::write(scope, &requests, urgency)).await {
         Ok(planned) => planned,
         Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
-    #[cfg(feature = "sandbox")]
-    show_plan(context, &input, &requests).await;
-    context.notify_private_links(&plan.private_links.notices);
+    context.notify_private_links(&plan.network.private_links.notices);
     let nodes = fingerprint(&context.hosts().unwrap_or_default(), &context.service_index.nodes(), &context.settings);
     let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();
-    let mut drift = find_drift(context, &requests, &compared, (&plan, &input)).await;
-    let NetworkPlan { public_ips, mut refused, .. } = plan;
+    let mut drift = find_drift(context, &requests, &compared, (&plan, &input));
+    let Plan { network: NetworkPlan { public_ips, mut refused, .. }, blocked, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
-    let answer = |request: &ServiceRequest| match (
-        input.blocked_by(request, &context.settings),
-        refused.remove(request.identity()),
-        &input.zones,
-    ) {
-        (Some(error), _, _) => Err(error),
-        (None, Some(refusal), _) => {
+    let answer = |request: &ServiceRequest| match (blocked.get(request.identity()), refused.remove(request.identity())) {
+        (Some(blocked), _) => Err(blocked_error(blocked)),
+        (None, Some(refusal)) => {
             context.announce(PlannedChange::Refused(request.identity(), &refusal), [request.identity()]);
             Err(missing_reference(context, request, &refusal).unwrap_or_else(|| refusal_error(&refusal)))
         }
-        (None, None, Err(error)) if is_new(request, &input, &context.settings) => Err(error.clone()),
-        (None, None, _) => Ok(Admission {
+        (None, None) => Ok(Admission {
             public_ips: puts.remove(request.identity()).unwrap_or_default(),
             drift: drift.remove(request.identity()).unwrap_or_default(),
             nodes,
@@ -81,38 +71,29 @@ pub(super) async fn admit(
     requests.iter().map(answer).collect()
 }
 
-/// Nobody is refused for want of what somebody may have made a moment ago.
-async fn planned(
+/// Finds what somebody else changed, on what the plan was made on: no request of its own. `compared`: those for whom all was right, and
+/// whether their Nodes are others since. `requests`: those who asked for the plan.
+fn find_drift(
     context: &StageContext,
     requests: &[ServiceRequest],
-    urgency: Urgency,
-) -> CloudResult<(NetworkPlan, StageInput)> {
-    let mut input = context.load_first(requests, urgency).await?;
-    let mut first = plan_unblocked(requests, &input, context);
-    if let Some(more) = context.with_private_links(requests, &input, &first, urgency).await? {
-        (first, input) = (plan_unblocked(requests, &more, context), more);
+    compared: &BTreeMap<ServiceIdentity, bool>,
+    (plan, input): (&Plan, &StageInput),
+) -> DriftByService {
+    if compared.is_empty() {
+        return DriftByService::new();
     }
-    let refused = requests.iter().filter(|request| first.refused.contains_key(request.identity()));
-    let mut keies: Vec<NetworkCacheKey> =
-        refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, &context.settings)).collect();
-    // What is missing again and again is looked for in its own time.
-    keies.retain(|key| !context.observer.is_denied(key));
-    if keies.is_empty() {
-        return Ok((first, input));
-    }
-    keies.into_iter().for_each(|key| context.observer.invalidate(key));
-    let input = context.load(requests, urgency).await?;
-    Ok((plan_unblocked(requests, &input, context), input))
-}
-
-fn plan_unblocked(requests: &[ServiceRequest], input: &StageInput, context: &StageContext) -> NetworkPlan {
-    let (free, hindered) = partition_blocked(requests, input, &context.settings);
-    plan_network(&input.observed, &free, &input.specs_and(&hindered), &context.settings)
-}
-
-/// Whether front ends have to be made: their zones cannot be changed later.
-fn is_new(request: &ServiceRequest, input: &StageInput, settings: &LoadBalancerSettings) -> bool {
-    matches!(request, ServiceRequest::Ensure(spec) if status(&input.observed, spec, settings).is_empty())
+    let keeps = |who: &ServiceIdentity| plan.refused().contains_key(who) || plan.blocked.contains_key(who);
+    let granted: Vec<_> = requests.iter().filter(|request| !keeps(request.identity())).cloned().collect();
+    drift(&DriftInput {
+        observed: &input.observed,
+        requests: &granted,
+        others: &input.specs(),
+        compared,
+        network: &plan.network,
+        rules: plan.rules.as_ref().map(|rules| &rules.plan),
+        leads_to_machines: leads_to_machines(&granted, &input.others),
+        settings: &context.settings,
+    })
 }
 
 /// Returns the error of a refusal because of something that does not exist yet, and is read again soon.
@@ -120,22 +101,6 @@ fn missing_reference(context: &StageContext, request: &ServiceRequest, refusal: 
     let keys = named_keys(request.spec()?, &context.settings);
     let after = keys.iter().filter_map(|key| context.observer.missing_for(key)).min()?;
     Some(CloudError::MissingReference { after, message: refusal.to_string() })
-}
-
-/// What the Service names that others make.
-fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
-    let request = ServiceRequest::Ensure(Arc::clone(spec));
-    let subnets = reads::subnets(std::slice::from_ref(&request), settings).into_iter();
-    let mut keys: Vec<NetworkCacheKey> = subnets.map(|name| NetworkCacheKey::Subnet(name.to_ascii_lowercase())).collect();
-    keys.extend(spec.private_link.as_ref().map(|link| NetworkCacheKey::PrivateLinks(link.group.clone())));
-    if spec.internal {
-        keys.push(NetworkCacheKey::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase()));
-        return keys;
-    }
-    let is_named = |family: &IpFamily| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
-    let names_one = spec.families.iter().any(is_named);
-    keys.extend(names_one.then(|| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())));
-    keys
 }
 
 fn shared_writes(changes: Vec<PublicIpChange>) -> BTreeMap<ServiceIdentity, PublicIpWrites> {

@@ -11,10 +11,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-#[cfg(feature = "sandbox")]
-use super::dry_run::show_plan;
 use super::{
-    claims,
+    planning::StagePlanRequest,
     pool_join_failure::{self, PoolJoinFailure},
     pool_sync_state::{PoolSyncRecord, PoolSyncState},
     stage_context::StageContext,
@@ -26,13 +24,14 @@ use crate::providers::azure::{
     },
     inventory::LookupError,
     load_balancer::{
-        backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
+        backend_pools::{PoolSyncError, PoolSyncSummary, PoolWriter, fingerprint},
         events::ArmCallKind,
         observe::NetworkCacheKey,
     },
     planner::load_balancer::{
         desired::ServiceRequest,
         observed::ObservedNetwork,
+        plan::PlanScope,
         pools::{local_pools::LocalPools, managed_pool::is_cluster_pool},
     },
 };
@@ -65,28 +64,17 @@ pub(super) async fn join(
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let urgency = join_urgency(world, nodes.len(), urgency);
     let since = world.invalidate_pool_sync();
-    // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
-    let input = world.load(requests, urgency).await.map_err(PoolJoinFailure::of_all)?;
-    #[cfg(feature = "sandbox")]
-    show_plan(world, &input, requests).await;
-    let observed = input.observed;
     let all_nodes = world.service_index.nodes();
     let (local, publications) = world.local_pools();
-    let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
-    let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
-    let ignored = world.false_claims().await;
-    world.report_false_claims(&ignored);
-    let round = PoolSyncRequest {
-        observed: &observed,
-        nodes: &claims::without(&nodes, &ignored),
-        all_nodes: &claims::without(&all_nodes, &ignored),
-        local: &local,
-        created: &created,
-        deleting: &leaving,
-        urgency,
-    };
+    let created = world.unfilled_pools().clone();
+    let is_deleting = !world.lock_deleting().is_empty();
+    let started = Instant::now();
+    // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
+    let request = StagePlanRequest::write(PlanScope::Members, requests, urgency);
+    let planned = world.plan(&request).await.map_err(PoolJoinFailure::of_all)?;
+    let (plan, observed) = (planned.plan.pools, planned.input.observed);
     let doubtful = InvalidationGuard::all(world, &observed);
-    let synced = world.backend_pools.sync(&round, &MeteredPoolWriter(world)).await;
+    let synced = world.backend_pools.sync(&plan, started, &MeteredPoolWriter(world), urgency).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
@@ -100,7 +88,7 @@ pub(super) async fn join(
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = world.backend_pools.resync_after().map(|after| Instant::now() + after);
     // Pools that were passed over may want members by now.
-    if leaving.is_empty() {
+    if !is_deleting {
         world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
     }
     Ok(())
@@ -208,7 +196,13 @@ pub(super) async fn leave(
 ) -> Result<(), PoolSyncError> {
     let running = context.pool_metrics.leave(requests);
     let _round = context.pool_round.lock().await;
-    let left = finish_sync(context, context.backend_pools.leave(balancers, urgency).await);
+    let started = Instant::now();
+    context.backend_pools.expire_models();
+    let left = match context.plan(&StagePlanRequest::write(PlanScope::Eviction(balancers), &[], urgency)).await {
+        Ok(planned) => context.backend_pools.leave(&planned.plan.pools, started, urgency).await,
+        Err(error) => Err(PoolSyncError::unplanned(&error)),
+    };
+    let left = finish_sync(context, left);
     running.into_iter().for_each(|one| one.end(left.is_ok()));
     left
 }
@@ -237,7 +231,7 @@ impl StageContext {
         self.lock_pool_sync().invalidate()
     }
 
-    fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
+    pub(super) fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
         self.deleting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! What was right for each Service, and what somebody else has changed of it since.
 //!
-//! In: how each call for a Service ended, and what a comparison finds ([`super::drift_search`]). Out: whether what differs is put right now,
+//! In: how each call for a Service ended, and what a comparison finds. Out: whether what differs is put right now,
 //! with an event, metrics and lines of the status page. Nothing of it outlives the process or its configuration: a difference that is there
 //! at the start is a write like any other.
 

@@ -10,17 +10,16 @@ use std::{
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 
-#[cfg(feature = "sandbox")]
-use super::dry_run::show_plan;
 use super::{
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
+    planning::{StagePlan, StagePlanRequest, blocked_error},
     private_links::{self, HeldServices, PrivateLinkWrite},
     shared_write::SharedWrite,
-    stage_context::{self, StageContext, StageInput, partition_blocked},
+    stage_context::{self, StageContext, StageInput},
 };
 use crate::{
-    cloud_provider::CloudError,
+    cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmError, ArmErrorClass, ResourceId, Urgency, batch::bisect::BatchError, network::ArmLoadBalancer},
         config::BackendPoolType,
@@ -30,16 +29,11 @@ use crate::{
                 ServiceRequest,
                 load_balancers::{LoadBalancerChange, LoadBalancerWrite, ServicePlacement},
                 private_links::touched::touched_frontends,
-                public_ips::{self, PublicIpRelease},
+                public_ips::PublicIpRelease,
                 status::has_parts_of,
             },
-            plan::{
-                network::{NetworkPlan, plan_network},
-                pools::new_pools,
-                print::PlannedChange,
-                waiting::recreations,
-            },
-            spec::{ServiceIdentity, ServiceSpec},
+            plan::{Plan, PlanScope, network::NetworkPlan, pools::new_pools, print::PlannedChange, waiting::recreations},
+            spec::ServiceIdentity,
         },
     },
 };
@@ -83,25 +77,30 @@ impl BatchStage for LoadBalancerStage<'_> {
     }
 
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
-        let mut held = HeldServices::new();
+        let (mut held, mut half_made, mut rejection) = (HeldServices::new(), BTreeSet::new(), None::<ArmError>);
         let mut conflicts = 0;
         for _ in 0..MAX_CONFLICTS {
             // Each private link service gives its load balancer another version, many at once perhaps too many.
             self.context.private_links.settled(|_| conflicts > 1).await;
-            let mut planned = self.plan(requests, &held).await?;
-            let touched = touched_frontends(&planned.input.observed, &planned.plan.load_balancers);
+            let mut planned = self.plan(requests, &held, &half_made).await?;
+            let touched = touched_frontends(&planned.input.observed, &planned.plan.network.load_balancers);
             if self.context.private_links.settled(|frontend| touched.contains(frontend)).await {
-                planned = self.plan(requests, &held).await?;
+                planned = self.plan(requests, &held, &half_made).await?;
             }
-            #[cfg(feature = "sandbox")]
-            show_plan(self.context, &planned.input, &planned.ready).await;
-            let PlannedBatch { input, hindered, ready, unready, plan } = planned;
+            let StagePlan { input, plan: Plan { network: plan, unready, blocked, causes, .. } } = planned;
+            let mut hindered = held.clone();
+            hindered.extend(blocked.iter().map(|(who, blocked)| (who.clone(), blocked_error(blocked))));
+            let free = requests.iter().filter(|request| !hindered.contains_key(request.identity())).cloned();
+            let (unready, ready): (Vec<_>, Vec<_>) = free.partition(|request| unready.contains(request.identity()));
+            if let (false, Some(error)) = (self.finish_public_ips(&plan).await, rejection.take()) {
+                return Err(error.into());
+            }
             if let Some(more) = private_links::write_first(self.context, &plan.private_links, self.urgency).await {
                 held.extend(more);
                 continue;
             }
             self.announce_unwritten(&plan);
-            match self.write(&plan, &input, requests).await {
+            match self.write(&plan, &causes, &input, requests).await {
                 Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
                     if error.class == ArmErrorClass::Conflict =>
                 {
@@ -116,6 +115,12 @@ impl BatchStage for LoadBalancerStage<'_> {
                 {
                     tracing::info!(%error, "a private link service holds a front end, planning again");
                 }
+                Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
+                    if self.is_new_half_made(&error, &mut half_made) =>
+                {
+                    tracing::info!(%error, "a public IP is half made, planning again");
+                    rejection = Some(error);
+                }
                 // What the others need comes in steps that must not come first: Azure would give them addresses that are on their way.
                 Err(unwritten) if plan.load_balancers.is_interim => return Err(unwritten.error),
                 written => {
@@ -125,8 +130,9 @@ impl BatchStage for LoadBalancerStage<'_> {
                     let failed =
                         written.err().map(|unwritten| unwritten.affected_services(&ready, &plan, &input)).transpose()?;
                     let mut answers = results(&ready, &unready, plan);
-                    let hindered = hindered.into_iter().map(|(request, error)| (request.identity().clone(), error));
-                    answers.extend(hindered.chain(failed.into_iter().flatten()).map(|(who, error)| (who, Err(error))));
+                    answers.extend(
+                        hindered.into_iter().chain(failed.into_iter().flatten()).map(|(who, error)| (who, Err(error))),
+                    );
                     return Ok(answers);
                 }
             }
@@ -171,34 +177,6 @@ impl UnwrittenLoadBalancers {
     }
 }
 
-/// What is to be written for a batch, and on what that was planned.
-struct PlannedBatch {
-    input: StageInput,
-    hindered: Vec<(ServiceRequest, CloudError)>,
-    ready: Vec<ServiceRequest>,
-    unready: Vec<ServiceRequest>,
-    plan: NetworkPlan,
-}
-
-/// Plans for those whose public IPs are there; the rest has to wait for them.
-fn plan_ready(
-    requests: &[ServiceRequest],
-    mut others: Vec<Arc<ServiceSpec>>,
-    input: &StageInput,
-    context: &StageContext,
-) -> (Vec<ServiceRequest>, Vec<ServiceRequest>, NetworkPlan) {
-    let first = plan_network(&input.observed, requests, &others, &context.settings);
-    let waiting = first.waiting_for_public_ips();
-    if waiting.is_empty() {
-        return (requests.to_vec(), Vec::new(), first);
-    }
-    let (unready, ready): (Vec<ServiceRequest>, Vec<ServiceRequest>) =
-        requests.iter().cloned().partition(|request| waiting.contains(request.identity()));
-    others.extend(unready.iter().filter_map(ServiceRequest::spec).cloned());
-    let plan = plan_network(&input.observed, &ready, &others, &context.settings);
-    (ready, unready, plan)
-}
-
 fn results(
     ready: &[ServiceRequest],
     unready: &[ServiceRequest],
@@ -206,11 +184,11 @@ fn results(
 ) -> ServiceResults<LoadBalancerStageResult> {
     let NetworkPlan { public_ips, load_balancers, private_links, mut refused } = plan;
     let links = private_links::writes_of(private_links);
-    let releases: Vec<_> = public_ips
-        .releases
-        .into_iter()
-        .map(|release| (release.services.clone(), Arc::new(SharedWrite::new(release))))
-        .collect();
+    let mut links = by_service(links);
+    let mut retained = by_service(public_ips.retained.into_iter().map(|kept| (kept.services.clone(), kept)));
+    let releases = public_ips.releases.into_iter();
+    let mut releases = by_service(releases.map(|release| (release.services.clone(), Arc::new(SharedWrite::new(release)))));
+    let recreated: BTreeSet<_> = public_ips.recreated.into_iter().map(|(identity, _)| identity).collect();
     let mut placed: BTreeMap<_, _> =
         load_balancers.services.into_iter().filter_map(|(who, placed)| Some((who, placed.ok()?))).collect();
     let mut answers: ServiceResults<LoadBalancerStageResult> =
@@ -221,23 +199,10 @@ fn results(
             Some(refusal) => Err(stage_context::refusal_error(&refusal)),
             None => Ok(LoadBalancerStageResult::Placed(Box::new(PlacedService {
                 placement: placed.remove(&who).unwrap_or_default(),
-                retained_public_ips: public_ips
-                    .retained
-                    .iter()
-                    .filter(|kept| kept.services.contains(&who))
-                    .cloned()
-                    .collect(),
-                releases: releases
-                    .iter()
-                    .filter(|(services, _)| services.contains(&who))
-                    .map(|(_, it)| it.clone())
-                    .collect(),
-                private_links: links
-                    .iter()
-                    .filter(|(services, _)| services.contains(&who))
-                    .map(|(_, write)| write.clone())
-                    .collect(),
-                recreated: public_ips.recreated.iter().any(|(identity, _)| *identity == who),
+                retained_public_ips: retained.remove(&who).unwrap_or_default(),
+                releases: releases.remove(&who).unwrap_or_default(),
+                private_links: links.remove(&who).unwrap_or_default(),
+                recreated: recreated.contains(&who),
             }))),
         };
         answers.insert(who, answer);
@@ -245,26 +210,28 @@ fn results(
     answers
 }
 
-impl LoadBalancerStage<'_> {
-    /// Plans on what there is. `held`: those who cannot go on.
-    async fn plan(&self, requests: &[ServiceRequest], held: &HeldServices) -> Result<PlannedBatch, AttemptError> {
-        let input = self.context.load(requests, self.urgency).await?;
-        self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
-        let planned = self.plan_on(requests, held, input);
-        match self.context.with_private_links(requests, &planned.input, &planned.plan, self.urgency).await? {
-            Some(more) => Ok(self.plan_on(requests, held, more)),
-            None => Ok(planned),
+/// Returns the items of each Service, in their order. An item that lists a Service several times is its own once.
+fn by_service<T: Clone>(items: impl IntoIterator<Item = (Vec<ServiceIdentity>, T)>) -> BTreeMap<ServiceIdentity, Vec<T>> {
+    let mut found: BTreeMap<ServiceIdentity, Vec<T>> = BTreeMap::new();
+    for (services, item) in items {
+        for service in services.into_iter().collect::<BTreeSet<_>>() {
+            found.entry(service).or_default().push(item.clone());
         }
     }
+    found
+}
 
-    fn plan_on(&self, requests: &[ServiceRequest], held: &HeldServices, input: StageInput) -> PlannedBatch {
-        let (mut free, mut hindered) = partition_blocked(requests, &input, &self.context.settings);
-        for request in free.extract_if(.., |request| held.contains_key(request.identity())) {
-            let error = held[request.identity()].clone();
-            hindered.push((request, error));
-        }
-        let (ready, unready, plan) = plan_ready(&free, input.specs_and(&hindered), &input, self.context);
-        PlannedBatch { input, hindered, ready, unready, plan }
+impl LoadBalancerStage<'_> {
+    /// Plans on what there is. `held`: those who cannot go on.
+    async fn plan(
+        &self,
+        requests: &[ServiceRequest],
+        held: &HeldServices,
+        half_made: &BTreeSet<ResourceId>,
+    ) -> CloudResult<StagePlan> {
+        let held = held.keys().cloned().collect();
+        let request = StagePlanRequest::write(PlanScope::LoadBalancers, requests, self.urgency);
+        self.context.plan(&StagePlanRequest { held: &held, half_made, ..request }).await
     }
 
     /// What this stage leaves as it is.
@@ -283,14 +250,14 @@ impl LoadBalancerStage<'_> {
     async fn write(
         &self,
         plan: &NetworkPlan,
+        causes: &[BTreeSet<ServiceIdentity>],
         input: &StageInput,
         requests: &[ServiceRequest],
     ) -> Result<(), UnwrittenLoadBalancers> {
         let documents = &plan.load_balancers.changes;
-        let causes = plan.load_balancers.causes(&input.observed, requests);
         let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
         for wave in waves {
-            let at_once = || documents.iter().zip(&causes).filter(|(change, _)| change.wave == wave);
+            let at_once = || documents.iter().zip(causes).filter(|(change, _)| change.wave == wave);
             at_once().for_each(|(change, causes)| {
                 self.context.announce(PlannedChange::LoadBalancer(change, causes), causes);
             });
@@ -316,7 +283,7 @@ impl LoadBalancerStage<'_> {
         let new = new_pools(&input.observed, change);
         if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
             self.context.record_interface_limit([&error]);
-            return Err(self.finish_public_ip(error).await.into());
+            return Err(error.into());
         }
         if !new.is_empty() {
             self.context.unfilled_pools().extend(new);
@@ -372,20 +339,22 @@ impl LoadBalancerStage<'_> {
         Ok(deleted.inspect_err(|error| self.context.record_failed_call(requests, ArmCallKind::DeleteLoadBalancer, error))?)
     }
 
-    /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
-    async fn finish_public_ip(&self, error: ArmError) -> ArmError {
-        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged_public_ip(id))
-            && let Err(error) = self.context.writer.put_public_ip(&change, false, self.urgency).await
-        {
-            tracing::warn!(%error, id = %change.id, "cannot finish a partially created public IP");
+    /// Writes public IPs that ARM has left half made. Returns whether they are finished.
+    async fn finish_public_ips(&self, plan: &NetworkPlan) -> bool {
+        let mut are_finished = true;
+        for change in &plan.public_ips.writes {
+            self.context.announce(PlannedChange::PublicIp(change), &change.services);
+            if let Err(error) = self.context.writer.put_public_ip(change, false, self.urgency).await {
+                tracing::warn!(%error, id = %change.id, "cannot finish a partially created public IP");
+                are_finished = false;
+            }
         }
-        error
+        are_finished
     }
 
-    fn unchanged_public_ip(&self, id: ResourceId) -> Option<public_ips::PublicIpChange> {
-        let document = self.context.observer.public_ip(&id)?;
-        let etag = document.etag.clone();
-        let reasons = vec!["finish what ARM has left half made".to_owned()];
-        Some(public_ips::PublicIpChange { id, document, etag, reasons, services: Vec::new() })
+    /// Whether ARM refused because of a public IP that it has left half made, which was not known.
+    fn is_new_half_made(&self, error: &ArmError, half_made: &mut BTreeSet<ResourceId>) -> bool {
+        let known = unprovisioned_public_ip(error).filter(|id| self.context.observer.public_ip(id).is_some());
+        known.is_some_and(|id| half_made.insert(id))
     }
 }

@@ -6,11 +6,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{backend_pools, pool_sync_state::MachineRuleRecord, stage_context::StageContext};
-use crate::providers::azure::planner::load_balancer::{
-    desired::{ServiceRequest, status::frontend_addresses},
-    rule_memory::ParsedService,
-    spec::ServiceSpec,
+use k8s_openapi::api::core::v1::Node;
+
+use super::{pool_sync_state::MachineRuleRecord, stage_context::StageContext};
+use crate::providers::azure::{
+    load_balancer::backend_pools::fingerprint,
+    planner::load_balancer::{desired::ServiceRequest, plan::MachineRules, rule_memory::ParsedService},
 };
 
 /// Rules that are due.
@@ -30,21 +31,32 @@ impl DueMachineRules {
 
 /// What is due; `None`: nothing, or nobody has said which Nodes there are.
 pub(super) fn due(context: &StageContext) -> Option<DueMachineRules> {
-    let fingerprint = backend_pools::node_fingerprint(context)?;
-    let record = context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).machine_rules.due(fingerprint)?;
-    let observed = context.observer.cached();
-    let services = context.service_index.managed().into_iter().filter_map(|service| match service {
-        ParsedService::Valid(spec) if !spec.floating_ip => Some(spec),
-        ParsedService::Valid(_) | ParsedService::Refused(..) => None,
-    });
-    // Who has no front end yet comes with rules when it has, and so does a Service with private addresses that nothing was compared with.
-    let is_served = |spec: &Arc<ServiceSpec>| !frontend_addresses(&observed, spec, &context.settings).is_empty();
-    let served = services.filter(|spec| context.service_index.knows_subnets_for(spec) && is_served(spec));
-    let requests = served.map(|spec| ServiceRequest::Ensure(context.service_index.without_conflicting_ips(spec).0));
-    let due = DueMachineRules { record, requests: requests.collect() };
+    let record = record_due(context, &context.hosts()?)?;
+    let rules = MachineRules { are_due: true, services: services(context) };
+    let due = DueMachineRules { record, requests: rules.due(&context.observer.cached(), &context.settings) };
     if due.requests.is_empty() {
         due.record(context);
         return None;
     }
     Some(due)
+}
+
+/// What a plan with these hosts has to know.
+pub(super) fn of_plan(context: &StageContext, hosts: &[Arc<Node>]) -> MachineRules {
+    MachineRules { are_due: record_due(context, hosts).is_some(), services: services(context) }
+}
+
+fn record_due(context: &StageContext, hosts: &[Arc<Node>]) -> Option<MachineRuleRecord> {
+    let fingerprint = fingerprint(hosts, &context.service_index.nodes(), &context.settings);
+    context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).machine_rules.due(fingerprint)
+}
+
+/// Services without floating IP. One with private addresses that nothing was compared with comes with rules when it asks.
+fn services(context: &StageContext) -> Vec<ServiceRequest> {
+    let services = context.service_index.managed().into_iter().filter_map(|service| match service {
+        ParsedService::Valid(spec) if !spec.floating_ip => Some(spec),
+        ParsedService::Valid(_) | ParsedService::Refused(..) => None,
+    });
+    let comparable = services.filter(|spec| context.service_index.knows_subnets_for(spec));
+    comparable.map(|spec| ServiceRequest::Ensure(context.service_index.without_conflicting_ips(spec).0)).collect()
 }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use crate::{
@@ -23,21 +23,32 @@ use crate::{
 /// See the module.
 pub(super) struct OccupancyMetrics {
     metrics: Arc<Metrics>,
+    state: Mutex<OccupancyState>,
+}
+
+#[derive(Default)]
+struct OccupancyState {
     /// Load balancers that have gauges.
-    shown: Mutex<BTreeSet<String>>,
+    shown: BTreeSet<String>,
+    /// Version of the documents that the gauges show.
+    observed: Weak<ObservedNetwork>,
 }
 
 impl OccupancyMetrics {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, shown: Mutex::default() }
+        Self { metrics, state: Mutex::default() }
     }
 
-    /// Takes note of what there is.
-    pub(super) fn note(&self, observed: &ObservedNetwork, settings: &LoadBalancerSettings) {
+    /// Sets the gauges to what is observed. Counting walks all documents, so a version that was counted is skipped.
+    pub(super) fn note(&self, observed: &Arc<ObservedNetwork>, settings: &LoadBalancerSettings) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.observed.upgrade().is_some_and(|counted| Arc::ptr_eq(&counted, observed)) {
+            return;
+        }
+        let OccupancyState { shown, observed: counted } = &mut *state;
         let rows = &metrics.rows;
         let NetworkOccupancy { load_balancers, interfaces, .. } = occupancy(observed, settings);
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let names: BTreeSet<String> = load_balancers.iter().map(|one| one.name.clone()).collect();
         let names = &names | &interfaces.iter().map(|one| one.load_balancer.clone()).collect();
         let all =
@@ -57,6 +68,7 @@ impl OccupancyMetrics {
             rows.interface_rules_limit.with_label_values(&[&one.load_balancer]).set(number(one.limit));
         }
         *shown = names;
+        *counted = Arc::downgrade(observed);
     }
 }
 

@@ -201,7 +201,7 @@ impl ServicePipeline {
     fn newcomer(&self, request: &ServiceRequest) -> Option<Newcomer<'_>> {
         let ServiceRequest::Ensure(spec) = request else { return None };
         let id = expected::load_balancer(spec.internal, &self.context.settings);
-        self.context.observer.load_balancer(&id).is_none().then(|| self.context.newcomers.announce(id))
+        (!self.context.observer.has_load_balancer(&id)).then(|| self.context.newcomers.announce(id))
     }
 
     async fn join_pools(&self, request: &ServiceRequest, queued: QueuedRequest) -> CloudResult<()> {

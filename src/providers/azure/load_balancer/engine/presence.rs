@@ -4,7 +4,10 @@
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::{AzureLoadBalancers, forecast, stage_context::StageInput};
+use super::{
+    AzureLoadBalancers, plan_services,
+    planning::{StagePlan, StagePlanRequest, blocked_error},
+};
 use crate::{
     cloud_provider::{CloudError, CloudResult, LoadBalancerStatus},
     providers::azure::{
@@ -12,7 +15,7 @@ use crate::{
         load_balancer::events,
         planner::load_balancer::{
             desired::{expected, status::status, traces},
-            plan::network::plan_network,
+            plan::{Plan, PlanScope},
             spec::{ServiceSpec, identity_of, parse_leniently, status_addresses},
         },
     },
@@ -24,8 +27,9 @@ impl AzureLoadBalancers {
     pub(super) async fn can_skip_deletion(&self, service: &Service) -> CloudResult<bool> {
         let Some(problem) = self.unsupported() else { return Ok(false) };
         if status_addresses(service).is_empty() {
-            let (look, uid) = (self.load_for_service(service).await?, service.metadata.uid.as_deref().unwrap_or_default());
-            if !traces::has_traces(&look.observed, &identity_of(service), uid, &self.settings) {
+            let uid = service.metadata.uid.as_deref().unwrap_or_default();
+            let observed = self.plan_deletion(service).await?.input.observed;
+            if !traces::has_traces(&observed, &identity_of(service), uid, &self.settings) {
                 return Ok(true);
             }
         }
@@ -40,34 +44,35 @@ impl AzureLoadBalancers {
         // Reading for each of thousands of Services that are deleted at once would block everything else.
         let published = status_addresses(service);
         if !published.is_empty() {
-            return Ok(Some(forecast::ingress(&published)));
+            return Ok(Some(plan_services::ingress(&published)));
         }
-        let look = self.load_for_service(service).await?;
+        let StagePlan { plan: Plan { network: plan, .. }, input } = self.plan_deletion(service).await?;
         let spec = parse_leniently(service, &self.settings);
         let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
-        let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
+        let found = [&spec, &flipped].map(|spec| status(&input.observed, spec, &self.settings));
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
-            return Ok(Some(forecast::ingress(addresses)));
+            return Ok(Some(plan_services::ingress(addresses)));
         }
-        let requests = [self.pipeline.context.service_index.deletion_request(service)];
-        let plan = plan_network(&look.observed, &requests, &look.specs(), &self.settings);
         if plan.is_empty() {
             self.pipeline.context.public_ip_attempts().remove(&spec.identity);
         }
-        Ok((!plan.is_empty()).then(|| forecast::ingress(&[])))
+        Ok((!plan.is_empty()).then(|| plan_services::ingress(&[])))
     }
 
-    async fn load_for_service(&self, service: &Service) -> CloudResult<StageInput> {
-        let request = self.pipeline.context.service_index.deletion_request(service);
-        let look = self.pipeline.context.load_first(std::slice::from_ref(&request), Urgency::Change).await?;
-        if let Some(error) = look.blocked_by(&request, &self.settings) {
-            return Err(error);
+    /// What would have to be taken away with the Service.
+    async fn plan_deletion(&self, service: &Service) -> CloudResult<StagePlan> {
+        let requests = [self.pipeline.context.service_index.deletion_request(service)];
+        let request = StagePlanRequest::write(PlanScope::Network, &requests, Urgency::Change);
+        let planned = self.pipeline.context.plan(&request).await?;
+        if let Some(blocked) = planned.plan.blocked.values().next() {
+            return Err(blocked_error(blocked));
         }
-        if let Some(unread) = look.ignorable_failure(&request, &self.settings) {
+        let [request] = &requests;
+        if let Some(unread) = planned.input.reads.ignorable_failure(request, &self.settings) {
             let external = request.spec().filter(|spec| !spec.internal);
             let ids = external.map(|spec| expected::asked_for(spec, &self.settings)).unwrap_or_default();
             ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
         }
-        Ok(look)
+        Ok(planned)
     }
 }

@@ -18,17 +18,15 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, private_link::PrivateLinkService},
-        config::LoadBalancerSku,
         load_balancer::{events, explain::cloud_error, observe::NetworkCacheKey},
         planner::load_balancer::{
             desired::{
                 ServiceRequest,
                 private_links::{
-                    PrivateLinkChange, PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan, SubnetPolicyChange, reads,
+                    PrivateLinkChange, PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan, SubnetPolicyChange,
                 },
             },
-            plan::{network::NetworkPlan, print::PlannedChange},
-            rule_memory::ParsedService,
+            plan::print::PlannedChange,
             spec::ServiceIdentity,
         },
     },
@@ -171,47 +169,6 @@ impl StageContext {
                 self.events.record(events::private_link_notice(&service, notice));
             }
         }
-    }
-
-    /// Resource groups that a look for these requests needs, as far as the requests tell.
-    pub(super) fn private_link_groups(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> BTreeSet<ResourceId> {
-        let former = requests.iter().filter_map(|request| self.service_index.former_private_link_group(request));
-        let mut groups: BTreeSet<ResourceId> = former.collect();
-        let asked = reads::asked_groups(requests);
-        if !asked.is_empty() {
-            groups.extend(self.all_private_link_groups(requests, others));
-        }
-        groups.extend(asked);
-        groups
-    }
-
-    /// Every group where one may be. Those that cannot be read are read for those alone who name them.
-    fn all_private_link_groups(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> BTreeSet<ResourceId> {
-        let specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
-        let mut groups = reads::all_groups(specs, &self.settings);
-        groups.extend(self.private_links.discovered());
-        groups.retain(|group| !self.observer.is_denied(&NetworkCacheKey::PrivateLinks(group.clone())));
-        groups
-    }
-
-    /// What is known when a plan on `input` takes front ends away, and the private link services that may be in the way were not looked
-    /// at: the same with these. `None`: all is known.
-    pub(super) async fn with_private_links(
-        &self,
-        requests: &[ServiceRequest],
-        input: &StageInput,
-        plan: &NetworkPlan,
-        urgency: Urgency,
-    ) -> CloudResult<Option<StageInput>> {
-        let is_standard = self.settings.sku == LoadBalancerSku::Standard;
-        if !is_standard || !reads::drops_frontends(&input.observed, &plan.load_balancers) {
-            return Ok(None);
-        }
-        let groups = self.all_private_link_groups(requests, &input.others);
-        if groups.is_subset(&input.observed.private_links.groups) {
-            return Ok(None);
-        }
-        self.read_again(requests, input, groups, urgency).await.map(Some)
     }
 
     /// Looks where Azure says that private link services are, when it has refused to let front ends go because of one. Whether something

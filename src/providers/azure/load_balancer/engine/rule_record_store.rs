@@ -101,8 +101,8 @@ impl RuleRecordStore {
         Ok(())
     }
 
-    /// What a process that has not restored them yet would restore, for a plan that is not carried out.
-    pub(super) async fn peek(&self, index: &ServiceIndex) -> RuleRecords {
+    /// Returns what a process that has not restored the records yet would restore, for a plan that is not carried out.
+    pub(super) async fn records_for_plan(&self, index: &ServiceIndex) -> RuleRecords {
         if self.saved.lock().await.is_some() {
             return RuleRecords::new();
         }

@@ -2,13 +2,13 @@
 //!
 //! In: asks whose front ends are there, or gone. Out: whether their rules are right now.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
-#[cfg(feature = "sandbox")]
-use super::dry_run::show_plan;
 use super::{
     batch_commit::{AttemptError, BatchStage, ServiceResults},
-    claims,
+    planning::{StagePlan, StagePlanRequest},
     stage_context::{self, StageContext, StageInput},
 };
 use crate::{
@@ -21,12 +21,12 @@ use crate::{
                 security_rules::{self, ServiceRules},
             },
             plan::{
+                PlanScope, PlannedSecurityRules,
                 print::PlannedChange,
-                rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
                 waiting::{WaitingFor, for_addresses},
             },
-            pools::member_addresses::PoolMemberAddresses,
             rule_records::ListedDestinations,
+            spec::ServiceIdentity,
         },
     },
 };
@@ -52,13 +52,9 @@ impl BatchStage for SecurityGroupStage<'_> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
         self.context.rule_records.restore(&self.context.service_index).await?;
         for _ in 0..MAX_CONFLICTS {
-            let input = self.context.load(requests, self.urgency).await?;
-            #[cfg(feature = "sandbox")]
-            show_plan(self.context, &input, requests).await;
-            self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
-            let Some(rules) = plan_group(self.context, requests, &input).await else {
-                return Ok(self.missing_group(requests, &id));
-            };
+            let request = StagePlanRequest::write(PlanScope::SecurityGroup, requests, self.urgency);
+            let StagePlan { plan, input } = self.context.plan(&request).await?;
+            let Some(rules) = plan.rules else { return Ok(self.missing_group(requests, &id)) };
             match self.write(&id, &input, &rules).await {
                 Ok(()) => return Ok(self.record_applied(requests, &input, rules).await),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
@@ -70,37 +66,6 @@ impl BatchStage for SecurityGroupStage<'_> {
         Err(CloudError::failed(format!("security group modified concurrently; gave up after {MAX_CONFLICTS} attempts"))
             .into())
     }
-}
-
-/// Plans on what is remembered now; `None`: the group does not exist.
-pub(super) async fn plan_group(
-    context: &StageContext,
-    asks: &[ServiceRequest],
-    look: &StageInput,
-) -> Option<PlannedSecurityRules> {
-    let group = look.observed.security_group.as_ref()?;
-    let reached = reached_machines(context, asks, look).await;
-    context.service_index.note_nodes();
-    context.service_index.note_listed(|| security_rules::managed_destinations(group));
-    let input = RuleInput {
-        observed: &look.observed,
-        requests: asks,
-        others: &look.others,
-        memory: &context.service_index.memory(),
-        members: &reached,
-        settings: &context.settings,
-    };
-    Some(plan_rules(group, &input))
-}
-
-/// Where machines are in pools, when the rules of some Service lead to machines.
-async fn reached_machines(context: &StageContext, requests: &[ServiceRequest], input: &StageInput) -> PoolMemberAddresses {
-    if !leads_to_machines(requests, &input.others) {
-        return PoolMemberAddresses::default();
-    }
-    let ignored = context.false_claims().await;
-    let nodes = claims::without(&context.service_index.nodes(), &ignored);
-    context.backend_pools.member_addresses(&nodes, Urgency::Shared).await
 }
 
 fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<()> {
@@ -147,6 +112,8 @@ impl SecurityGroupStage<'_> {
         rules: PlannedSecurityRules,
     ) -> ServiceResults<()> {
         let PlannedSecurityRules { plan: outcome, services: reaches, refused } = rules;
+        let requests: BTreeMap<&ServiceIdentity, &ServiceRequest> =
+            requests.iter().map(|request| (request.identity(), request)).collect();
         for (who, refusal) in outcome.services.iter().filter_map(|(who, answer)| Some((who, answer.as_ref().err()?))) {
             self.context.announce(PlannedChange::Refused(who, refusal), [who]);
         }
@@ -155,21 +122,23 @@ impl SecurityGroupStage<'_> {
             .into_iter()
             .map(|(who, answer)| (who, answer.map_err(|refusal| stage_context::refusal_error(&refusal))))
             .collect();
-        for (place, refusal) in refused {
+        for (who, refusal) in refused {
             // The address may come at the next look.
-            for waiting in for_addresses(&input.observed, &requests[place], &self.context.settings) {
-                self.context.announce(PlannedChange::Waiting(&waiting), [requests[place].identity()]);
+            let request = requests.get(&who);
+            for waiting in request.iter().flat_map(|request| for_addresses(&input.observed, request, &self.context.settings))
+            {
+                self.context.announce(PlannedChange::Waiting(&waiting), [&who]);
             }
-            answers.insert(requests[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
+            answers.insert(who, Err(CloudError::failed(refusal.to_string())));
         }
         let listed =
             security_rules::listed_destinations(outcome.document.as_ref().or(input.observed.security_group.as_ref()));
         for reach in reaches.into_iter().filter(|reach| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
-            let request = requests.iter().find(|request| *request.identity() == reach.identity).cloned();
-            let request = request.unwrap_or_else(|| ServiceRequest::Delete(reach.identity.clone(), None));
+            let removed = || ServiceRequest::Delete(reach.identity.clone(), None);
+            let request = requests.get(&reach.identity).map_or_else(removed, |request| (*request).clone());
             self.context.service_index.record_applied(&request, &reach, &listed);
         }
-        answers.retain(|who, _| requests.iter().any(|request| request.identity() == who));
+        answers.retain(|who, _| requests.contains_key(who));
         // Should this fail, the record names too much until the next write.
         if let Err(error) = self.save_records(&[], &listed).await {
             tracing::debug!(%error, "what the security group has lost is not recorded");

@@ -60,7 +60,7 @@ impl AzureLoadBalancers {
     }
 
     /// What it asks for, and what of that it does not get.
-    pub(super) async fn accepted_spec(
+    async fn accepted_spec(
         &self,
         service: &Service,
         urgency: Urgency,

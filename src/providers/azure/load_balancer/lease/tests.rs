@@ -150,6 +150,42 @@ async fn a_lease_taken_away_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writes_are_refused_from_the_loss_until_all_guards_are_dropped() {
+    let setup = Setup::new();
+    let (held, other) = (setup.locker.hold().await.unwrap(), setup.locker.hold().await.unwrap());
+    let fence = setup.locker.fence();
+    assert_eq!((held.check(), fence.check()), (Ok(()), Ok(())));
+    setup.take_as("aks-rp").await;
+    tokio::time::sleep(RENEW_PERIOD + Duration::from_secs(1)).await;
+    assert_eq!((held.check(), fence.check()), (Err(LeaseLost), Err(LeaseLost)));
+    setup.take_as("").await;
+    drop(held);
+    setup.settle().await;
+    assert_eq!(setup.locker.hold().await.unwrap_err().class(), "retry_after", "other work goes on");
+    assert_eq!((setup.requests(), fence.check()), (0, Err(LeaseLost)));
+    drop(other);
+    setup.settle().await;
+    assert_eq!(fence.check(), Ok(()), "no work needs it");
+    let again = setup.locker.hold().await.unwrap();
+    assert_eq!((again.epoch(), again.check()), (1, Ok(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_lost_when_it_expires() {
+    let setup = Setup::new();
+    let held = setup.locker.hold().await.unwrap();
+    setup.server.faults().fail_every(500, is_update);
+    tokio::time::sleep(plan::DURATION - Duration::from_secs(1)).await;
+    assert_eq!(held.check(), Ok(()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(held.check(), Err(LeaseLost));
+    setup.server.faults().clear();
+    drop(held);
+    setup.settle().await;
+    assert_eq!(setup.locker.hold().await.unwrap().epoch(), 0, "no other component wrote it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_killed_process_does_not_stand_in_its_own_way() {
     let old = Setup::new();
     std::mem::forget(old.locker.hold().await.unwrap());

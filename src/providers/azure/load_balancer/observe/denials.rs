@@ -11,7 +11,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::network_query::NetworkCacheKey;
+use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::{
     providers::azure::arm::{ArmError, ArmErrorClass},
     runtime::backoff::ExponentialBackoff,
@@ -91,8 +91,13 @@ impl ReadDenials {
         Some(denial.until.saturating_duration_since(now).max(Duration::from_secs(1)))
     }
 
-    /// Whether the last read of it failed: it is read again for those who name it, and nobody else waits.
-    pub(super) fn is_denied(&self, what: &NetworkCacheKey) -> bool {
+    /// Those whose last read failed: each is read again for those who name it, and nobody else waits.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &NetworkCacheKey> {
+        self.0.keys()
+    }
+
+    #[cfg(test)]
+    fn is_denied(&self, what: &NetworkCacheKey) -> bool {
         self.0.contains_key(what)
     }
 }

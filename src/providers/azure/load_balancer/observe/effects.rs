@@ -1,8 +1,8 @@
 //! What a write does to other documents than its own, and what is doubtful when it failed. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::network_query::NetworkCacheKey;
+use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
     arm::{
         ArmError, ArmErrorClass, ResourceId,
@@ -14,7 +14,7 @@ use crate::providers::azure::{
 };
 
 /// Which front end of a load balancer each public IP is at.
-pub(super) fn attachments(balancer: &ArmLoadBalancer) -> HashMap<ResourceId, SubResource> {
+pub(super) fn attachments(balancer: &ArmLoadBalancer) -> BTreeMap<ResourceId, SubResource> {
     let frontends = balancer.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
     let attached = frontends.filter_map(|frontend| {
         let public_ip = frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?;
@@ -28,7 +28,7 @@ pub(super) fn attachments(balancer: &ArmLoadBalancer) -> HashMap<ResourceId, Sub
 /// its new `ipConfiguration`. ARM gives it a new etag then, even if that field stays as it was.
 pub(super) fn on_public_ip(
     id: &ResourceId,
-    attachments: &HashMap<ResourceId, SubResource>,
+    attachments: &BTreeMap<ResourceId, SubResource>,
     public_ip: &PublicIpAddress,
 ) -> Option<Option<SubResource>> {
     let user = public_ip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref()?.id.as_deref());
@@ -50,7 +50,7 @@ pub(super) fn attached_without_address(observed: &ObservedNetwork) -> Vec<Resour
     if ids.is_empty() {
         return ids;
     }
-    let attached: HashSet<ResourceId> =
+    let attached: BTreeSet<ResourceId> =
         observed.load_balancers.iter().flat_map(|balancer| attachments(balancer).into_keys()).collect();
     ids.retain(|id| attached.contains(id));
     ids

@@ -8,7 +8,8 @@
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::{network_cache::NetworkReadResult, network_query::NetworkCacheKey};
+use super::network_cache::NetworkReadResult;
+use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
     arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,

@@ -7,7 +7,7 @@
 //! known or is referred to and is not listed, and what somebody who asks may have, is read by itself before anything is concluded.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -15,6 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 mod event_order;
+mod lists;
 mod private_links;
 mod single;
 mod types;
@@ -29,14 +30,16 @@ use event_order::EventOrder;
 use super::{
     documents::{self, ListedDocument},
     effects,
-    network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery},
+};
+use crate::providers::azure::planner::load_balancer::network_query::{
+    CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery,
 };
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
+        network::{NetworkSecurityGroup, Subnet},
     },
-    planner::load_balancer::{labels::LabelMap, observed::ObservedNetwork},
+    planner::load_balancer::{desired::plan_index::IndexTables, labels::LabelMap, observed::ObservedNetwork},
 };
 
 /// So many doubtful documents of one list are read one by one; with more, the list is read.
@@ -61,18 +64,20 @@ pub(super) struct NetworkCache {
     security_group: Option<ResourceId>,
     lifetimes: CacheLifetimes,
     observed: Arc<ObservedNetwork>,
+    /// Of this version of the observed documents.
+    tables: Arc<IndexTables>,
     order: EventOrder<ResourceId>,
     /// Whole lists, the security group and subnets.
-    reads: HashMap<NetworkCacheKey, CachedRead>,
-    invalidated: HashMap<NetworkCacheKey, CacheSequence>,
+    reads: BTreeMap<NetworkCacheKey, CachedRead>,
+    invalidated: BTreeMap<NetworkCacheKey, CacheSequence>,
     /// Those of the doubtful documents that a list lacked: another list would prove nothing.
-    unlisted: HashSet<ResourceId>,
+    unlisted: BTreeSet<ResourceId>,
     /// What reads of single documents found absent, and what was deleted.
-    absent: HashMap<ResourceId, CachedRead>,
+    absent: BTreeMap<ResourceId, CachedRead>,
     /// Public IPs of whose etag it is known that it changed.
-    stale_etags: HashMap<ResourceId, CacheSequence>,
+    stale_etags: BTreeMap<ResourceId, CacheSequence>,
     /// Load balancers that have another etag than the known one since our own write of them ended.
-    outdated_balancers: HashSet<ResourceId>,
+    outdated_balancers: BTreeSet<ResourceId>,
 }
 
 impl NetworkCache {
@@ -83,19 +88,25 @@ impl NetworkCache {
             security_group,
             lifetimes,
             observed: Arc::default(),
+            tables: Arc::default(),
             order: EventOrder::default(),
-            reads: HashMap::new(),
-            invalidated: HashMap::new(),
-            unlisted: HashSet::new(),
-            absent: HashMap::new(),
-            stale_etags: HashMap::new(),
-            outdated_balancers: HashSet::new(),
+            reads: BTreeMap::new(),
+            invalidated: BTreeMap::new(),
+            unlisted: BTreeSet::new(),
+            absent: BTreeMap::new(),
+            stale_etags: BTreeMap::new(),
+            outdated_balancers: BTreeSet::new(),
         }
     }
 
     /// What is known now.
     pub(super) fn observed(&self) -> Arc<ObservedNetwork> {
         Arc::clone(&self.observed)
+    }
+
+    /// Returns the lookup tables of what is observed now, for all who look something up in this version.
+    pub(super) fn tables(&self) -> Arc<IndexTables> {
+        Arc::clone(&self.tables)
     }
 
     /// The next place in the order of events.
@@ -105,6 +116,7 @@ impl NetworkCache {
 
     /// Makes a change in the snapshot, which others may hold as it was.
     fn observed_mut(&mut self) -> &mut ObservedNetwork {
+        self.tables = Arc::default();
         Arc::make_mut(&mut self.observed)
     }
 
@@ -184,6 +196,7 @@ impl NetworkCache {
     /// What has to be read before a look that began at `asked` can be answered.
     pub(super) fn due(&self, query: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
         let mut due = Vec::new();
+        let undetermined = self.undetermined(&query.expected, asked, now);
         for what in self.required_keys(query) {
             if !self.is_fresh(&what, asked, now) {
                 due.push(what);
@@ -192,14 +205,7 @@ impl NetworkCache {
             let doubted = self.invalidated.keys().filter(|key| what.covers(key)).cloned();
             let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|key| self.is_unlisted(key));
             due.extend(unlisted);
-            due.extend(
-                query
-                    .expected
-                    .iter()
-                    .filter(|one| self.is_undetermined(one, asked, now))
-                    .map(ExpectedDocument::cache_key)
-                    .filter(|read| what.covers(read) && !self.invalidated.contains_key(read)),
-            );
+            due.extend(undetermined.iter().filter(|read| what.covers(read)).cloned());
             if singles.len() > MAX_SINGLE_READS { due.push(what) } else { due.extend(singles) }
         }
         due
@@ -209,15 +215,26 @@ impl NetworkCache {
         key.single_id().is_some_and(|id| self.unlisted.contains(id))
     }
 
-    /// Whether nothing is known of a document that may be there.
-    fn is_undetermined(&self, expected: &ExpectedDocument, asked: CacheSequence, now: Instant) -> bool {
-        let id = expected.id();
-        let is_known = match expected {
-            ExpectedDocument::LoadBalancer(_) => self.load_balancer(id).is_some(),
-            ExpectedDocument::PublicIp(_) => self.public_ip(id).is_some(),
-            ExpectedDocument::PrivateLink(_) => self.private_link(id).is_some(),
-        };
-        !is_known && !self.is_absent(&expected.cache_key(), id, asked, now)
+    /// Reads of the expected documents of which nothing is known and that are not invalidated, in order. The caller holds the lock of the
+    /// observer, so the observed documents are walked once for all expected ones.
+    fn undetermined(
+        &self,
+        expected: &BTreeSet<ExpectedDocument>,
+        asked: CacheSequence,
+        now: Instant,
+    ) -> Vec<NetworkCacheKey> {
+        let reads = expected.iter().map(|document| (document.cache_key(), document.id()));
+        let mut undetermined: BTreeMap<String, NetworkCacheKey> = reads
+            .filter(|(read, id)| !self.invalidated.contains_key(read) && !self.is_absent(read, id, asked, now))
+            .map(|(read, id)| (id.key(), read))
+            .collect();
+        for id in self.observed.ids() {
+            if undetermined.is_empty() {
+                break;
+            }
+            undetermined.remove(&id.to_ascii_lowercase());
+        }
+        undetermined.into_values().collect()
     }
 
     fn is_absent(&self, what: &NetworkCacheKey, id: &ResourceId, asked: CacheSequence, now: Instant) -> bool {
@@ -325,7 +342,7 @@ impl NetworkCache {
         let is_listed =
             |id: &ResourceId| id.parent().is_some_and(|group| self.reads.contains_key(&NetworkCacheKey::PublicIps(group)));
         let attached = self.observed.load_balancers.iter().flat_map(|balancer| effects::attachments(balancer).into_keys());
-        let mut unknown: HashSet<ResourceId> = attached.collect();
+        let mut unknown: BTreeSet<ResourceId> = attached.collect();
         for known in &self.observed.public_ips {
             if unknown.is_empty() {
                 return;
@@ -389,33 +406,6 @@ impl NetworkCache {
                 || keys.contains_key(&NetworkCacheKey::PrivateLink(id.clone()))
         };
         self.unlisted.retain(is_doubted);
-    }
-
-    /// Answers what the list lacks.
-    fn set_listed_balancers(&mut self, list: Vec<ArmLoadBalancer>, since: CacheSequence) -> Vec<NetworkCacheKey> {
-        let known = &self.observed.load_balancers;
-        let (list, lacking) = documents::listed(known, list, |_| true, |id| self.order.is_newer(id, since));
-        if *known != list {
-            self.observed_mut().load_balancers = list;
-        }
-        self.outdated_balancers.retain(|id| self.order.is_newer(id, since) || lacking.contains(id));
-        lacking.into_iter().map(NetworkCacheKey::LoadBalancer).collect()
-    }
-
-    /// Answers what the list lacks.
-    fn set_listed_ips(
-        &mut self,
-        list: Vec<PublicIpAddress>,
-        group: &ResourceId,
-        since: CacheSequence,
-    ) -> Vec<NetworkCacheKey> {
-        let known = &self.observed.public_ips;
-        let is_in = |id: &ResourceId| id.parent().as_ref() == Some(group);
-        let (list, lacking) = documents::listed(known, list, is_in, |id| self.order.is_newer(id, since));
-        if *known != list {
-            self.observed_mut().public_ips = list;
-        }
-        lacking.into_iter().map(NetworkCacheKey::PublicIp).collect()
     }
 
     fn set_security_group(&mut self, document: Option<NetworkSecurityGroup>) {

@@ -46,4 +46,12 @@ impl ObservedNetwork {
     pub fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
         self.load_balancers.iter().find(|known| known.is(id))
     }
+
+    /// Returns the ids of all load balancers, public IPs and private link services, as ARM spells them.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let load_balancers = self.load_balancers.iter().map(|document| &document.id);
+        let public_ips = self.public_ips.iter().map(|document| &document.id);
+        let links = self.private_links.services.iter().map(|document| &document.id);
+        load_balancers.chain(public_ips).chain(links).filter_map(|id| id.as_deref())
+    }
 }

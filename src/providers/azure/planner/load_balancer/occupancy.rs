@@ -105,12 +105,18 @@ pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> 
     NetworkOccupancy { load_balancers, interfaces, is_spread: settings.has_entries() }
 }
 
-/// A line for each load balancer, if Services are spread over several; else for those alone that are nearly full.
+impl NetworkOccupancy {
+    /// Returns a line for each load balancer if Services are spread over several, else for those alone that are nearly full.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let balancers = self.load_balancers.iter().filter(|balancer| self.is_spread || balancer.is_nearly_full());
+        let is_shown = |interface: &&InterfaceOccupancy| is_nearly_full(interface.rules, interface.limit);
+        let interfaces = self.interfaces.iter().filter(move |interface| self.is_spread || is_shown(interface));
+        balancers.map(ToString::to_string).chain(interfaces.map(ToString::to_string))
+    }
+}
+
 impl fmt::Display for NetworkOccupancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.load_balancers.iter().filter(|one| self.is_spread || one.is_nearly_full());
-        told.into_iter().try_for_each(|one| writeln!(f, "note: {one}"))?;
-        let told = self.interfaces.iter().filter(|one| self.is_spread || is_nearly_full(one.rules, one.limit));
-        told.into_iter().try_for_each(|one| writeln!(f, "note: {one}"))
+        self.notes().try_for_each(|line| writeln!(f, "note: {line}"))
     }
 }

@@ -4,117 +4,141 @@
 //! PlanInput ─► network (public IPs, load balancers) ─► after ─► pools ─► after ─► rules ─► Plan
 //! ```
 //! In: what there is, the requests, the other Services, Nodes, and all that is remembered, by value. Out: a [`Plan`]. What the first part
-//! will have written is what the next one is planned on ([`after`]). What depends on an answer of Azure is in [`Plan::waiting`]. The
-//! stages that write read anew and call the parts.
+//! will have written is what the next one is planned on ([`after`]). What depends on an answer of Azure is in [`Plan::waiting`]. A stage
+//! asks for the part that it writes ([`PlanScope`]), on what the stages before it have written.
 
 pub mod after;
 pub mod later;
+pub mod needs;
 pub mod network;
 pub mod pools;
 pub mod print;
 pub mod rules;
+mod types;
 pub mod waiting;
 pub mod writes;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
+pub use self::types::{
+    BlockedBy, MachineRules, NetworkReads, Plan, PlanInput, PlanNeeds, PlanScope, Planned, PlannedSecurityRules,
+};
 use self::{
     later::LaterStep,
     network::{NetworkPlan, plan_network},
-    pools::{PoolInput, PoolNeeds, PoolPlan},
-    rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
     waiting::WaitingFor,
 };
 use super::{
-    desired::{
-        ServiceRequest,
-        security_rules::{SecurityRulePlan, managed_destinations},
-    },
+    desired::{ServiceRequest, public_ips},
     observed::ObservedNetwork,
-    occupancy::{NetworkOccupancy, occupancy},
-    pools::{
-        member_addresses::{PoolMemberAddresses, listed_in_pools},
-        nodes::internal_addresses,
-    },
-    rule_memory::{ParsedService, RuleMemory},
-    settings::LoadBalancerSettings,
-    spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
+    occupancy::occupancy,
+    rule_memory::ParsedService,
+    spec::ServiceSpec,
 };
 
-/// Everything that a plan depends on.
-#[derive(Clone, Copy)]
-pub struct PlanInput<'a> {
-    /// What there is.
-    pub observed: &'a ObservedNetwork,
-    /// Services that shall be as they ask.
-    pub requests: &'a [ServiceRequest],
-    /// The other Services; nothing is made for them, and nothing of theirs is taken away.
-    pub others: &'a [ParsedService],
-    /// What is remembered of Services and Nodes.
-    pub memory: &'a RuleMemory,
-    /// Nodes, and what is known of their machines.
-    pub pools: &'a PoolInput<'a>,
-    /// The configuration.
-    pub settings: &'a LoadBalancerSettings,
-}
-
-/// Everything that has to be done.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
-    /// Public IPs, load balancers, and who is refused.
-    pub network: NetworkPlan,
-    /// Load balancers that are written once more, when all of those before have been.
-    pub later: Vec<LaterStep>,
-    /// Members of back-end pools.
-    pub pools: PoolPlan,
-    /// The security group; `None`: there is none.
-    pub rules: Option<SecurityRulePlan>,
-    /// What depends on an answer.
-    pub waiting: BTreeSet<WaitingFor>,
-    /// How full the load balancers are then.
-    pub occupancy: NetworkOccupancy,
-    /// For whom each load balancer changes, in the order of the changes.
-    causes: Vec<BTreeSet<ServiceIdentity>>,
-}
-
-impl Plan {
-    /// Whether nothing has to be written.
-    pub fn is_empty(&self) -> bool {
-        !self.changes().any(|change| change.is_written())
+/// Plans what is asked for.
+pub fn plan(input: &PlanInput<'_>) -> Planned {
+    if let Some(needs) = needs::of_requests(input) {
+        return Planned::Needs(needs);
     }
-
-    /// Who gets nothing new, and why.
-    pub fn refused(&self) -> &BTreeMap<ServiceIdentity, ServiceRefusal> {
-        &self.network.refused
+    let (requests, others, blocked) = needs::unblocked(input);
+    let mut plan = plan_unblocked(&PlanInput { requests: &requests, others: &others, ..*input });
+    if let Some(needs) = needs::of_plan(input, &plan) {
+        return Planned::Needs(needs);
     }
+    if matches!(input.scope, PlanScope::Everything) {
+        let waiting = blocked.iter().map(|(who, reason)| WaitingFor::Read(who.key.clone(), reason.to_string()));
+        plan.waiting.extend(waiting);
+    }
+    plan.blocked = blocked;
+    Planned::Plan(Box::new(plan))
 }
 
-/// Plans everything.
-pub fn plan(input: &PlanInput<'_>) -> Plan {
+fn plan_unblocked(input: &PlanInput<'_>) -> Plan {
     let PlanInput { observed, requests, others, settings, .. } = *input;
-    let specs: Vec<Arc<ServiceSpec>> = others.iter().map(|other| Arc::clone(other.spec())).collect();
-    let mut network = plan_network(observed, requests, &specs, settings);
+    let specs = || -> Vec<Arc<ServiceSpec>> { others.iter().map(|other| Arc::clone(other.spec())).collect() };
+    match input.scope {
+        PlanScope::Everything => everything(input, &specs()),
+        PlanScope::Network => of_network(input, plan_network(observed, requests, &specs(), settings)),
+        PlanScope::NetworkAndRules => {
+            let mut plan = of_network(input, plan_network(observed, requests, &specs(), settings));
+            let written = after::after_network(observed, &plan.network);
+            let (granted, others) = granted(requests, others, &plan.network);
+            plan.add_rules(input, &written, &granted, &others);
+            plan
+        }
+        PlanScope::LoadBalancers => load_balancers(input, specs()),
+        PlanScope::Members => {
+            let pools = pools::plan_members(observed, input.pools, settings);
+            Plan { pools, ..Plan::default() }
+        }
+        PlanScope::Eviction(deleted) => {
+            let pools = pools::plan_eviction(deleted, input.pools, settings);
+            Plan { pools, ..Plan::default() }
+        }
+        PlanScope::SecurityGroup => {
+            let mut plan = Plan::default();
+            plan.add_rules(input, observed, requests, others);
+            plan
+        }
+    }
+}
+
+fn of_network(input: &PlanInput<'_>, network: NetworkPlan) -> Plan {
+    let causes = network.load_balancers.causes(input.observed, input.requests);
+    Plan { network, causes, ..Plan::default() }
+}
+
+fn everything(input: &PlanInput<'_>, specs: &[Arc<ServiceSpec>]) -> Plan {
+    let PlanInput { observed, requests, others, settings, .. } = *input;
+    let mut network = plan_network(observed, requests, specs, settings);
     let mut written = after::after_network(observed, &network);
-    let later = later::later_steps(&mut network, &mut written, requests, &specs, settings);
-    let mut pools = pools::plan_pools(observed, &written, &network, input.pools, settings);
+    let later = later::later_steps(&mut network, &mut written, requests, specs, settings);
+    let pools = pools::plan_pools(observed, &written, &network, input.pools, settings);
     after::apply_pools(&mut written, &pools);
     let (granted, others) = granted(requests, others, &network);
-    let rules = plan_group(input, &written, &granted, &others, &mut pools.needs);
     let mut waiting = waiting::for_network(&written, &granted, &network, settings);
     let changes = network.load_balancers.changes.iter().chain(later.iter().flat_map(LaterStep::load_balancers));
     waiting.extend(changes.flat_map(|change| pools::new_pools(observed, change)).map(WaitingFor::NewPool));
     waiting.extend(pools.waiting.iter().cloned());
-    if let (None, Some(id)) = (&rules, &settings.security_group)
+    let mut plan = Plan { later, pools, waiting, occupancy: occupancy(&written, settings), ..of_network(input, network) };
+    plan.add_rules(input, &written, &granted, &others);
+    if let (None, Some(id)) = (&plan.rules, &settings.security_group)
         && granted.iter().any(|request| matches!(request, ServiceRequest::Ensure(_)))
     {
-        waiting.insert(WaitingFor::SecurityGroup(id.clone()));
+        plan.waiting.insert(WaitingFor::SecurityGroup(id.clone()));
     }
-    let causes = network.load_balancers.causes(observed, requests);
-    let occupancy = occupancy(&written, settings);
-    Plan { network, later, pools, rules: rules.map(|rules| rules.plan), waiting, occupancy, causes }
+    plan
+}
+
+/// Plans for those whose public IPs are there, and finishes public IPs that are half made; the rest keeps what it has.
+fn load_balancers(input: &PlanInput<'_>, mut others: Vec<Arc<ServiceSpec>>) -> Plan {
+    let PlanInput { observed, requests, settings, .. } = *input;
+    let mut network = plan_network(observed, requests, &others, settings);
+    let unready = network.waiting_for_public_ips();
+    if !unready.is_empty() {
+        let (waiting, ready): (Vec<_>, Vec<_>) =
+            requests.iter().cloned().partition(|request| unready.contains(request.identity()));
+        others.extend(waiting.iter().filter_map(ServiceRequest::spec).cloned());
+        network = plan_network(observed, &ready, &others, settings);
+    }
+    network.public_ips.writes = public_ips::finish_half_made(observed, input.half_made);
+    Plan { unready, ..of_network(input, network) }
+}
+
+impl Plan {
+    fn add_rules(
+        &mut self,
+        input: &PlanInput<'_>,
+        written: &ObservedNetwork,
+        requests: &[ServiceRequest],
+        others: &[ParsedService],
+    ) {
+        if let Some((rules, needs)) = rules::plan_group(input, written, requests, others) {
+            self.rules = Some(rules);
+            self.pools.needs.machines.extend(needs.machines);
+        }
+    }
 }
 
 /// Those that are planned for, and those that are not. Who is refused keeps what it has.
@@ -127,43 +151,6 @@ fn granted(
         requests.iter().cloned().partition(|request| !network.refused.contains_key(request.identity()));
     let kept = refused.iter().filter_map(ServiceRequest::spec).cloned().map(ParsedService::Valid);
     (granted, others.iter().cloned().chain(kept).collect())
-}
-
-/// The security group on the documents that will be there, with the rules of other Services to whom other machines come. What is remembered
-/// is changed in a copy only.
-fn plan_group(
-    input: &PlanInput<'_>,
-    written: &ObservedNetwork,
-    requests: &[ServiceRequest],
-    others: &[ParsedService],
-    needs: &mut PoolNeeds,
-) -> Option<PlannedSecurityRules> {
-    let group = input.observed.security_group.as_ref()?;
-    let mut memory = input.memory.clone();
-    memory.note_gone(listed_in_pools(input.observed, input.settings));
-    memory.note_nodes(input.pools.all_nodes.iter().flat_map(|node| internal_addresses(node)).collect());
-    memory.forget_unlisted(|| managed_destinations(group));
-    let PoolInput { all_nodes, reads, .. } = *input.pools;
-    let mut members = PoolMemberAddresses::default();
-    if leads_to_machines(requests, others) {
-        let (addresses, more) = pools::member_addresses(all_nodes, reads, input.settings);
-        members = addresses;
-        needs.machines.extend(more.machines);
-    }
-    let moved =
-        |other: &ParsedService| rules::has_other_machines(other, &members, (input.observed, written), input.settings);
-    let (moved, others): (Vec<_>, Vec<_>) = others.iter().cloned().partition(moved);
-    let moved = moved.iter().map(|other| ServiceRequest::Ensure(Arc::clone(other.spec())));
-    let requests: Vec<ServiceRequest> = requests.iter().cloned().chain(moved).collect();
-    let rules = RuleInput {
-        observed: written,
-        requests: &requests,
-        others: &others,
-        memory: &memory,
-        members: &members,
-        settings: input.settings,
-    };
-    Some(plan_rules(group, &rules))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Upstream keeps the CIDRs of unmanaged Nodes likewise (`routeCIDRs` in `pkg/provider/azure.go`), and does not look at next hops.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
@@ -15,13 +15,13 @@ use crate::providers::azure::node;
 #[derive(Debug, Clone, Default)]
 pub struct RouteNodeHistory {
     unmanaged: BTreeMap<String, BTreeSet<String>>,
-    addresses: HashMap<String, NodeAddressHistory>,
+    addresses: BTreeMap<String, NodeAddressHistory>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct NodeAddressHistory {
-    current: HashSet<IpAddr>,
-    former: HashSet<IpAddr>,
+    current: BTreeSet<IpAddr>,
+    former: BTreeSet<IpAddr>,
 }
 
 impl RouteNodeHistory {
@@ -51,7 +51,7 @@ impl RouteNodeHistory {
         for node in nodes {
             let name = node::name(node);
             let mut addresses = known.remove(name).unwrap_or_default();
-            let now: HashSet<IpAddr> = internal_addresses(node).collect();
+            let now: BTreeSet<IpAddr> = internal_addresses(node).collect();
             if !now.is_empty() {
                 let gone = addresses.current.difference(&now).copied().collect::<Vec<_>>();
                 addresses.former.extend(gone);
@@ -64,7 +64,7 @@ impl RouteNodeHistory {
     }
 
     /// Of all Nodes, which addresses they have.
-    pub fn address_owners(&self) -> HashMap<IpAddr, &str> {
+    pub fn address_owners(&self) -> BTreeMap<IpAddr, &str> {
         let taken = self
             .addresses
             .iter()
@@ -74,7 +74,7 @@ impl RouteNodeHistory {
 
     /// Whether a route with this next hop leads `name`'s packets astray: the Node has other addresses of that family, and it had
     /// this one before, or another Node has it. An address that nobody knows may have been set on purpose, and stays as upstream.
-    pub fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &HashMap<IpAddr, &str>) -> bool {
+    pub fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &BTreeMap<IpAddr, &str>) -> bool {
         let Some(known) = self.addresses.get(name) else { return false };
         let has_family = known.current.iter().any(|address| address.is_ipv6() == next_hop.is_ipv6());
         let has_it = known.current.contains(&next_hop);

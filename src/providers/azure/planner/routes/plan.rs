@@ -86,13 +86,6 @@ pub enum RouteTableStep {
     },
 }
 
-/// One line each. Nothing, when there is nothing to do.
-impl fmt::Display for RouteTablePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
-    }
-}
-
 impl fmt::Display for RouteTableStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,9 +3,11 @@
 //! In: the command, how long it may take, how much it may print. Out: what it printed, if it ended well; its standard error is thrown
 //! away, since it may hold secrets and has no limit. The program leads a process group of its own. A run that is given up leaves
 //! nothing behind: the whole group is killed and, where its orphans become children of this process, as in a container, waited for.
+//! Windows has no process groups: there only the program itself is killed.
 
 use std::{process::Stdio, time::Duration};
 
+#[cfg(unix)]
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 use tokio::{
     io::AsyncReadExt,
@@ -27,16 +29,23 @@ pub(super) async fn output(command: Command, deadline: Duration, longest: u64) -
 
 struct ProcessGroup {
     leader: Child,
+    #[cfg(unix)]
     id: Option<Pid>,
 }
 
 impl ProcessGroup {
     fn start(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.process_group(0).kill_on_drop(true);
-        let leader = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
+        #[cfg(unix)]
+        command.process_group(0);
+        let leader = command.kill_on_drop(true).spawn().map_err(|error| format!("it cannot be run: {error}"))?;
+        #[cfg(unix)]
         let id = leader.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(Self { leader, id })
+        Ok(Self {
+            leader,
+            #[cfg(unix)]
+            id,
+        })
     }
 
     async fn output(&mut self, longest: u64) -> Result<Vec<u8>, String> {
@@ -55,14 +64,14 @@ impl ProcessGroup {
         Err(format!("it ended with {status}; its standard error is not shown, as it may hold secrets: run it by hand"))
     }
 
-    /// Kills what runs, unless the program ended by itself.
+    /// Kills the group, unless the program has ended.
     async fn end(mut self) {
         if self.leader.id().is_none() {
             self.reap();
             return;
         }
         self.kill();
-        let gone = async {
+        let exited = async {
             // Before the others: who waits for the group takes the leader from tokio.
             if self.leader.wait().await.is_ok() {
                 while self.reap() {
@@ -70,20 +79,28 @@ impl ProcessGroup {
                 }
             }
         };
-        if timeout(KILL_TIMEOUT, gone).await.is_err() {
+        if timeout(KILL_TIMEOUT, exited).await.is_err() {
             tracing::warn!("killed processes of an exec plugin are still running");
         }
     }
 
-    /// The number is the group's as long as nobody has waited for the leader; later it may be another's.
-    fn kill(&self) {
+    /// Kills the group. Its number is valid until the leader has been waited for; later it may be another group's.
+    #[cfg(unix)]
+    fn kill(&mut self) {
         if let (Some(_), Some(id)) = (self.leader.id(), self.id) {
             // It fails where there is nothing to kill.
             let _ = kill_process_group(id, Signal::KILL);
         }
     }
 
+    #[cfg(not(unix))]
+    fn kill(&mut self) {
+        // It fails where there is nothing to kill.
+        let _ = self.leader.start_kill();
+    }
+
     /// Takes the status of children that have ended, so that they do not stay as zombies. Whether there are others.
+    #[cfg(unix)]
     fn reap(&self) -> bool {
         let Some(id) = self.id else { return false };
         loop {
@@ -93,6 +110,13 @@ impl ProcessGroup {
                 Err(_) => return false,
             }
         }
+    }
+}
+
+#[cfg(not(unix))]
+impl ProcessGroup {
+    fn reap(&self) -> bool {
+        false
     }
 }
 

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Fields that are not modelled, in ARM's spelling. A sorted list and no map: nearly every part of a document has one or two of them,
-/// and the least that a map takes is room for eleven.
+/// Fields that are not modelled, in ARM's spelling.
+///
+/// A sorted list rather than a map: nearly every part of a document has one or two of them, and the smallest map has room
+/// for eleven.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Box<[(Box<str>, Value)]>);
 
@@ -17,14 +19,14 @@ impl Extra {
         Self::default()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let place = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
-        self.0.get(place).map(|(_, value)| value)
+        let index = self.0.binary_search_by(|(existing, _)| existing.as_ref().cmp(name)).ok()?;
+        self.0.get(index).map(|(_, value)| value)
     }
 }
 

@@ -130,11 +130,11 @@ fn after_a_long_list_in_vain_the_oldest_looks_ahead() {
     let mut schedule = schedule(start, &[200; 9]);
     assert_eq!(schedule.next(3, start + ms(200)), WatchMove::List);
     schedule.listed(Some(3), start + ms(200));
-    (1..=9).for_each(|waiter| schedule.heard(waiter));
+    (1..=9).for_each(|waiter| schedule.acknowledge(waiter));
     (1..=9).for_each(|waiter| schedule.wait(waiter, start + ms(500), start + ms(200)));
     let latest = WatchMove::WaitUntil(start + ms(200 + 5_000));
     assert_eq!([1, 2].map(|waiter| schedule.next(waiter, start + ms(500))), [WatchMove::PollAlone, latest]);
-    schedule.heard(1);
+    schedule.acknowledge(1);
     assert_eq!(schedule.next(2, start + ms(600)), latest, "one scout is enough");
     schedule.wait(1, start + ms(950), start + ms(510));
     assert_eq!(schedule.next(1, start + ms(950)), WatchMove::PollAlone, "the same one");

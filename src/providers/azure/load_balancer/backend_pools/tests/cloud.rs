@@ -12,11 +12,14 @@ use crate::{
     metrics::Metrics,
     providers::azure::{
         arm::{
-            ArmClientDeps, ArmResult, ArmSettings, Precondition, api, document::SubResource, network::BackendAddressPool,
+            ArmClientDeps, ArmResult, ArmSettings, Precondition, api,
+            document::SubResource,
+            network::{ArmLoadBalancer, BackendAddressPool},
             test_doubles::Open,
         },
         config::{AzureConfig, LoadBalancerSku},
         inventory::InventorySettings,
+        planner::load_balancer::{observed::ObservedNetwork, plan::pools},
     },
     runtime::{clock::Clock, leader_election::Leadership},
     sandbox::{
@@ -161,17 +164,7 @@ impl Cloud {
         all_nodes: &[Arc<Node>],
         created: &[ResourceId],
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let round = PoolSyncRequest {
-            observed: &self.observed(),
-            nodes,
-            all_nodes,
-            local: &LocalPools::default(),
-            created,
-            deleting: &[],
-            urgency: Urgency::Node,
-        };
-        let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
-        work.await
+        self.sync_members(&self.observed(), nodes, all_nodes, created).await
     }
 
     /// With what was seen at some time.
@@ -180,22 +173,54 @@ impl Cloud {
         observed: &ObservedNetwork,
         nodes: &[Arc<Node>],
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        let round = PoolSyncRequest {
-            observed,
-            nodes,
-            all_nodes: nodes,
-            local: &LocalPools::default(),
-            created: &[],
-            deleting: &[],
-            urgency: Urgency::Node,
+        self.sync_members(observed, nodes, nodes, &[]).await
+    }
+
+    async fn sync_members(
+        &self,
+        observed: &ObservedNetwork,
+        nodes: &[Arc<Node>],
+        all_nodes: &[Arc<Node>],
+        unfilled: &[ResourceId],
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        let (started, memory, local) = (Instant::now(), self.members.memory(), LocalPools::default());
+        let plan = |reads: &PoolReads| {
+            let input = self.members.input(reads, &memory, &local);
+            pools::plan_members(
+                observed,
+                &PoolInput { hosts: Some(nodes), all_nodes, unfilled, ..input },
+                &self.members.settings,
+            )
         };
-        let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
+        let work: BoxFuture<'_, _> = Box::pin(async {
+            let plan = self.planned(plan, Urgency::Node).await;
+            self.members.sync(&plan, started, self, Urgency::Node).await
+        });
         work.await
     }
 
+    /// A plan, with all that it needs.
+    async fn planned(&self, plan: impl Fn(&PoolReads) -> PoolPlan, urgency: Urgency) -> PoolPlan {
+        let mut reads = PoolReads::default();
+        loop {
+            let plan = plan(&reads);
+            if plan.needs.is_empty() {
+                return plan;
+            }
+            self.members.read(&plan.needs, &mut reads, urgency).await;
+        }
+    }
+
     pub(super) async fn leave(&self, load_balancer: &ArmLoadBalancer) -> Result<PoolSyncSummary, PoolSyncError> {
-        let leaving = [load_balancer];
-        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(&leaving, Urgency::Deletion));
+        let (started, memory, local) = (Instant::now(), self.members.memory(), LocalPools::default());
+        self.members.expire_models();
+        let plan = |reads: &PoolReads| {
+            pools::plan_eviction(&[load_balancer], &self.members.input(reads, &memory, &local), &self.members.settings)
+        };
+        let work: BoxFuture<'_, _> = Box::pin(async {
+            let plan = self.planned(plan, Urgency::Deletion).await;
+            self.members.leave(&plan, started, Urgency::Deletion).await
+        });
         work.await
     }
 

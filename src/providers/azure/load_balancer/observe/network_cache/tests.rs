@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::providers::azure::arm::ArmError;
+use crate::providers::azure::arm::{
+    ArmError,
+    network::{ArmLoadBalancer, PublicIpAddress},
+};
 
 const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
 

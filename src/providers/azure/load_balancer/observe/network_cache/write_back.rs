@@ -2,11 +2,12 @@
 //!
 //! In: ARM's answers to writes. Out: the snapshot as it is after them, without another read; what it cannot tell becomes doubtful.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
 use super::{CachedRead, NetworkCache, event_order::CacheSequence, types::NetworkWriteResult};
+use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -16,7 +17,6 @@ use crate::providers::azure::{
     load_balancer::observe::{
         documents::{self, ListedDocument},
         effects,
-        network_query::NetworkCacheKey,
     },
 };
 
@@ -34,7 +34,7 @@ impl NetworkCache {
             }
             NetworkWriteResult::LoadBalancerDeleted(id) => {
                 self.outdated_balancers.remove(&id);
-                self.update_attachments(&id, &HashMap::new());
+                self.update_attachments(&id, &BTreeMap::new());
                 self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
                 self.record_existence(&id, at, false);
                 self.observed_mut().load_balancers.retain(|known| !known.is(&id));
@@ -105,7 +105,7 @@ impl NetworkCache {
     }
 
     /// The load balancer `id` has been written, and has these attachments now.
-    fn update_attachments(&mut self, id: &ResourceId, attachments: &HashMap<ResourceId, SubResource>) {
+    fn update_attachments(&mut self, id: &ResourceId, attachments: &BTreeMap<ResourceId, SubResource>) {
         let changed = |public_ip: &PublicIpAddress| effects::on_public_ip(id, attachments, public_ip);
         if self.observed.public_ips.iter().all(|public_ip| changed(public_ip).is_none()) {
             return;

@@ -3,7 +3,11 @@
 //! In: [`ObservedNetwork`]. Out: [`PlanIndex`], which the steps of one plan share. Each part is built when it is first needed, in one pass
 //! over the documents, so that a plan pays only for the lookups that it makes.
 
-use std::{collections::HashMap, net::IpAddr, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
 
 use super::{
     draft::{self, FrontendUse},
@@ -26,11 +30,9 @@ pub(super) struct PartPosition {
     part: usize,
 }
 
-/// Index of the observed documents. Positions are those of [`ObservedNetwork`]; ids and names are keys in lower case.
-pub struct PlanIndex<'a> {
-    observed: &'a ObservedNetwork,
-    /// Whether lookups walk the documents: for a single Service that is cheaper than a part of the index.
-    is_of_one_service: bool,
+/// Lookup tables over one version of the observed documents. Each is built when it is first needed. Ids and names are keys in lower case.
+#[derive(Debug, Default)]
+pub struct IndexTables {
     public_ips_by_id: OnceLock<HashMap<String, usize>>,
     public_ips_by_address: OnceLock<HashMap<IpAddr, Vec<usize>>>,
     public_ips_by_service: OnceLock<HashMap<String, Vec<usize>>>,
@@ -44,22 +46,23 @@ pub struct PlanIndex<'a> {
     rules_by_name: OnceLock<Vec<(String, PartPosition)>>,
 }
 
+/// Index of the observed documents. Positions are those of [`ObservedNetwork`].
+pub struct PlanIndex<'a> {
+    observed: &'a ObservedNetwork,
+    /// Whether lookups walk the documents: for a single Service that is cheaper than a part of the index.
+    is_of_one_service: bool,
+    tables: Arc<IndexTables>,
+}
+
 impl<'a> PlanIndex<'a> {
     /// Creates an index without any part.
     pub fn new(observed: &'a ObservedNetwork) -> Self {
-        Self {
-            observed,
-            is_of_one_service: false,
-            public_ips_by_id: OnceLock::new(),
-            public_ips_by_address: OnceLock::new(),
-            public_ips_by_service: OnceLock::new(),
-            load_balancers_by_id: OnceLock::new(),
-            frontends_by_name: OnceLock::new(),
-            frontends_by_address: OnceLock::new(),
-            frontends_by_id: OnceLock::new(),
-            uses_by_frontend: OnceLock::new(),
-            rules_by_name: OnceLock::new(),
-        }
+        Self::with_tables(observed, Arc::default())
+    }
+
+    /// Creates an index that shares `tables` with other indexes of the same version of the documents.
+    pub fn with_tables(observed: &'a ObservedNetwork, tables: Arc<IndexTables>) -> Self {
+        Self { observed, is_of_one_service: false, tables }
     }
 
     /// Creates an index for the lookups of a single Service.
@@ -82,7 +85,7 @@ impl<'a> PlanIndex<'a> {
             let public_ips = self.observed.public_ips.iter().enumerate();
             public_ips.filter_map(|(position, ip)| Some((ip.id.as_deref()?.to_ascii_lowercase(), position))).collect()
         };
-        let position = self.public_ips_by_id.get_or_init(build).get(&id.to_ascii_lowercase())?;
+        let position = self.tables.public_ips_by_id.get_or_init(build).get(&id.to_ascii_lowercase())?;
         self.observed.public_ips.get(*position)
     }
 
@@ -93,7 +96,7 @@ impl<'a> PlanIndex<'a> {
             return public_ips.filter(|ip| ownership::address(ip) == Some(address)).collect();
         }
         let build = || grouped(self.observed.public_ips.iter().map(|ip| ownership::address(ip).into_iter().collect()));
-        self.public_ips_among(self.public_ips_by_address.get_or_init(build).get(&address))
+        self.public_ips_among(self.tables.public_ips_by_address.get_or_init(build).get(&address))
     }
 
     /// Returns the public IPs that list the Service, whichever cluster made them, in ARM's order.
@@ -104,7 +107,7 @@ impl<'a> PlanIndex<'a> {
             return public_ips.filter(|ip| listed_services(ip).contains(&key)).collect();
         }
         let build = || grouped(self.observed.public_ips.iter().map(listed_services));
-        self.public_ips_among(self.public_ips_by_service.get_or_init(build).get(&key))
+        self.public_ips_among(self.tables.public_ips_by_service.get_or_init(build).get(&key))
     }
 
     fn public_ips_among(&self, positions: Option<&Vec<usize>>) -> Vec<&'a PublicIpAddress> {
@@ -119,7 +122,7 @@ impl<'a> PlanIndex<'a> {
                 .filter_map(|(position, document)| Some((document.id.as_deref()?.to_ascii_lowercase(), position)))
                 .collect()
         };
-        let position = self.load_balancers_by_id.get_or_init(build).get(&id.key())?;
+        let position = self.tables.load_balancers_by_id.get_or_init(build).get(&id.key())?;
         self.observed.load_balancers.get(*position)
     }
 
@@ -139,7 +142,7 @@ impl<'a> PlanIndex<'a> {
             return all().filter(|(_, frontend)| is_own(frontend)).map(|(position, _)| position).collect();
         }
         let build = || sorted(all().map(|(position, frontend)| (name(frontend), position)));
-        with_prefix(self.frontends_by_name.get_or_init(build), &service.name_prefix).collect()
+        with_prefix(self.tables.frontends_by_name.get_or_init(build), &service.name_prefix).collect()
     }
 
     /// Returns the frontends with this address, in ARM's order.
@@ -154,7 +157,7 @@ impl<'a> PlanIndex<'a> {
             addresses.for_each(|(address, position)| found.entry(address).or_default().push(position));
             found
         };
-        self.frontends_by_address.get_or_init(build).get(address).cloned().unwrap_or_default()
+        self.tables.frontends_by_address.get_or_init(build).get(address).cloned().unwrap_or_default()
     }
 
     /// Returns the frontend with this id.
@@ -165,14 +168,14 @@ impl<'a> PlanIndex<'a> {
                 .filter_map(|(position, frontend)| Some((frontend.id.as_ref()?.to_ascii_lowercase(), position)))
                 .collect()
         };
-        let position = self.frontends_by_id.get_or_init(build).get(&id.key())?;
+        let position = self.tables.frontends_by_id.get_or_init(build).get(&id.key())?;
         self.frontend(*position).map(|(_, frontend)| frontend)
     }
 
     /// Returns what uses the frontend with this id.
     pub(super) fn uses_of(&self, id: &ResourceId) -> &[FrontendUse] {
         let build = || self.observed.load_balancers.iter().flat_map(draft::uses_by_frontend).collect();
-        self.uses_by_frontend.get_or_init(build).get(&id.key()).map(Vec::as_slice).unwrap_or_default()
+        self.tables.uses_by_frontend.get_or_init(build).get(&id.key()).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns the rules whose names make them the Service's own, ordered by name.
@@ -180,8 +183,15 @@ impl<'a> PlanIndex<'a> {
         let named = |(position, rule): (_, &LoadBalancingRule)| Some((rule.name.as_ref()?.to_ascii_lowercase(), position));
         let build = || sorted(positions(self.observed, draft::rules).filter_map(named));
         let prefix = service.name_prefix.to_ascii_lowercase();
-        let own: Vec<PartPosition> = with_prefix(self.rules_by_name.get_or_init(build), &prefix).collect();
+        let own: Vec<PartPosition> = with_prefix(self.tables.rules_by_name.get_or_init(build), &prefix).collect();
         own.into_iter().filter_map(|at| draft::rules(self.observed.load_balancers.get(at.load_balancer)?).get(at.part))
+    }
+}
+
+impl PlanIndex<'_> {
+    /// Returns `true` if names show frontends or rules of the Service on some load balancer.
+    pub fn has_parts_of(&self, service: &ServiceIdentity) -> bool {
+        !self.frontends_of(service).is_empty() || self.rules_of(service).next().is_some()
     }
 }
 

@@ -15,7 +15,7 @@ mod types;
 mod upgrade;
 mod usage;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 pub use types::{PublicIpChange, PublicIpPlan, PublicIpRelease};
 
@@ -25,7 +25,7 @@ use super::{
     public_ip_ownership::{self as ownership, PublicIpOwner},
 };
 use crate::providers::azure::{
-    arm::network::PublicIpAddress,
+    arm::{ResourceId, network::PublicIpAddress},
     planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings, spec::ServiceSpec},
 };
 
@@ -57,6 +57,23 @@ pub fn plan_public_ips(
     }
     outcome.writes.sort_by(|a, b| a.id.cmp(&b.id));
     outcome
+}
+
+/// Writes public IPs that Azure has left half made as they are, which finishes them. Upstream: `azure_loadbalancer_repo.go`.
+pub fn finish_half_made(observed: &ObservedNetwork, half_made: &BTreeSet<ResourceId>) -> Vec<PublicIpChange> {
+    if half_made.is_empty() {
+        return Vec::new();
+    }
+    let id = |document: &PublicIpAddress| ResourceId::parse(document.id.as_deref()?).ok();
+    let found = observed.public_ips.iter().filter_map(|document| Some((id(document)?, document)));
+    let changes = found.filter(|(id, _)| half_made.contains(id)).map(|(id, document)| PublicIpChange {
+        id,
+        document: document.clone(),
+        etag: document.etag.clone(),
+        reasons: vec!["finish what ARM has left half made".to_owned()],
+        services: Vec::new(),
+    });
+    changes.collect()
 }
 
 /// The Services that a public IP lists that this cluster made; none when another one or a user did.

@@ -23,10 +23,7 @@ use std::{
 };
 
 pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules, denies_rest};
-use self::{
-    destination_claims::DestinationClaims,
-    group::{SecurityGroupDraft, SecurityRuleEdits},
-};
+use self::{destination_claims::DestinationClaims, group::SecurityGroupDraft};
 use super::{
     super::{
         rule_records::ListedDestinations,
@@ -151,14 +148,13 @@ fn apply_in_order(
     loop {
         let before = waiting.len();
         waiting.retain(|request| {
-            let edits = service_edits::plan_edits(group, claims, *request, nodes);
-            if edits.as_ref().is_ok_and(|edits| *edits != SecurityRuleEdits::default()) {
+            let answer = service_edits::plan_edits(group, claims, *request, nodes).map(|edits| group.apply(edits));
+            if answer == Ok(true) {
                 causes.insert(request.1.identity.clone());
             }
-            let answer = edits.map(|edits| group.apply(edits));
             group.drop_emptied();
             let is_refused = answer.is_err();
-            services.insert(request.1.identity.clone(), answer);
+            services.insert(request.1.identity.clone(), answer.map(|_| ()));
             is_refused
         });
         if waiting.is_empty() || waiting.len() == before {

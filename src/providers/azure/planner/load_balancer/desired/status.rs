@@ -29,12 +29,9 @@ use crate::providers::azure::{
     },
 };
 
-/// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
+/// Returns what [`PlanIndex::status`] does. For several Services, share an index.
 pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    let index = PlanIndex::of_one_service(observed);
-    let found = ServingFrontends::of(&index, spec, settings);
-    let additional = spec.additional_ips.iter().copied().filter(|_| found.load_balancer.is_some());
-    found.addresses().chain(additional).collect()
+    PlanIndex::of_one_service(observed).status(spec, settings)
 }
 
 /// Returns the addresses of the Service's frontends alone. For several Services, see [`PlanIndex::frontend_addresses`].
@@ -43,6 +40,14 @@ pub fn frontend_addresses(observed: &ObservedNetwork, spec: &ServiceSpec, settin
 }
 
 impl PlanIndex<'_> {
+    /// Returns the addresses of the Service's frontends, in the load balancer's order, then its additional ones. Empty: it has no
+    /// frontend.
+    pub fn status(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+        let found = ServingFrontends::of(self, spec, settings);
+        let additional = spec.additional_ips.iter().copied().filter(|_| found.load_balancer.is_some());
+        found.addresses().chain(additional).collect()
+    }
+
     /// Returns the addresses of the Service's frontends, in the load balancer's order.
     pub fn frontend_addresses(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
         ServingFrontends::of(self, spec, settings).addresses().collect()
@@ -134,13 +139,11 @@ pub fn pending_addresses(
     PlanIndex::of_one_service(observed).pending_addresses(spec, settings)
 }
 
-/// Returns the load balancer with the Service's frontends, or with those that it shares.
-pub fn load_balancer_of<'a>(
-    observed: &'a ObservedNetwork,
-    spec: &ServiceSpec,
-    settings: &LoadBalancerSettings,
-) -> Option<&'a ArmLoadBalancer> {
-    ServingFrontends::of(&PlanIndex::of_one_service(observed), spec, settings).load_balancer
+impl<'a> PlanIndex<'a> {
+    /// Returns the load balancer with the Service's frontends, or with those that it shares.
+    pub fn load_balancer_of(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Option<&'a ArmLoadBalancer> {
+        ServingFrontends::of(self, spec, settings).load_balancer
+    }
 }
 
 fn is_internal(document: &ArmLoadBalancer) -> bool {

@@ -1,7 +1,7 @@
 //! A plan as text: one sentence for each document, each Service that is refused and each thing that is waited for.
 //!
-//! In: a [`PlannedChange`], or a whole [`Plan`] in the order in which it is written. Out: the sentence. `/planz` and the golden plans print
-//! plans; the stages print what they are about to write, for the log and the status page. So a change reads the same everywhere.
+//! In: a [`PlannedChange`], or a whole [`Plan`] in the order in which it is written. Out: the sentence. The stages print what they are about
+//! to write, for the log and the status page; [`super::writes`] has the same reasons for the plan that pages and commands print.
 
 use std::{collections::BTreeSet, fmt, iter};
 
@@ -139,6 +139,11 @@ fn later_changes(step: &LaterStep) -> impl Iterator<Item = PlannedChange<'_>> {
 }
 
 impl Plan {
+    /// Whether nothing has to be written.
+    pub fn is_empty(&self) -> bool {
+        !self.changes().any(|change| change.is_written())
+    }
+
     /// Everything, in the order in which it is written.
     pub fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
         let NetworkPlan { public_ips, load_balancers, private_links, refused } = &self.network;
@@ -148,7 +153,7 @@ impl Plan {
             |subnet: &&SubnetPolicyChange| first.iter().any(|change| change.policies_of.as_ref() == Some(&subnet.id));
         let (first_subnets, subnets): (Vec<_>, Vec<_>) = subnets.iter().partition(opens_first);
         let balancers = load_balancers.changes.iter().zip(self.causes.iter().chain(iter::repeat(&NOBODY)));
-        let group = self.rules.iter().filter(|rules| rules.document.is_some());
+        let group = self.rules.iter().map(|rules| &rules.plan).filter(|rules| rules.document.is_some());
         let written = public_ips.writes.iter().map(PlannedChange::PublicIp);
         written
             .chain(deletions.iter().map(PlannedChange::DeletePrivateLink))

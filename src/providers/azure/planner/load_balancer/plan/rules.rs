@@ -3,20 +3,30 @@
 //! In: the group, documents with the front ends that the rules shall lead to, what is remembered. Out: the group as it has to be, what was
 //! asked of it, and who has no address yet that a rule could name.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use super::super::{
-    desired::{
-        ServiceRequest,
-        plan_index::PlanIndex,
-        security_rules::{self, SecurityRulePlan, ServiceRules},
-        status::{frontend_addresses, frontend_owners},
+use super::{
+    super::{
+        desired::{
+            ServiceRequest,
+            plan_index::PlanIndex,
+            security_rules::{self, ServiceRules, managed_destinations},
+            status::frontend_owners,
+        },
+        observed::ObservedNetwork,
+        pools::{
+            member_addresses::{PoolMemberAddresses, listed_in_pools},
+            nodes::internal_addresses,
+        },
+        rule_memory::{BackendLookup, ParsedService, RuleMemory},
+        settings::LoadBalancerSettings,
+        spec::{ServiceIdentity, ServiceSpec},
     },
-    observed::ObservedNetwork,
-    pools::member_addresses::PoolMemberAddresses,
-    rule_memory::{BackendLookup, ParsedService, RuleMemory},
-    settings::LoadBalancerSettings,
-    spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
+    pools::{self, PoolNeeds},
+    types::{MachineRules, PlanInput, PlannedSecurityRules},
 };
 use crate::providers::azure::arm::network::NetworkSecurityGroup;
 
@@ -36,14 +46,19 @@ pub struct RuleInput<'a> {
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// What becomes of the group, and what was asked of it.
-pub struct PlannedSecurityRules {
-    /// The document and the answers.
-    pub plan: SecurityRulePlan,
-    /// What each Service needs that could be planned for.
-    pub services: Vec<ServiceRules>,
-    /// Positions of requests for which that could not be said, and why.
-    pub refused: Vec<(usize, ServiceRefusal)>,
+impl MachineRules {
+    /// Those whose rules are due on load balancers that stay as they are.
+    pub fn due(&self, observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> Vec<ServiceRequest> {
+        if !self.are_due {
+            return Vec::new();
+        }
+        let index = PlanIndex::new(observed);
+        self.services.iter().filter(|request| is_served(request, &index, settings)).cloned().collect()
+    }
+}
+
+fn is_served(request: &ServiceRequest, index: &PlanIndex<'_>, settings: &LoadBalancerSettings) -> bool {
+    request.spec().is_some_and(|spec| !index.frontend_addresses(spec, settings).is_empty())
 }
 
 /// Whether the rules of some Service lead to machines.
@@ -52,36 +67,63 @@ pub fn leads_to_machines(requests: &[ServiceRequest], others: &[ParsedService]) 
     specs.any(|spec| !spec.floating_ip)
 }
 
-/// Whether rules of a Service that does not ask have to follow machines: others are behind it after the change than before.
-pub(super) fn has_other_machines(
-    service: &ParsedService,
-    members: &PoolMemberAddresses,
-    (before, after): (&ObservedNetwork, &ObservedNetwork),
-    settings: &LoadBalancerSettings,
-) -> bool {
-    let ParsedService::Valid(spec) = service else { return false };
-    let leads_there = !spec.floating_ip && !spec.is_others && !frontend_addresses(after, spec, settings).is_empty();
-    let behind = |observed: &ObservedNetwork| members.of_service(spec, observed, settings);
-    leads_there && behind(before) != behind(after)
+/// Plans the security group on documents as they will be when all before it is written, with the rules of other Services that follow
+/// machines. `None`: there is no group. What is remembered is changed in a copy only.
+pub(super) fn plan_group(
+    input: &PlanInput<'_>,
+    written: &ObservedNetwork,
+    requests: &[ServiceRequest],
+    others: &[ParsedService],
+) -> Option<(PlannedSecurityRules, PoolNeeds)> {
+    let PlanInput { observed, settings, machine_rules, .. } = *input;
+    let group = observed.security_group.as_ref()?;
+    let all_nodes = input.pools.all_nodes;
+    let mut memory = input.memory.clone();
+    memory.note_gone(listed_in_pools(observed, settings));
+    memory.note_nodes(all_nodes.iter().flat_map(|node| internal_addresses(node)).collect());
+    memory.forget_unlisted(|| managed_destinations(group));
+    let (members, needs) = match leads_to_machines(requests, others) {
+        true => pools::member_addresses(all_nodes, input.pools.reads, settings),
+        false => Default::default(),
+    };
+    let (index, mut asking) = (PlanIndex::new(written), BTreeSet::new());
+    asking.extend(requests.iter().map(ServiceRequest::identity));
+    let before = PlanIndex::new(observed);
+    let has_other_machines = |spec: &ServiceSpec| {
+        let behind = |index: &PlanIndex<'_>| members.of_service(spec, index, settings);
+        !std::ptr::eq(observed, written) && behind(&before) != behind(&index)
+    };
+    let follows = |request: &&ServiceRequest| {
+        let follows = || machine_rules.are_due || request.spec().is_some_and(|spec| has_other_machines(spec));
+        !asking.contains(request.identity()) && is_served(request, &index, settings) && follows()
+    };
+    let following: Vec<ServiceRequest> = machine_rules.services.iter().filter(follows).cloned().collect();
+    asking.extend(following.iter().map(ServiceRequest::identity));
+    let others: Vec<ParsedService> =
+        others.iter().filter(|other| !asking.contains(&other.spec().identity)).cloned().collect();
+    let requests: Vec<ServiceRequest> = requests.iter().cloned().chain(following.iter().cloned()).collect();
+    let rules =
+        RuleInput { observed: written, requests: &requests, others: &others, memory: &memory, members: &members, settings };
+    Some((plan_rules(group, &rules), needs))
 }
 
 /// Plans.
 pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> PlannedSecurityRules {
     let RuleInput { observed, requests, others, memory, members, settings } = *input;
     let index = PlanIndex::new(observed);
-    let behind = |spec: &ServiceSpec| members.of_service(spec, observed, settings);
+    let behind = |spec: &ServiceSpec| members.of_service(spec, &index, settings);
     let machines = BackendLookup { all_nodes: &memory.nodes().present, of_service: &behind };
     let rules_of_other = |service: &ParsedService| memory.rules_of_other(service, &index, &machines, settings);
     let mut other_rules: Vec<ServiceRules> = others.iter().map(rules_of_other).collect();
-    let (mut services, mut refused) = (memory.rules_of_gone(requests, others), Vec::new());
-    for (place, request) in requests.iter().enumerate() {
+    let (mut services, mut refused) = (memory.rules_of_gone(requests, others), BTreeMap::new());
+    for request in requests {
         match memory.rules_of_request(request, &index, &machines, settings) {
             Ok(rules) => services.push(rules),
             Err(refusal) => {
                 // What it has stays, whoever leaves an address that it shares.
                 let kept = request.spec().map(|spec| rules_of_other(&ParsedService::Valid(Arc::clone(spec))));
                 other_rules.extend(kept);
-                refused.push((place, refusal));
+                refused.insert(request.identity().clone(), refusal);
             }
         }
     }

@@ -28,6 +28,8 @@ pub enum WaitingFor {
     NewPool(ResourceId),
     /// A Node: until its machine is known. Why it is not.
     Machine(String, String),
+    /// A Service: until what it names can be read. Why it cannot.
+    Read(String, String),
     /// Models of scale sets: until they can be listed. Why they cannot.
     Models(String),
     /// A Node: until an entry of the configuration takes it.
@@ -53,6 +55,7 @@ impl fmt::Display for WaitingFor {
             }
             Self::NewPool(id) => write!(f, "members of {id}: its load balancer is written first"),
             Self::Machine(node, why) => write!(f, "pool membership of Node {node}: {why}"),
+            Self::Read(service, why) => write!(f, "{service}: {why}"),
             Self::Models(why) => write!(f, "models of scale sets: {why}"),
             Self::Entry(node) => write!(f, "pool membership of Node {node}: {NO_ENTRY}"),
             Self::SecurityGroup(id) => write!(f, "security rules: {id} does not exist"),

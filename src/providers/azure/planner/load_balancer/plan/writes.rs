@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     super::{
@@ -32,12 +32,12 @@ use crate::{
 
 /// Every request, in the order in which they are sent.
 pub fn requests(observed: &ObservedNetwork, plan: &Plan) -> WritePlan {
-    let mut requests = WritePlan::default();
+    let mut requests = WritePlan { notes: plan.occupancy.notes().collect(), ..WritePlan::default() };
     for change in plan.changes() {
         match change {
             PlannedChange::Refused(who, refusal) => requests.refused.extend([format!("Service {}: {refusal}", who.key)]),
             PlannedChange::Retained(_) => requests.retained.extend([change.to_string()]),
-            PlannedChange::Waiting(unread @ (WaitingFor::Machine(..) | WaitingFor::Models(_))) => {
+            PlannedChange::Waiting(unread @ (WaitingFor::Machine(..) | WaitingFor::Models(_) | WaitingFor::Read(..))) => {
                 requests.unread.extend([unread.to_string()]);
             }
             PlannedChange::Waiting(waiting) => requests.later.extend([waiting.to_string()]),
@@ -58,7 +58,9 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
             put("public_ip", &change.id, &change.reasons, &change.services, documents)
         }
         PlannedChange::LoadBalancer(change, causes) => load_balancer(change, causes, observed.load_balancer(&change.id)),
-        PlannedChange::LaterLoadBalancer(change, causes, before) => load_balancer(change, causes, before),
+        PlannedChange::LaterLoadBalancer(change, causes, before) => {
+            PlannedWrite { then: true, ..load_balancer(change, causes, before) }
+        }
         PlannedChange::Pool(change) => pool(change),
         PlannedChange::SecurityGroup(rules) => {
             let (before, after) = (observed.security_group.as_ref(), rules.document.as_ref()?);
@@ -116,10 +118,11 @@ fn private_link_deletion(gone: &PrivateLinkDeletion) -> Vec<PlannedWrite> {
 }
 
 /// Members of pools: instances and interfaces are read just before they are written, so that no document is at hand.
-fn pool(change: &PoolChange) -> PlannedWrite {
+pub fn pool(change: &PoolChange) -> PlannedWrite {
     let after = match &change.kind {
         PoolChangeKind::Pool(after) => document(&api::BACKEND_POOLS, Some(after.as_ref())),
-        PoolChangeKind::Migration(_) | PoolChangeKind::Model(_) | PoolChangeKind::Member(_) => None,
+        PoolChangeKind::Migration(pools) => Some(json!({"pools": pools})),
+        PoolChangeKind::Model(_) | PoolChangeKind::Member(_) => None,
     };
     let write = put("backend_pool", &change.id, &change.reasons, [], (None, after));
     let method = if matches!(change.kind, PoolChangeKind::Migration(_)) { POST } else { PUT };
@@ -147,7 +150,7 @@ fn put<'a>(
     let leftover = matches!((&before, &after), (Some(before), Some(after)) if only_removes(before, after));
     let subjects = services.into_iter().map(|who| who.key.clone()).collect();
     let (target, reasons) = (id.as_str().to_owned(), reasons.to_vec());
-    PlannedWrite { kind, method: PUT, target, reasons, subjects, leftover, before, after }
+    PlannedWrite { kind, method: PUT, target, reasons, subjects, leftover, then: false, before, after }
 }
 
 fn delete<'a>(

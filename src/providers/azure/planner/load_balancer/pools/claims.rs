@@ -4,7 +4,7 @@
 //! chooses its provider id, so a claim alone must not take another Node's machine out of service.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -49,7 +49,7 @@ impl ReportedClaims {
 
 /// The machines that more than one of `nodes` claims.
 pub fn contested_machines(nodes: &[Arc<Node>]) -> Vec<ContestedMachine> {
-    let mut by_machine: HashMap<String, ContestedMachine> = HashMap::new();
+    let mut by_machine: BTreeMap<String, ContestedMachine> = BTreeMap::new();
     for node in nodes {
         let query = machine_query(node);
         let Some(key) = query.id.as_ref().map(|id| id.key()) else { continue };

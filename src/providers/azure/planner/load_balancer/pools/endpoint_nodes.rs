@@ -2,10 +2,11 @@
 //!
 //! In: EndpointSlices as they come and go, and moments. Out: for each requested Service the Nodes of all its slices. A published set remains
 //! until changes have gathered for an interval: however often endpoints move, a pool is written once in each. Slices are written by the users of the
-//! cluster: only those of requested Services are kept, as digests, and a changed slice costs time proportional to its own size.
+//! cluster: only those of requested Services are kept, each Node as a digest of 8 bytes, and a changed slice costs time proportional to its own size. The
+//! slices of a Service are put together once in an interval.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -23,28 +24,30 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub enum EndpointNodes {
     /// The Service has no EndpointSlice: those of all Nodes that may be behind load balancers.
     All,
-    /// Only these, by digest of the name: a slice without endpoints leaves none.
-    Only(Arc<BTreeSet<u64>>),
+    /// Only these, by digest of the name, in order: a slice without endpoints leaves none.
+    Only(Arc<[u64]>),
 }
 
 impl EndpointNodes {
     /// Returns the Nodes with these names.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::Only(Arc::new(names.into_iter().map(digest).collect()))
+        Self::Only(in_order(names.into_iter().map(digest).collect()))
     }
 
     /// Whether the Node of this name is one of them.
     pub fn contains(&self, node: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Only(nodes) => nodes.contains(&digest(node)),
+            Self::Only(nodes) => nodes.binary_search(&digest(node)).is_ok(),
         }
     }
+}
 
-    /// Whether the Node with this digest is listed.
-    fn lists(&self, node: u64) -> bool {
-        matches!(self, Self::Only(nodes) if nodes.contains(&node))
-    }
+/// Returns each of the digests once, in order.
+fn in_order(mut digests: Vec<u64>) -> Arc<[u64]> {
+    digests.sort_unstable();
+    digests.dedup();
+    digests.into()
 }
 
 /// `namespace/name` of a Service, in lower case.
@@ -54,76 +57,44 @@ type ServiceKey = String;
 #[derive(Debug)]
 struct ServiceEndpoints {
     /// Digests of the Nodes of each slice, in order, by name of the slice.
-    slices: HashMap<String, Vec<u64>>,
-    /// How many slices have endpoints on a Node.
-    counts: HashMap<u64, u32>,
+    slices: BTreeMap<String, Arc<[u64]>>,
     published: EndpointNodes,
-    /// Nodes that `published` lists and no slice has, or the reverse.
-    differing: HashSet<u64>,
 }
 
 impl ServiceEndpoints {
     /// Returns the endpoints of `slices`, published at once.
     fn of<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Self {
-        let (slices_by_name, counts, differing) = Default::default();
-        let mut endpoints = Self { slices: slices_by_name, counts, published: EndpointNodes::All, differing };
-        for slice in slices {
-            endpoints.put(name_of(slice), Some(digests(slice)));
-        }
+        let slices = slices.map(|slice| (name_of(slice), digests(slice).into())).collect();
+        let mut endpoints = Self { slices, published: EndpointNodes::All };
         endpoints.publish();
         endpoints
     }
 
-    /// Replaces the Nodes of a slice; `None`: it is gone. Returns how many counts changed.
-    fn put(&mut self, slice: String, nodes: Option<Vec<u64>>) -> usize {
-        let new = nodes.clone().unwrap_or_default();
-        let old = match nodes {
-            Some(nodes) => self.slices.insert(slice, nodes),
-            None => self.slices.remove(&slice),
-        };
-        let old = old.unwrap_or_default();
-        let is_missing = |all: &[u64], node: &u64| all.binary_search(node).is_err();
-        let gone = old.iter().filter(|node| is_missing(&new, node)).map(|node| self.remove(*node)).count();
-        gone + new.iter().filter(|node| is_missing(&old, node)).map(|node| self.add(*node)).count()
-    }
-
-    fn add(&mut self, node: u64) {
-        let count = self.counts.entry(node).or_default();
-        *count += 1;
-        if *count == 1 {
-            self.toggle(node, true);
+    /// Replaces the Nodes of a slice; `None`: it is gone. Returns whether they are others than before.
+    fn put(&mut self, slice: String, nodes: Option<Arc<[u64]>>) -> bool {
+        match nodes {
+            Some(new) => self.slices.insert(slice, Arc::clone(&new)) != Some(new),
+            None => self.slices.remove(&slice).is_some(),
         }
     }
 
-    fn remove(&mut self, node: u64) {
-        let left = self.counts.get(&node).map_or(0, |count| count.saturating_sub(1));
-        if left > 0 {
-            self.counts.insert(node, left);
-        } else if self.counts.remove(&node).is_some() {
-            self.toggle(node, false);
+    /// Returns the Nodes of all slices. Those of a single slice are not copied.
+    fn present(&self) -> EndpointNodes {
+        let mut slices = self.slices.values();
+        match (slices.next(), slices.len()) {
+            (None, _) => EndpointNodes::All,
+            (Some(only), 0) => EndpointNodes::Only(Arc::clone(only)),
+            (Some(_), _) => {
+                EndpointNodes::Only(in_order(self.slices.values().flat_map(|nodes| nodes.iter().copied()).collect()))
+            }
         }
-    }
-
-    fn toggle(&mut self, node: u64, is_there: bool) {
-        if self.published.lists(node) == is_there {
-            self.differing.remove(&node);
-        } else {
-            self.differing.insert(node);
-        }
-    }
-
-    fn is_changed(&self) -> bool {
-        self.slices.is_empty() != (self.published == EndpointNodes::All) || !self.differing.is_empty()
     }
 
     /// Publishes the present Nodes. Returns whether they are others than before.
     fn publish(&mut self) -> bool {
-        let is_changed = self.is_changed();
-        if is_changed {
-            let nodes = || EndpointNodes::Only(Arc::new(self.counts.keys().copied().collect()));
-            self.published = if self.slices.is_empty() { EndpointNodes::All } else { nodes() };
-            self.differing.clear();
-        }
+        let present = self.present();
+        let is_changed = present != self.published;
+        self.published = present;
         is_changed
     }
 }
@@ -133,7 +104,7 @@ impl ServiceEndpoints {
 pub struct EndpointNodeIndex {
     /// Requested Services.
     services: BTreeMap<ServiceKey, ServiceEndpoints>,
-    /// Services whose published set is out of date.
+    /// Services of which a slice has changed since the last publication.
     changed: BTreeSet<ServiceKey>,
     since: Option<Instant>,
     publications: u64,
@@ -146,8 +117,7 @@ impl EndpointNodeIndex {
             let Some(key) = service_of(slice) else { continue };
             let Some(service) = self.services.get_mut(&key) else { continue };
             let is_there = now_there.is_some_and(|there| service_of(there).as_ref() == Some(&key));
-            service.put(name_of(slice), now_there.filter(|_| is_there).map(digests));
-            if service.is_changed() {
+            if service.put(name_of(slice), now_there.filter(|_| is_there).map(|there| digests(there).into())) {
                 self.changed.insert(key);
                 self.since.get_or_insert(now);
             }
@@ -173,7 +143,7 @@ impl EndpointNodeIndex {
     }
 
     fn begin(&mut self, new: BTreeSet<ServiceKey>, slices: &[Arc<EndpointSlice>]) {
-        let mut by_service: HashMap<ServiceKey, Vec<&EndpointSlice>> = HashMap::new();
+        let mut by_service: BTreeMap<ServiceKey, Vec<&EndpointSlice>> = BTreeMap::new();
         for slice in slices {
             if let Some(key) = service_of(slice).filter(|key| new.contains(key)) {
                 by_service.entry(key).or_default().push(slice);

@@ -4,7 +4,7 @@
 //! comes in two steps: what Nodes tell by themselves, with [`MachineQuery`]s for the rest; and what an answer adds to that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -162,7 +162,7 @@ pub fn member_keys(pools: &[ManagedPool]) -> BTreeSet<String> {
 
 /// Keys of the sets that the machines at these places are in, by key of the place. `machines`: of those with network interfaces.
 pub fn sets_of_members<'a>(
-    keys: &HashSet<&str>,
+    keys: &BTreeSet<&str>,
     machines: impl IntoIterator<Item = &'a Arc<Machine>>,
 ) -> BTreeMap<String, String> {
     let of_instance = |key: &str| Some((key.to_owned(), PoolMemberResource::of_key(key)?.scale_set()?.key()));

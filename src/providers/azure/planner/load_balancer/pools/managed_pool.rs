@@ -3,7 +3,7 @@
 //! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool that membership is kept of.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
 
-use std::{collections::HashSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     endpoint_nodes::EndpointNodes,
@@ -47,7 +47,7 @@ pub struct ManagedPool {
     /// Whose machines may be in it.
     pub scope: PoolScope,
     /// Keys of the places (see [`super::member_resource`]) that list it.
-    pub members: HashSet<String>,
+    pub members: BTreeSet<String>,
     /// The pool itself.
     pub document: BackendAddressPool,
 }

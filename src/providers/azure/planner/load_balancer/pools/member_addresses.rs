@@ -26,7 +26,7 @@ use crate::providers::azure::{
     inventory::{Machine, MachineQuery},
     node,
     planner::load_balancer::{
-        desired::{pool_members::PoolNode, pool_name, status::load_balancer_of},
+        desired::{plan_index::PlanIndex, pool_members::PoolNode, pool_name},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -71,13 +71,8 @@ impl PoolMemberAddresses {
 
     /// Addresses of the machines behind the Service: what pools of its families list, and all addresses of machines whose interfaces
     /// are in a pool of the cluster.
-    pub fn of_service(
-        &self,
-        spec: &ServiceSpec,
-        observed: &ObservedNetwork,
-        settings: &LoadBalancerSettings,
-    ) -> Vec<IpAddr> {
-        let Some(balancer) = load_balancer_of(observed, spec, settings) else { return Vec::new() };
+    pub fn of_service(&self, spec: &ServiceSpec, index: &PlanIndex<'_>, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+        let Some(balancer) = index.load_balancer_of(spec, settings) else { return Vec::new() };
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
         for family in [IpFamily::V4, IpFamily::V6] {
             let name = pool_name(spec, settings, family);
@@ -160,8 +155,9 @@ mod tests {
             {"name": "theirs", "properties": {"backendIPConfigurations": [interface(2)]}},
         ]);
         let (four, there) = (service("web"), there(&pools));
-        let behind =
-            |reached: &PoolMemberAddresses, spec: &ServiceSpec| texts(&reached.of_service(spec, &there, &settings()));
+        let behind = |reached: &PoolMemberAddresses, spec: &ServiceSpec| {
+            texts(&reached.of_service(spec, &PlanIndex::new(&there), &settings()))
+        };
         assert_eq!(behind(&reached(), &four), ["10.0.0.1", "10.0.0.2", "10.0.0.9", "fd00::1", "fd00::2", "fd00::9"]);
         assert_eq!(behind(&PoolMemberAddresses::default(), &four), [""; 0]);
         assert_eq!(behind(&reached(), &service("elsewhere")), [""; 0]);
@@ -176,7 +172,7 @@ mod tests {
             {"name": "theirs", "properties": {"loadBalancerBackendAddresses": [listed("10.0.0.6")]}},
         ]);
         let (there, by_address) = (there(&pools), LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..settings() });
-        let behind = PoolMemberAddresses::default().of_service(&service("web"), &there, &by_address);
+        let behind = PoolMemberAddresses::default().of_service(&service("web"), &PlanIndex::new(&there), &by_address);
         assert_eq!(texts(&behind), ["10.0.0.4", "10.0.0.5"]);
         assert_eq!(texts(&listed_in_pools(&there, &by_address)), ["10.0.0.77", "10.0.0.5", "10.0.0.4", "fd00::5"]);
         let by_interface = LoadBalancerSettings { pool_type: BackendPoolType::NodeIpConfiguration, ..settings() };

@@ -6,7 +6,7 @@
 //! (`ReconcileBackendPools`).
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
@@ -199,7 +199,7 @@ pub fn leaves(
             key.and_then(|key| standings.get(&key)).map_or(PoolEntryStatus::Stays, |(standing, _)| *standing)
         };
         let leaving = node_ip_configuration::entries_to_remove(&target.document, standing);
-        let keys: HashSet<String> =
+        let keys: BTreeSet<String> =
             leaving.iter().filter_map(|entry| super::member_resource::key_of_entry(entry.as_str())).collect();
         leave(target, keys, standings, (&LeaveReason::NotInPool, settings), tasks);
     }
@@ -207,7 +207,7 @@ pub fn leaves(
 
 fn leave(
     target: &ManagedPool,
-    keys: HashSet<String>,
+    keys: BTreeSet<String>,
     standings: &BTreeMap<String, (PoolEntryStatus, String)>,
     (why, settings): (&LeaveReason, &LoadBalancerSettings),
     tasks: &mut PoolMemberUpdates,

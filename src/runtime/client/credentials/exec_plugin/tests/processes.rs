@@ -53,6 +53,7 @@ async fn the_end_of_the_program_ends_the_helpers_of_a_plugin() {
     let plugin = script(&format!("sleep 60 & echo $! > {}; wait", file.display()));
     let mut output = Box::pin(plugin.0.output());
     let helper = tokio::select! {
+        biased;
         _ = &mut output => unreachable!("the script waits"),
         helper = helper(&file) => helper,
     };

@@ -133,30 +133,35 @@ impl SecurityGroupDraft {
         self.priorities.contains(&priority)
     }
 
-    /// Does what the edits say.
-    pub(super) fn apply(&mut self, edits: SecurityRuleEdits) {
+    /// Does what the edits say. Returns whether a rule is different now: edits also name destinations that a rule has already.
+    pub(super) fn apply(&mut self, edits: SecurityRuleEdits) -> bool {
+        let mut is_changed = !edits.created.is_empty();
         for (index, address) in edits.removed {
             if let Some(Some(rule)) = self.rules.get_mut(index) {
-                rule.addresses.remove(&address);
+                is_changed |= rule.addresses.remove(&address);
                 self.reduced.insert(index);
             }
             self.addresses.entry(address).or_default().remove(&index);
         }
         for (index, wanted, addresses) in edits.extended {
-            self.extend(index, &wanted, &addresses);
+            is_changed |= self.extend(index, &wanted, &addresses);
         }
         for (wanted, addresses, priority) in edits.created {
             let mut document = wanted.document(priority);
             rule::set_destinations(&mut document, &addresses, &BTreeSet::new());
             self.push(document);
         }
+        is_changed
     }
 
-    fn extend(&mut self, index: usize, wanted: &WantedSecurityRule, addresses: &BTreeSet<IpAddr>) {
-        let Some(Some(rule)) = self.rules.get_mut(index) else { return };
+    /// Returns whether the rule is different now.
+    fn extend(&mut self, index: usize, wanted: &WantedSecurityRule, addresses: &BTreeSet<IpAddr>) -> bool {
+        let Some(Some(rule)) = self.rules.get_mut(index) else { return false };
+        let is_repaired = wanted.repair(&mut rule.document);
+        let is_changed = is_repaired || !addresses.is_subset(&rule.addresses);
         rule.addresses.extend(addresses);
         let mut indexed = addresses;
-        if wanted.repair(&mut rule.document) {
+        if is_repaired {
             rule.is_repaired = true;
             rule.sources = wanted.sources();
             rule.kind = Some(wanted.kind.clone()).filter(|_| rule::is_managed(&rule.document));
@@ -166,6 +171,7 @@ impl SecurityGroupDraft {
         for address in indexed.iter().filter(|_| rule.kind.is_some()) {
             self.addresses.entry(*address).or_default().insert(index);
         }
+        is_changed
     }
 
     /// Removes the rules that lost their last destination, which frees their priorities.

@@ -1,7 +1,7 @@
 //! Pools that network interfaces list. Pure.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -108,7 +108,7 @@ impl PoolPlanner<'_> {
         if owners.cover(keys) || !self.plan.needs.machines.is_empty() {
             return BTreeMap::new();
         }
-        let all: HashSet<&str> = owners.by_resource.keys().chain(keys).map(String::as_str).collect();
+        let all: BTreeSet<&str> = owners.by_resource.keys().chain(keys).map(String::as_str).collect();
         let Some(machines) = &self.input.reads.machines_at else {
             self.plan.needs.interfaces = all.into_iter().map(str::to_owned).collect();
             return BTreeMap::new();

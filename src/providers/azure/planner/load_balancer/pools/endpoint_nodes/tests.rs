@@ -101,21 +101,24 @@ fn changes_gather_from_the_first_one_on() {
 }
 
 #[test]
-fn a_changed_slice_costs_what_changed_in_it_and_unrequested_services_nothing() {
+fn endpoints_take_eight_bytes_each_and_those_of_unrequested_services_nothing() {
     let (mut cluster, now) = (Cluster::default(), Instant::now());
     let names: Vec<String> = (0..1_000).map(|node| format!("{node:0>225}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    for number in 0..50 {
-        cluster.put(&slice(&format!("s{number}"), "web", &names), now);
-    }
+    (0..50).for_each(|number| cluster.put(&slice(&format!("s{number}"), "web", &names), now));
+    cluster.put(&slice("only", "api", &names), now);
     assert!(cluster.index.services.is_empty(), "nobody has requested it");
-    cluster.published("web");
-    let service = cluster.index.services.get_mut("default/web").unwrap();
-    let retained: usize = service.slices.values().map(|nodes| nodes.capacity() * size_of::<u64>()).sum();
-    assert!(retained <= 50 * 1_024 * size_of::<u64>(), "{retained} bytes");
-    let moved = [&names[1..], &["other"]].concat();
-    assert_eq!(service.put("s0".to_owned(), Some(digests(&slice("s0", "web", &moved)))), 2);
-    assert!(service.is_changed());
+    let bytes = |nodes: &EndpointNodes| match nodes {
+        EndpointNodes::All => 0,
+        EndpointNodes::Only(nodes) => size_of_val::<[u64]>(nodes),
+    };
+    assert_eq!(bytes(&cluster.published("web")), 8_000);
+    let service = cluster.index.services.get("default/web").unwrap();
+    assert_eq!(service.slices.values().map(|nodes| size_of_val::<[u64]>(nodes)).sum::<usize>(), 50 * 8_000);
+
+    let EndpointNodes::Only(published) = cluster.published("api") else { panic!("it has a slice") };
+    let kept = cluster.index.services.get("default/api").unwrap().slices.get("only").unwrap();
+    assert!(Arc::ptr_eq(&published, kept), "the Nodes of a single slice are kept once");
 }
 
 /// An operation: name of a slice, its Service, its Nodes; no Nodes: it is deleted; and whether the changes are published.

@@ -53,6 +53,19 @@ fn services_share_a_rule_and_leave_it_one_by_one() {
 }
 
 #[test]
+fn only_services_that_change_a_rule_are_causes() {
+    let (first, second) = (service("a", &[80], "20.1.2.3"), service("b", &[80], "20.9.9.9"));
+    let both = after(&group(json!([])), &[first.clone(), second.clone()], &[]);
+    let causes = |requests: &[ServiceRules]| -> Vec<String> {
+        let plan = plan_security_rules(&both, requests, &[], &NodeAddresses::default(), &settings());
+        plan.causes.into_iter().map(|identity| identity.key).collect()
+    };
+    assert_eq!(causes(&[first.clone(), second.clone()]), [""; 0]);
+    assert_eq!(causes(&[gone(&first), second.clone()]), ["default/a"]);
+    assert_eq!(causes(&[first, service("c", &[80], "20.7.7.7"), second]), ["default/c"]);
+}
+
+#[test]
 fn a_rule_of_a_shared_address_is_split_by_what_others_need() {
     let both = [service("old", &[80, 443], "20.1.2.3"), service("z", &[80, 443], "20.9.9.9")];
     let start = after(&group(json!([])), &both, &[]);

@@ -1,0 +1,162 @@
+//! The page `/planz`: the plan for one Service, or for the cluster. And `/reportz`, the report of a manager with
+//! `--dry-run`.
+//!
+//! In: the state that the process watches, and the subject. Out: the plan as text, or the reason why there is none. Nothing
+//! is written, so that every replica responds, leading or not. A page is bounded in time, in bytes, and in Services; the
+//! next page continues where it ends.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Service;
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    cluster_plan::{ClusterPlan, ClusterPlanRequest, plan_cluster},
+    dry_run::DryRunReports,
+    print,
+};
+use crate::{
+    app::manager_state::ManagerState,
+    controllers::ServiceScope,
+    runtime::store::ObjectKey,
+    serving::{PlanError, PlanKind, PlanRequest, Planner, truncate},
+};
+
+/// The response of a manager that has nothing to report.
+pub(crate) const NO_REPORT: &str = "no report: this manager writes";
+
+/// Time limit of a plan: less than the secure port waits for a response.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(90);
+/// Services of one page.
+const MAX_SERVICES: usize = 100;
+/// Bytes of a section, of which a page has at most four: each page is held in memory.
+const MAX_SECTION: usize = 128 * 1024;
+/// Bytes of a line: what it omits must not keep the lines after it from being shown.
+const MAX_LINE: usize = 4 * 1024;
+
+/// Plans on this state.
+pub(crate) fn planner(state: &Arc<ManagerState>, reports: Option<&Arc<DryRunReports>>) -> Planner {
+    let (state, reports) = (Arc::clone(state), reports.cloned());
+    let permits = Arc::new(Semaphore::new(1));
+    Arc::new(move |request| {
+        let (state, reports, permits) = (Arc::clone(&state), reports.clone(), Arc::clone(&permits));
+        async move {
+            match request {
+                PlanRequest::Report { json } => report(reports.as_deref(), json),
+                PlanRequest::Service(key) => plan_service(&state, key).await,
+                PlanRequest::Cluster { kind, after } => {
+                    // The plan of a whole cluster costs much: one at a time.
+                    let _permit = permits.try_acquire().map_err(|_| busy())?;
+                    plan_page(&state, kind, after.as_deref()).await
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Returns the report of a manager with `--dry-run`.
+fn report(reports: Option<&DryRunReports>, json: bool) -> Result<String, PlanError> {
+    let Some(reports) = reports else {
+        return Err(plan_error(404, format!("{NO_REPORT}; one with --dry-run reports")));
+    };
+    let Some(report) = reports.report() else {
+        return Err(plan_error(503, "not yet: the first plan is being made".to_owned()));
+    };
+    Ok(if json { report.json.to_string() } else { report.text })
+}
+
+/// Plans for one Service. `key`: `namespace/name`.
+async fn plan_service(state: &ManagerState, key: String) -> Result<String, PlanError> {
+    can_plan(state)?;
+    let Some(services) = &state.services else {
+        return Err(plan_error(501, "the controller of Services does not run here".to_owned()));
+    };
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    if services.get(&ObjectKey::namespaced(namespace, name)).is_none() {
+        return Err(plan_error(404, format!("there is no Service {key}")));
+    }
+    let scope = ServiceScope::Only(BTreeSet::from([key]));
+    let deadline = Instant::now() + PLAN_TIMEOUT;
+    let plan = plan_cluster(state, &ClusterPlanRequest { kind: Some(PlanKind::Services), scope, deadline }).await;
+    let text = shown(&plan);
+    match (plan.is_complete(), plan.has_refusals()) {
+        (false, _) => Err(plan_error(502, text)),
+        (true, true) => Err(plan_error(422, text)),
+        (true, false) => Ok(text),
+    }
+}
+
+/// Plans for the cluster, of whose Services only the first after `after`.
+async fn plan_page(state: &ManagerState, kind: Option<PlanKind>, after: Option<&str>) -> Result<String, PlanError> {
+    can_plan(state)?;
+    let keys = service_keys(state);
+    let rest = after.map_or(&keys[..], |after| &keys[keys.partition_point(|key| key.as_str() <= after)..]);
+    let (page, omitted) = rest.split_at(rest.len().min(MAX_SERVICES));
+    let scope = ServiceScope::Only(page.iter().cloned().collect());
+    let deadline = Instant::now() + PLAN_TIMEOUT;
+    let text = shown(&plan_cluster(state, &ClusterPlanRequest { kind, scope, deadline }).await);
+    Ok(match page.last() {
+        Some(last) if !omitted.is_empty() && kind.is_none_or(|kind| kind == PlanKind::Services) => {
+            text + &format!("{} more Services are left out: see /planz?kind=services&after={last}\n", omitted.len())
+        }
+        _ => text,
+    })
+}
+
+/// Returns the Services that have or request a load balancer, in the order of their keys.
+fn service_keys(state: &ManagerState) -> Vec<String> {
+    let is_planned = |service: &Arc<Service>| state.classes.is_managed(service) || state.classes.is_others(service);
+    let listed = state.services.as_ref().map(|services| services.list()).unwrap_or_default();
+    let planned = listed.into_iter().filter(is_planned);
+    let mut keys: Vec<String> = planned.map(|service| ObjectKey::of(service.as_ref()).to_string()).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Prints the plan within the bounds of a page.
+fn shown(plan: &ClusterPlan) -> String {
+    print::sections(plan, false).iter().map(|section| bounded(section)).collect::<String>() + &print::summary(plan) + "\n"
+}
+
+/// Returns as many lines as fit, each as far as it fits, and how many are omitted.
+fn bounded(section: &str) -> String {
+    let (mut text, mut count) = (String::new(), 0);
+    for line in section.lines().map(|line| truncate(line, MAX_LINE)) {
+        if text.len() + line.len() > MAX_SECTION {
+            break;
+        }
+        text += &format!("{line}\n");
+        count += 1;
+    }
+    match section.lines().count() - count {
+        0 => text,
+        omitted => text + &format!("  {omitted} more lines are left out\n"),
+    }
+}
+
+/// Checks that everything is there that a plan is made from.
+fn can_plan(state: &ManagerState) -> Result<(), PlanError> {
+    let not_yet = |reason: &str| Err(plan_error(503, format!("not yet: {reason}")));
+    match &*state.provider_ready.borrow() {
+        None => return not_yet("the cloud provider is being initialised"),
+        Some(Err(reason)) => return not_yet(&format!("cannot initialise the cloud provider: {reason}")),
+        Some(Ok(())) => {}
+    }
+    if state.services.as_ref().is_some_and(|services| !services.status().synced) || !state.nodes.status().synced {
+        return not_yet("the Services and Nodes of the cluster have not been listed");
+    }
+    Ok(())
+}
+
+fn busy() -> PlanError {
+    plan_error(503, "another plan of the cluster is being made: ask again in a moment".to_owned())
+}
+
+fn plan_error(code: u16, reason: String) -> PlanError {
+    PlanError { code, reason }
+}
+
+#[cfg(test)]
+mod tests;

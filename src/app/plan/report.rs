@@ -1,0 +1,196 @@
+//! Decides whether a shadow manager could take over. Pure.
+//!
+//! In: consecutive plans, with their times. Out: a [`ReadinessReport`]: the planned writes, their ages, and the changes
+//! since the plan before. While another manager writes, differences appear and disappear, and caches of the cloud show them
+//! late: a difference counts after it is older than the caches.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{cluster_plan::ClusterPlan, print::summary};
+use crate::cloud_provider::{PlannedWrite, WritePlan};
+
+/// Tracks consecutive plans and when each line first appeared.
+#[derive(Debug, Default)]
+pub struct ReportTracker {
+    plan: ClusterPlan,
+    /// Every line of the plan, and when it appeared.
+    since: BTreeMap<String, Timestamp>,
+    plans: u64,
+    last: Option<Timestamp>,
+    first: Option<Timestamp>,
+    /// Largest age of the data of a plan.
+    cache_age: Duration,
+}
+
+/// Changes from one plan to the next.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PlanChanges {
+    /// Lines that the plan before did not have.
+    pub appeared: Vec<String>,
+    /// Lines that are gone.
+    pub removed: Vec<String>,
+}
+
+/// Current state of the comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadinessReport {
+    /// The summary and what differs, as text.
+    pub text: String,
+    /// Machine-readable form of the report.
+    pub json: Value,
+    /// Whether a manager with this configuration would write nothing but remove leftovers.
+    pub is_ready: bool,
+}
+
+impl ReportTracker {
+    /// Creates a tracker of plans whose data is at most `cache_age` old.
+    pub fn with_cache_age(cache_age: Duration) -> Self {
+        Self { cache_age, ..Self::default() }
+    }
+
+    /// Takes a plan that was made at `now`.
+    pub fn observe(&mut self, plan: ClusterPlan, now: Timestamp) -> PlanChanges {
+        let lines = lines(&plan);
+        let appeared = lines.iter().filter(|line| !self.since.contains_key(*line)).cloned().collect();
+        let removed = self.since.keys().filter(|line| !lines.contains(line)).cloned().collect();
+        let since = |line: &String| self.since.get(line).copied().unwrap_or(now);
+        self.since = lines.iter().map(|line| (line.clone(), since(line))).collect();
+        (self.plan, self.last, self.plans) = (plan, Some(now), self.plans + 1);
+        self.first.get_or_insert(now);
+        PlanChanges { appeared, removed }
+    }
+
+    /// Returns the last plan without the differences that are not older than the caches. Refusals and what was not read do not depend on age.
+    pub fn settled(&self, now: Timestamp) -> ClusterPlan {
+        let is_settled = |line: &str| self.since.get(line).is_some_and(|since| self.is_old(*since, now));
+        let mut plan = self.plan.clone();
+        for (_, part) in &mut plan.parts {
+            part.writes.retain(|write| is_settled(&line_of(write)));
+            part.later.retain(|line| is_settled(&marked("later", line)));
+        }
+        plan
+    }
+
+    fn is_old(&self, since: Timestamp, now: Timestamp) -> bool {
+        seconds(since, now) >= i64::try_from(self.cache_age.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the report, or `None` before the first plan.
+    pub fn report(&self, now: Timestamp) -> Option<ReadinessReport> {
+        let last_plan = self.last?;
+        let plan = self.settled(now);
+        let settled = lines(&plan);
+        let young = self.since.len() - settled.len();
+        let has_watched = self.first.is_some_and(|first| self.is_old(first, now));
+        let is_ready = plan.is_ready() && (has_watched || self.plan.is_ready());
+        let summary = summary(&plan);
+        let verdict = if is_ready { "ready to switch" } else { "not ready to switch" };
+        let mut text = format!("{verdict}: {summary}\n");
+        let differences: Vec<_> = self.since.iter().filter(|(line, _)| settled.contains(line)).collect();
+        for (line, since) in &differences {
+            text += &format!("  {line} (for {} s)\n", seconds(**since, now));
+        }
+        if young > 0 {
+            let age = self.cache_age.as_secs();
+            text += &format!("  {young} more differences are younger than the caches ({age} s), and are not counted yet\n");
+        }
+        text +=
+            &format!("plan {} of this process, made {} s ago; nothing was written\n", self.plans, seconds(last_plan, now));
+        let differences = differences.iter().map(|(line, since)| json!({"line": line, "since": since.to_string()}));
+        let json = json!({
+            "ready": is_ready, "summary": summary, "differences": differences.collect::<Vec<_>>(), "young": young,
+            "plans": self.plans, "madeAt": last_plan.to_string(), "plan": self.plan.json(),
+        });
+        Some(ReadinessReport { text, json, is_ready })
+    }
+}
+
+fn seconds(since: Timestamp, now: Timestamp) -> i64 {
+    now.as_second() - since.as_second()
+}
+
+fn line_of(write: &PlannedWrite) -> String {
+    marked(if write.leftover { "leftover" } else { "write" }, &write.to_string())
+}
+
+fn marked(mark: &str, line: &str) -> String {
+    format!("{mark}: {line}")
+}
+
+fn lines(plan: &ClusterPlan) -> Vec<String> {
+    let of_part = |part: &WritePlan| {
+        let more = [("later", &part.later), ("refused", &part.refused), ("not read", &part.unread)];
+        let more = more.into_iter().flat_map(|(mark, lines)| lines.iter().map(move |line| marked(mark, line)));
+        part.writes.iter().map(line_of).chain(more).collect::<Vec<_>>()
+    };
+    plan.plans().flat_map(of_part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn plan(part: WritePlan) -> ClusterPlan {
+        ClusterPlan { parts: vec![("Services", part)], ..ClusterPlan::default() }
+    }
+
+    fn removed(target: &str, leftover: bool) -> PlannedWrite {
+        PlannedWrite { leftover, ..PlannedWrite::deletion("public_ip", target.to_owned(), "nobody's") }
+    }
+
+    #[test]
+    fn leftovers_do_not_hinder_a_switch_and_everything_else_does() {
+        let mut tracker = ReportTracker::default();
+        assert_eq!(tracker.report(at(0)), None, "no plan yet");
+        let mut verdict = |part: WritePlan| {
+            tracker.observe(plan(part), at(1));
+            tracker.report(at(2)).unwrap().is_ready
+        };
+        assert!(verdict(WritePlan::default()));
+        assert!(verdict(WritePlan { writes: vec![removed("/a", true)], ..WritePlan::default() }));
+        assert!(!verdict(WritePlan { writes: vec![removed("/a", false)], ..WritePlan::default() }));
+        assert!(!verdict(WritePlan { later: ["x".to_owned()].into(), ..WritePlan::default() }));
+        assert!(!verdict(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }));
+        assert!(!verdict(WritePlan::unread("x")));
+    }
+
+    #[test]
+    fn only_differences_older_than_the_caches_count() {
+        let mut tracker = ReportTracker::with_cache_age(Duration::from_secs(600));
+        let write = || WritePlan { writes: vec![removed("/a", false)], ..WritePlan::default() };
+        let ready = |tracker: &ReportTracker, second| tracker.report(at(second)).unwrap().is_ready;
+        tracker.observe(plan(WritePlan::default()), at(0));
+        assert!(ready(&tracker, 1), "nothing differs");
+        tracker.observe(plan(write()), at(60));
+        assert!(!ready(&tracker, 61), "it has not watched for long enough to tell");
+        assert_eq!(tracker.settled(at(61)).writes().count(), 0);
+        let text = tracker.report(at(605)).unwrap().text;
+        assert!(text.starts_with("ready to switch: 0 writes") && text.contains("1 more differences are younger"), "{text}");
+        assert!(!ready(&tracker, 660), "it is as old as the caches");
+        assert_eq!(tracker.settled(at(660)).writes().count(), 1);
+        tracker.observe(plan(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }), at(661));
+        assert!(!ready(&tracker, 662), "a refusal counts at once");
+    }
+
+    #[test]
+    fn what_appears_and_goes_is_told_once_and_keeps_its_time() {
+        let mut tracker = ReportTracker::default();
+        let one = || WritePlan { writes: vec![removed("/a", true)], ..WritePlan::default() };
+        let line = "leftover: DELETE /a: nobody's".to_owned();
+        assert_eq!(tracker.observe(plan(one()), at(10)).appeared, std::slice::from_ref(&line));
+        assert_eq!(tracker.observe(plan(one()), at(70)), PlanChanges::default());
+        let told = tracker.report(at(100)).unwrap().text;
+        let expected = "ready to switch: 0 writes planned, 1 leftovers would be removed\n  \
+                        leftover: DELETE /a: nobody's (for 90 s)\n\
+                        plan 2 of this process, made 30 s ago; nothing was written\n";
+        assert_eq!(told, expected);
+        assert_eq!(tracker.observe(plan(WritePlan::default()), at(130)).removed, [line]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Plans what the node controller would write now.
+//!
+//! In: every Node, and the metadata of its instance. Out: a [`WritePlan`]: the initialization of new Nodes, addresses of the
+//! others that differ, labels that follow older ones. A Node whose metadata could not be read is listed as unread.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
+
+use super::{
+    NodeController,
+    config::NodeControllerConfig,
+    metadata::{MetadataResult, MetadataScope},
+    plan,
+};
+use crate::{
+    cloud_provider::{CloudError, PlannedWrite, WritePlan},
+    node::{
+        addresses,
+        initialize::{NodeInitialization, initialize},
+        name,
+        patch::{self, NodeChanges},
+        routes, taints,
+    },
+};
+
+impl NodeController {
+    /// Plans for all Nodes.
+    pub(super) async fn write_plan(&self) -> WritePlan {
+        let mut nodes = self.own_nodes();
+        nodes.sort_by(|left, right| name(left).cmp(name(right)));
+        let (new, initialized): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| taints::is_uninitialized(node));
+        let source = self.metadata_batcher.source();
+        let described = source.fetch_all(MetadataScope::All, &new).await;
+        let addressed = source.fetch_all(MetadataScope::Addresses, &initialized).await;
+        let mut plan = WritePlan::default();
+        new.iter().zip(&described).for_each(|(node, metadata)| plan.extend(plan_new(node, metadata, &self.config)));
+        initialized.iter().zip(&addressed).for_each(|(node, metadata)| plan.extend(self.plan_initialized(node, metadata)));
+        plan
+    }
+
+    fn plan_initialized(&self, node: &Arc<Node>, metadata: &MetadataResult) -> WritePlan {
+        let mut plan = WritePlan::default();
+        if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node, self.config.beta_labels) {
+            plan.writes.push(update_labels(node, &changes));
+        }
+        let metadata = match metadata {
+            Ok(Some((metadata, _))) => metadata,
+            Ok(None) | Err(CloudError::InstanceNotFound | CloudError::ImplementedElsewhere) => return plan,
+            Err(error) => {
+                plan.unread.insert(format!("addresses of Node {:?}: {error}", name(node)));
+                return plan;
+            }
+        };
+        let outdated = self.label_changes(node, metadata);
+        if !outdated.is_empty() {
+            plan.writes.push(update_labels(node, &outdated));
+        }
+        match addresses::changed(node, &metadata.node_addresses) {
+            Ok(None) => {}
+            Ok(Some(new)) => {
+                let (reason, body) = ("the cloud tells other addresses", patch::addresses(node, &new));
+                plan.writes.push(PlannedWrite::patch("node", path(node, "/status"), reason, body));
+            }
+            Err(error) => {
+                plan.refused.insert(format!("Node {:?}: {error}", name(node)));
+            }
+        }
+        plan
+    }
+}
+
+/// Plans for a Node with the taint of new Nodes, whose instance is as `described`.
+fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControllerConfig) -> WritePlan {
+    let mut plan = WritePlan::default();
+    let line = |reason: &str| format!("Node {:?} waits for its initialization: {reason}", name(node));
+    match plan::next_action(node, config.beta_labels) {
+        plan::NodeAction::Nothing => return plan,
+        plan::NodeAction::UpdateLabels(changes) => {
+            plan.writes.push(update_labels(node, &changes));
+            return plan;
+        }
+        plan::NodeAction::Initialize => {}
+    }
+    let (metadata, id) = match described {
+        Ok(Some((metadata, id))) => (metadata, *id),
+        Ok(None) => {
+            plan.later.insert(line(plan::NO_INSTANCE));
+            return plan;
+        }
+        Err(error) => {
+            plan.unread.insert(line(&error.to_string()));
+            return plan;
+        }
+    };
+    match initialize(node, metadata, id, config.beta_labels) {
+        Ok(decided) if plan::awaits_route(node, config.waits_for_routes) => {
+            plan.extend(initialization(node, &routes::without_taint_removal(decided)));
+            plan.later.insert(line("a route to its Pods comes first"));
+        }
+        Ok(decided) => plan.extend(initialization(node, &decided)),
+        Err(error) => {
+            plan.later.insert(line(&error.to_string()));
+        }
+    }
+    plan
+}
+
+/// Plans the addresses, then all the rest.
+fn initialization(node: &Node, decided: &NodeInitialization) -> WritePlan {
+    let status = decided.addresses.as_ref().map(|addresses| {
+        let shown = |address: &NodeAddress| format!("{}={}", address.type_, address.address);
+        let reason = format!("set the addresses {}", addresses.iter().map(shown).collect::<Vec<_>>().join(", "));
+        PlannedWrite::patch("node", path(node, "/status"), reason, patch::addresses(node, addresses))
+    });
+    let rest = (!decided.changes.is_empty()).then(|| {
+        let body = patch::node(node, &decided.changes);
+        PlannedWrite::patch("node", path(node, ""), format!("initialize: {}", decided.changes), body)
+    });
+    let notes = decided.dropped_labels.iter().map(|label| format!("Node {:?}: {label}", name(node))).collect();
+    WritePlan { writes: status.into_iter().chain(rest).collect(), notes, ..WritePlan::default() }
+}
+
+fn update_labels(node: &Node, changes: &NodeChanges) -> PlannedWrite {
+    PlannedWrite::patch("node", path(node, ""), changes.to_string(), patch::node(node, changes))
+}
+
+fn path(node: &Node, part: &str) -> String {
+    format!("/api/v1/nodes/{}{part}", name(node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cloud_provider::{self, AddressType, InstanceMetadata},
+        node::{fixtures::*, initialize::ProviderIdRequirement, well_known::*},
+    };
+
+    #[test]
+    fn new_nodes_are_planned_with_what_they_wait_for() {
+        let tainted = Arc::new(node("n").with(|n| {
+            spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule"), taint("dedicated", "NoSchedule")]);
+        }));
+        let metadata = InstanceMetadata {
+            provider_id: "fake://1".into(),
+            zone: "z".into(),
+            node_addresses: vec![cloud_provider::NodeAddress { type_: AddressType::InternalIP, address: "10.0.0.1".into() }],
+            ..InstanceMetadata::default()
+        };
+        let found: MetadataResult = Ok(Some((metadata, ProviderIdRequirement::Required)));
+        let planned = |described: &MetadataResult, waits: bool| {
+            let config = NodeControllerConfig { waits_for_routes: waits, ..NodeControllerConfig::default() };
+            plan_new(&tainted, described, &config)
+        };
+        let lines = |plan: &WritePlan| plan.writes.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let addresses = "PATCH /api/v1/nodes/n/status: set the addresses InternalIP=10.0.0.1";
+        let rest = "PATCH /api/v1/nodes/n: initialize: set the provider id fake://1; set the labels \
+                    topology.kubernetes.io/zone=z";
+        let whole = planned(&found, false);
+        assert_eq!(lines(&whole), [addresses.to_owned(), format!("{rest}; leave the taints dedicated:NoSchedule")]);
+        assert!(whole.later.is_empty() && whole.is_complete());
+        let waiting = planned(&found, true);
+        assert_eq!(lines(&waiting), [addresses, rest]);
+        let prefix = "Node \"n\" waits for its initialization: ";
+        assert_eq!(waiting.later, [format!("{prefix}a route to its Pods comes first")].into());
+        assert_eq!(planned(&Err(CloudError::failed("HTTP 500")), false), WritePlan::unread(format!("{prefix}HTTP 500")));
+        assert_eq!(planned(&Ok(None), false).later, [format!("{prefix}{}", plan::NO_INSTANCE)].into());
+    }
+}

@@ -1,0 +1,35 @@
+//! Plans what the route controller would write now.
+//!
+//! In: the routes that the provider has, and Nodes. Out: a [`WritePlan`]: the provider's writes, then conditions of Nodes. The reasons of the
+//! controller are its notes.
+
+use super::{
+    outcomes::planned_conditions,
+    plan::{RoutePlan, plan_within},
+    reconcile::RouteReconciler,
+};
+use crate::cloud_provider::{CloudResult, Routes, WritePlan};
+
+impl RouteReconciler {
+    /// Plans what [`Self::reconcile`] would write now.
+    pub(super) async fn write_plan(&self) -> CloudResult<WritePlan> {
+        let cluster = &self.context.cluster_name;
+        let routes = self.routes.routes_for_plan(cluster).await?;
+        let (nodes, foreign) = self.own_and_foreign_nodes();
+        let mut plan = plan_within(&routes, &nodes, self.limits());
+        let unresolved = self.retain_routes_of_others(&mut plan, &foreign).await;
+        let mut writes = plan_writes(self.routes.as_ref(), cluster, &plan).await?;
+        writes.unread.extend(unresolved.iter().map(|retry| retry.reason().to_owned()));
+        writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
+        Ok(writes)
+    }
+}
+
+/// Plans the writes that carry out `plan` in the cloud.
+pub(super) async fn plan_writes(routes: &dyn Routes, cluster: &str, plan: &RoutePlan) -> CloudResult<WritePlan> {
+    let mut writes = routes.plan_changes(cluster, &plan.changes).await?;
+    writes.notes.extend(plan.reasons());
+    writes.refused.extend(plan.refused.iter().map(ToString::to_string));
+    writes.unread.extend(plan.unresolved());
+    Ok(writes)
+}

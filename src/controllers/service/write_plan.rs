@@ -1,0 +1,115 @@
+//! Plans what the service controller would write now: the cloud's documents, then objects of the API server.
+//!
+//! In: Services, decided on as by a process that begins now. Out: a [`WritePlan`]: the cloud's part, then patches of Services.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+
+use super::{
+    conditions::LoadBalancerPhase,
+    labels::SelectedLabels,
+    needs_update::{is_being_deleted, is_handed_over},
+    plan::{self, ServiceAction, ServiceSyncError},
+    reconcile::{ServiceReconciler, without_status},
+    status_patch,
+};
+use crate::{
+    cloud_provider::{
+        CloudResult, PlannedWrite, ServiceDemand, ServicesPlan, WritePlan, load_balancer_class::LoadBalancerClasses,
+    },
+    controllers::ServiceScope,
+    runtime::store::ObjectKey,
+};
+
+impl ServiceReconciler {
+    /// Plans for the Services of `scope` together.
+    pub(super) async fn write_plan(&self, scope: &ServiceScope) -> CloudResult<WritePlan> {
+        let hosts = self.hosts();
+        let mut services = self.services.list();
+        services.retain(|service| scope.includes(&ObjectKey::of(service.as_ref()).to_string()));
+        services.sort_by_key(|service| ObjectKey::of(service.as_ref()).to_string());
+        let mut demand = ServiceDemand { nodes: hosts.nodes.clone(), ..ServiceDemand::default() };
+        let mut patches = WritePlan::default();
+        for service in services {
+            match plan::decide(&self.classes, Some(&service), None, &hosts.set, &SelectedLabels::default()) {
+                ServiceAction::Ensure(_) => demand.to_ensure.push(service),
+                ServiceAction::Cleanup if is_handed_over(&self.classes, &service) => {
+                    demand.to_delete.push(without_status(&service))
+                }
+                ServiceAction::Cleanup => demand.to_delete.push(service),
+                ServiceAction::Wait(finalizer) => {
+                    let key = ObjectKey::of(service.as_ref());
+                    patches.later.insert(format!("Service {key}: when another manager has taken {finalizer} off"));
+                }
+                ServiceAction::HandOver => {
+                    let body = status_patch::remove_finalizer(&self.classes, &service);
+                    let reason = "another manager is at work on it";
+                    patches.writes.extend(body.map(|body| PlannedWrite::patch("service", path(&service), reason, body)));
+                }
+                _ => {}
+            }
+        }
+        let planned = self.balancer.plan_services(&self.context.cluster_name, &demand).await?;
+        let now = self.context.clock.wall();
+        demand.to_ensure.iter().for_each(|service| plan_status(&self.classes, service, &planned, now, &mut patches));
+        demand.to_delete.iter().for_each(|service| self.plan_release(service, &planned, &mut patches));
+        let mut plan = planned.writes;
+        plan.extend(patches);
+        Ok(plan)
+    }
+
+    /// Plans the removal of finalizer, addresses and condition.
+    fn plan_release(&self, subject: &Arc<Service>, planned: &ServicesPlan, plan: &mut WritePlan) {
+        let key = ObjectKey::of(subject.as_ref());
+        if planned.unknown.contains(&key.to_string()) {
+            return;
+        }
+        let Some(service) = self.services.get(&key) else { return };
+        let (handed_over, exists) = (is_handed_over(&self.classes, &service), planned.existing.contains(&key.to_string()));
+        if handed_over && !exists && !is_being_deleted(&service) {
+            return;
+        }
+        let release = if handed_over { status_patch::remove_finalizer_and_condition } else { status_patch::clean };
+        let body = release(&self.classes, &service);
+        let reason = "its load balancer is gone";
+        plan.writes.extend(body.map(|body| PlannedWrite::patch("service", path(&service), reason, body)));
+    }
+}
+
+/// Plans the finalizer, then the addresses or why there are none.
+fn plan_status(
+    classes: &LoadBalancerClasses,
+    service: &Arc<Service>,
+    planned: &ServicesPlan,
+    now: Timestamp,
+    plan: &mut WritePlan,
+) {
+    let key = ObjectKey::of(service.as_ref()).to_string();
+    let patch = |reason: &str, body| PlannedWrite::patch("service", path(service), reason, body).on_behalf_of(&key);
+    if planned.unknown.contains(&key) {
+        return;
+    }
+    let finalizer = status_patch::add_finalizer(classes, service, now);
+    // With the finalizer comes a condition, which is brought up to date.
+    let has_finalizer = finalizer.is_none();
+    plan.writes.extend(finalizer.map(|body| patch("add the finalizer", body)));
+    if let Some(error) = planned.refused.get(&key) {
+        let failure = ServiceSyncError::Cloud { operation: "failed to ensure load balancer", error: error.clone() };
+        let body = failure.response().phase.and_then(|phase| status_patch::publish(service, None, &phase, now));
+        return plan.writes.extend(body.map(|body| patch("say in its condition why it is refused", body)));
+    }
+    let Some(status) = planned.statuses.get(&key) else {
+        plan.later.insert(format!("Service {key}: its status, when its addresses are known"));
+        return;
+    };
+    let body = status_patch::publish(service, Some(status), &LoadBalancerPhase::Ready, now);
+    let body = body.or_else(|| (!has_finalizer).then(|| serde_json::json!({"status": {}})));
+    plan.writes.extend(body.map(|body| patch("publish its addresses", body)));
+}
+
+fn path(service: &Service) -> String {
+    let ObjectKey { namespace, name, .. } = ObjectKey::of(service);
+    format!("/api/v1/namespaces/{namespace}/services/{name}/status")
+}

@@ -1,0 +1,229 @@
+//! What callers ask of the observer: which documents a look needs, how old they may be, and which are doubtful. Pure.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::providers::azure::{
+    arm::{ArmError, ArmErrorClass, ResourceId, spelling},
+    config::AzureConfig,
+};
+
+/// What one look needs beside the load balancers, the public IPs of the cluster's group and the security group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkQuery {
+    /// Resource groups whose public IPs are looked at.
+    pub public_ip_groups: BTreeSet<ResourceId>,
+    /// Resource groups whose private link services are looked at.
+    pub private_link_groups: BTreeSet<ResourceId>,
+    /// Names of subnets of the configured virtual network, in any letter case.
+    pub subnets: BTreeSet<String>,
+    /// Load balancers, public IPs and private link services, the latter two of groups that are looked at, that somebody who asks may have. When a list lacks one it is
+    /// read by itself.
+    pub expected: BTreeSet<ExpectedDocument>,
+}
+
+/// A document that may be there although no list shows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExpectedDocument {
+    LoadBalancer(ResourceId),
+    PublicIp(ResourceId),
+    PrivateLink(ResourceId),
+}
+
+impl ExpectedDocument {
+    pub fn id(&self) -> &ResourceId {
+        match self {
+            ExpectedDocument::LoadBalancer(id) | ExpectedDocument::PublicIp(id) | ExpectedDocument::PrivateLink(id) => id,
+        }
+    }
+
+    /// The read that tells of it alone.
+    pub fn cache_key(&self) -> NetworkCacheKey {
+        match self.clone() {
+            ExpectedDocument::LoadBalancer(id) => NetworkCacheKey::LoadBalancer(id),
+            ExpectedDocument::PublicIp(id) => NetworkCacheKey::PublicIp(id),
+            ExpectedDocument::PrivateLink(id) => NetworkCacheKey::PrivateLink(id),
+        }
+    }
+}
+
+impl NetworkQuery {
+    /// Adds what another query needs.
+    pub fn extend(&mut self, other: &Self) {
+        self.public_ip_groups.extend(other.public_ip_groups.iter().cloned());
+        self.private_link_groups.extend(other.private_link_groups.iter().cloned());
+        self.subnets.extend(other.subnets.iter().cloned());
+        self.expected.extend(other.expected.iter().cloned());
+    }
+
+    /// The reads of what is named here.
+    pub fn named_keys(&self) -> Vec<NetworkCacheKey> {
+        let groups = self.public_ip_groups.iter().cloned().map(NetworkCacheKey::PublicIps);
+        let links = self.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks);
+        groups
+            .chain(links)
+            .chain(self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized()))
+            .collect()
+    }
+
+    /// Does without what a read of `what` shows. Whether that was named here.
+    pub fn remove(&mut self, what: &NetworkCacheKey) -> bool {
+        match what {
+            NetworkCacheKey::PublicIps(group) => self.remove_group(group),
+            NetworkCacheKey::PublicIp(id) => id.parent().is_some_and(|group| self.remove_group(&group)),
+            NetworkCacheKey::PrivateLinks(group) => self.remove_links(group),
+            NetworkCacheKey::PrivateLink(id) => id.parent().is_some_and(|group| self.remove_links(&group)),
+            NetworkCacheKey::Subnet(name) => {
+                let before = self.subnets.len();
+                self.subnets.retain(|known| !spelling::same_name(known, name));
+                self.subnets.len() < before
+            }
+            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
+        }
+    }
+
+    /// Does without the private link services of a group. Whether it was named here.
+    fn remove_links(&mut self, group: &ResourceId) -> bool {
+        let is_there = |expected: &ExpectedDocument| matches!(expected, ExpectedDocument::PrivateLink(id) if id.parent().as_ref() == Some(group));
+        self.expected.retain(|expected| !is_there(expected));
+        self.private_link_groups.remove(group)
+    }
+
+    /// Does without the public IPs of a group. Whether it was named here.
+    pub fn remove_group(&mut self, group: &ResourceId) -> bool {
+        let is_there = |expected: &ExpectedDocument| matches!(expected, ExpectedDocument::PublicIp(id) if id.parent().as_ref() == Some(group));
+        self.expected.retain(|expected| !is_there(expected));
+        self.public_ip_groups.remove(group)
+    }
+}
+
+/// How old what is known may be. Zero: every look reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLifetimes {
+    /// The list of load balancers.
+    pub load_balancers: Duration,
+    /// Lists of public IPs.
+    pub public_ips: Duration,
+    /// Lists of private link services.
+    pub private_links: Duration,
+    pub security_group: Duration,
+    /// Subnets. Upstream reads a subnet whenever it looks at one; here it is believed as long as the load balancers that refer to it.
+    pub subnets: Duration,
+}
+
+impl CacheLifetimes {
+    /// Those of the configuration.
+    pub fn from_config(config: &AzureConfig) -> Self {
+        let ttl = |ttl: Duration| if config.disable_api_call_cache { Duration::ZERO } else { ttl };
+        Self {
+            load_balancers: ttl(config.load_balancer_cache_ttl),
+            public_ips: ttl(config.public_ip_cache_ttl),
+            private_links: ttl(config.pls_cache_ttl),
+            security_group: ttl(config.nsg_cache_ttl),
+            subnets: ttl(config.load_balancer_cache_ttl),
+        }
+    }
+}
+
+/// Something that only some Services name, and that could not be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkReadFailure {
+    pub key: NetworkCacheKey,
+    pub error: ArmError,
+    /// Whether that is because ARM says of its resource group that it does not exist.
+    pub group_missing: bool,
+    /// How long it is not read again because it does not exist; `None`: something else is wrong.
+    pub missing_for: Option<Duration>,
+}
+
+impl NetworkReadFailure {
+    /// Whether ARM will say the same for a while.
+    pub fn is_lasting(&self) -> bool {
+        is_lasting(&self.error)
+    }
+}
+
+/// Whether ARM will say the same for a while.
+pub fn is_lasting(error: &ArmError) -> bool {
+    matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
+}
+
+/// What one request can read, and so what can be doubted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkCacheKey {
+    /// All load balancers of the load balancers' group.
+    LoadBalancers,
+    /// One of them.
+    LoadBalancer(ResourceId),
+    /// All public IPs of a resource group.
+    PublicIps(ResourceId),
+    /// One public IP.
+    PublicIp(ResourceId),
+    /// All private link services of a resource group.
+    PrivateLinks(ResourceId),
+    /// One private link service.
+    PrivateLink(ResourceId),
+    SecurityGroup,
+    /// A subnet of the configured virtual network, by name.
+    Subnet(String),
+}
+
+impl NetworkCacheKey {
+    /// The same in the one spelling: names of subnets in lower case.
+    pub fn normalized(self) -> Self {
+        match self {
+            NetworkCacheKey::Subnet(name) => NetworkCacheKey::Subnet(name.to_ascii_lowercase()),
+            other => other,
+        }
+    }
+
+    /// The one document of a list that a read of this shows.
+    pub fn single_id(&self) -> Option<&ResourceId> {
+        match self {
+            NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether a read of this shows the other, too.
+    pub fn covers(&self, other: &NetworkCacheKey) -> bool {
+        match (self, other) {
+            (NetworkCacheKey::LoadBalancers, NetworkCacheKey::LoadBalancer(_)) => true,
+            (NetworkCacheKey::PublicIps(group), NetworkCacheKey::PublicIp(id)) => id.parent().as_ref() == Some(group),
+            (NetworkCacheKey::PrivateLinks(group), NetworkCacheKey::PrivateLink(id)) => id.parent().as_ref() == Some(group),
+            _ => self == other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_come_from_the_configuration() {
+        let config = AzureConfig { nsg_cache_ttl: Duration::from_secs(7), ..AzureConfig::default() };
+        let lifetimes = CacheLifetimes::from_config(&config);
+        assert_eq!((lifetimes.load_balancers.as_secs(), lifetimes.public_ips.as_secs()), (120, 120));
+        assert_eq!((lifetimes.security_group.as_secs(), lifetimes.subnets.as_secs()), (7, 120));
+        let none = CacheLifetimes::from_config(&AzureConfig { disable_api_call_cache: true, ..config });
+        let all = [none.load_balancers, none.public_ips, none.security_group, none.subnets];
+        assert_eq!(all, [Duration::ZERO; 4]);
+    }
+
+    #[test]
+    fn lists_cover_their_members() {
+        let group = |name: &str| ResourceId::group_of("s", name);
+        let ip = |name: &str| NetworkCacheKey::PublicIp(group(name).resource("Microsoft.Network/publicIPAddresses", &["a"]));
+        for (read, key, covers) in [
+            (NetworkCacheKey::PublicIps(group("RG")), ip("rg"), true),
+            (NetworkCacheKey::PublicIps(group("other")), ip("rg"), false),
+            (ip("rg"), ip("RG"), true),
+            (ip("rg"), NetworkCacheKey::PublicIps(group("rg")), false),
+            (NetworkCacheKey::LoadBalancers, NetworkCacheKey::LoadBalancer(group("rg")), true),
+            (NetworkCacheKey::LoadBalancers, NetworkCacheKey::SecurityGroup, false),
+            (NetworkCacheKey::Subnet("a".into()), NetworkCacheKey::Subnet("A".into()).normalized(), true),
+        ] {
+            assert_eq!(read.covers(&key), covers, "{read:?} {key:?}");
+        }
+    }
+}

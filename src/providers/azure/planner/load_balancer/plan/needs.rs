@@ -1,0 +1,285 @@
+//! What has to be read of the network before something is planned, and who is left out because it cannot be read. Pure.
+//!
+//! In: requests, what was read for this plan, and what keeps the rest from being read. Out: [`PlanNeeds`], or the Services that wait
+//! ([`BlockedBy`]). What somebody alone names stops nobody else. Each round of reads asks for what the round before asked for and more, so
+//! that they end.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    super::{
+        desired::{
+            ServiceRequest, expected,
+            plan_index::PlanIndex,
+            private_links::reads,
+            status::{public_ip_groups, status},
+        },
+        network_query::{ExpectedDocument, NetworkCacheKey, NetworkQuery, NetworkReadFailure},
+        observed::ObservedNetwork,
+        rule_memory::ParsedService,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
+    },
+    pools::PoolNeeds,
+    types::{BlockedBy, NetworkReads, Plan, PlanInput, PlanNeeds, PlanScope},
+};
+use crate::providers::azure::{
+    arm::{ResourceId, spelling},
+    config::LoadBalancerSku,
+};
+
+impl PlanScope<'_> {
+    /// Whether nothing is written before this, so that doubts are settled first.
+    fn comes_first(self) -> bool {
+        matches!(self, Self::Everything | Self::Network | Self::NetworkAndRules)
+    }
+
+    fn has_network(self) -> bool {
+        self.comes_first() || matches!(self, Self::LoadBalancers)
+    }
+}
+
+/// What the requests need, as far as they and what was read tell; `None`: nothing.
+pub(super) fn of_requests(input: &PlanInput<'_>) -> Option<PlanNeeds> {
+    let reads = input.network;
+    if reads.is_complete || matches!(input.scope, PlanScope::Eviction(_)) {
+        return None;
+    }
+    let (mut query, mut refresh) = (query(input), BTreeSet::new());
+    if let Some(read) = &reads.query {
+        query.public_ip_groups.extend(public_ip_groups(input.observed, input.requests.iter().map(ServiceRequest::identity)));
+        let lost = lost_documents(input);
+        if !lost.is_empty() {
+            refresh.insert(NetworkCacheKey::LoadBalancers);
+        }
+        query.expected.extend(lost);
+        query.extend(read);
+        refresh.retain(|key| !reads.refreshed.contains(key));
+        if query == *read && refresh.is_empty() {
+            return None;
+        }
+    }
+    Some(PlanNeeds { network: Some(query), refresh, pools: PoolNeeds::default() })
+}
+
+/// What a plan shows to be needed; `None`: nothing.
+pub(super) fn of_plan(input: &PlanInput<'_>, plan: &Plan) -> Option<PlanNeeds> {
+    let mut needs = PlanNeeds { pools: plan.pools.needs.clone(), ..PlanNeeds::default() };
+    if let Some(read) = input.network.query.as_ref().filter(|_| !input.network.is_complete) {
+        let groups = groups_in_the_way(input, plan, read);
+        needs.refresh = refused_references(input, plan);
+        if !groups.is_empty() || !needs.refresh.is_empty() {
+            let mut query = read.clone();
+            query.private_link_groups.extend(groups);
+            needs.network = Some(query);
+        }
+    }
+    (needs != PlanNeeds::default()).then_some(needs)
+}
+
+/// Groups that were not looked at and whose private link services may keep front ends from going.
+fn groups_in_the_way(input: &PlanInput<'_>, plan: &Plan, read: &NetworkQuery) -> BTreeSet<ResourceId> {
+    let is_standard = input.settings.sku == LoadBalancerSku::Standard;
+    if !input.scope.has_network() || !is_standard || !reads::drops_frontends(input.observed, &plan.network.load_balancers) {
+        return BTreeSet::new();
+    }
+    let mut groups = all_private_link_groups(input);
+    groups.retain(|group| !input.observed.private_links.groups.contains(group) && !read.private_link_groups.contains(group));
+    groups
+}
+
+/// Nobody is refused for want of what somebody may have made a moment ago. What is missing again and again is looked for in its own time.
+fn refused_references(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<NetworkCacheKey> {
+    if !matches!(input.scope, PlanScope::Network | PlanScope::NetworkAndRules) {
+        return BTreeSet::new();
+    }
+    let refused = input.requests.iter().filter(|request| plan.refused().contains_key(request.identity()));
+    let mut keys: BTreeSet<NetworkCacheKey> =
+        refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, input.settings)).collect();
+    keys.retain(|key| !input.network.denied.contains(key) && !input.network.refreshed.contains(key));
+    keys
+}
+
+/// What the Service names that others make.
+pub fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
+    let request = ServiceRequest::Ensure(Arc::clone(spec));
+    let subnets = reads::subnets(std::slice::from_ref(&request), settings).into_iter();
+    let mut keys: Vec<NetworkCacheKey> = subnets.map(|name| NetworkCacheKey::Subnet(name.to_ascii_lowercase())).collect();
+    keys.extend(spec.private_link.as_ref().map(|link| NetworkCacheKey::PrivateLinks(link.group.clone())));
+    if spec.internal {
+        keys.push(NetworkCacheKey::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase()));
+        return keys;
+    }
+    let is_named = |family: &IpFamily| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
+    let names_one = spec.families.iter().any(is_named);
+    keys.extend(names_one.then(|| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())));
+    keys
+}
+
+/// Where parts may be of those who go, had an address and are found on no load balancer: a second look, under all names that they may have.
+fn lost_documents(input: &PlanInput<'_>) -> BTreeSet<ExpectedDocument> {
+    let index = PlanIndex::new(input.observed);
+    let is_lost = |request: &&ServiceRequest| is_lost(request, &index);
+    let lost: Vec<ServiceRequest> = match input.scope.comes_first() {
+        true => input.requests.iter().filter(is_lost).cloned().collect(),
+        false => return BTreeSet::new(),
+    };
+    let (load_balancers, public_ips) = expected::under_other_settings(&lost, &input.observed.vm_sets, input.settings);
+    let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
+    load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect()
+}
+
+/// Whether a request is that something goes which had an address and is on no load balancer.
+fn is_lost(request: &ServiceRequest, index: &PlanIndex<'_>) -> bool {
+    let goes = matches!(request, ServiceRequest::Delete(_, Some(spec)) if !spec.status_addresses.is_empty());
+    goes && !index.has_parts_of(request.identity())
+}
+
+/// The other Services, but for those of other managers: where these put theirs is nothing to look for.
+fn own(others: &[ParsedService]) -> impl Iterator<Item = &Arc<ServiceSpec>> {
+    others.iter().map(ParsedService::spec).filter(|spec| !spec.is_others)
+}
+
+/// A group that could not be read last time is read for those alone who ask and name it, and a subnet for those alone who may get a
+/// front end in it: nobody else waits.
+fn query(input: &PlanInput<'_>) -> NetworkQuery {
+    let PlanInput { requests, others, settings, network: reads, .. } = *input;
+    let mut query = NetworkQuery::default();
+    let asking = requests.iter().filter_map(ServiceRequest::spec);
+    query.public_ip_groups.extend(asking.map(|spec| spec.public_ip.group.clone()));
+    for group in own(others).map(|spec| &spec.public_ip.group) {
+        let is_new = !query.public_ip_groups.contains(group);
+        if is_new && !reads.denied.contains(&NetworkCacheKey::PublicIps(group.clone())) {
+            query.public_ip_groups.insert(group.clone());
+        }
+    }
+    let ensured =
+        requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
+    let inside = ensured.filter(|spec| spec.internal);
+    query.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| settings.subnet.clone())));
+    query.subnets.extend(reads::subnets(requests, settings));
+    let named = reads::asked_groups(requests);
+    query.private_link_groups.clone_from(&reads.former_link_groups);
+    if !named.is_empty() {
+        query.private_link_groups.extend(all_private_link_groups(input));
+    }
+    query.private_link_groups.extend(named);
+    let links = reads::expected_links(requests, settings);
+    query.expected.extend(links.into_iter().map(ExpectedDocument::PrivateLink));
+    let load_balancers = expected::load_balancers(requests, own(others), settings);
+    query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
+    let public_ips = expected::public_ips(requests, reads.deleting, settings);
+    query.expected.extend(public_ips.into_iter().map(ExpectedDocument::PublicIp));
+    query
+}
+
+/// Every group where a private link service may be. Those that cannot be read are read for those alone who name them.
+fn all_private_link_groups(input: &PlanInput<'_>) -> BTreeSet<ResourceId> {
+    let specs = input.requests.iter().filter_map(ServiceRequest::spec).chain(input.others.iter().map(ParsedService::spec));
+    let mut groups = reads::all_groups(specs, input.settings);
+    groups.extend(input.network.discovered_link_groups.iter().cloned());
+    groups.retain(|group| !input.network.denied.contains(&NetworkCacheKey::PrivateLinks(group.clone())));
+    groups
+}
+
+/// Requests that can be planned, Services that keep what they have, and why the blocked ones among these are blocked.
+type UnblockedRequests<'a> = (Cow<'a, [ServiceRequest]>, Cow<'a, [ParsedService]>, BTreeMap<ServiceIdentity, BlockedBy>);
+
+/// Separates the requests that can be planned from the Services that keep what they have: the other Services, those that the stage
+/// holds, and those with facts that could not be read.
+pub(super) fn unblocked<'a>(input: &PlanInput<'a>) -> UnblockedRequests<'a> {
+    let PlanInput { requests, others, held, settings, network, .. } = *input;
+    let mut blocked = BTreeMap::new();
+    if input.scope.has_network() {
+        let found = requests.iter().filter_map(|request| {
+            Some((request.identity().clone(), network.blocked_by(request, input.observed, settings)?))
+        });
+        blocked.extend(found);
+    }
+    if blocked.is_empty() && held.is_empty() {
+        return (requests.into(), others.into(), blocked);
+    }
+    let is_kept = |request: &ServiceRequest| blocked.contains_key(request.identity()) || held.contains(request.identity());
+    let (kept, free): (Vec<_>, Vec<_>) = requests.iter().cloned().partition(is_kept);
+    let kept = kept.iter().filter_map(ServiceRequest::spec).cloned().map(ParsedService::Valid);
+    (free.into(), others.iter().cloned().chain(kept).collect(), blocked)
+}
+
+impl NetworkReads {
+    /// Why nothing can be planned for this request. Who goes waits only while something of it may be there.
+    fn blocked_by(
+        &self,
+        request: &ServiceRequest,
+        observed: &ObservedNetwork,
+        settings: &LoadBalancerSettings,
+    ) -> Option<BlockedBy> {
+        if let Some(unread) = self.failures_of(request, settings).find(|unread| self.is_blocking(request, unread, settings))
+        {
+            return Some(BlockedBy::Reference(Box::new(unread.clone())));
+        }
+        let error = self.unread_zones.as_ref()?;
+        // Zones of front ends cannot be changed later.
+        let is_new = matches!(request, ServiceRequest::Ensure(spec) if status(observed, spec, settings).is_empty());
+        is_new.then(|| BlockedBy::Zones(Box::new(error.clone())))
+    }
+
+    /// What could not be read of what the Service of this request named, and does not keep it from going. Something of it may be left there
+    /// if another process has made that.
+    pub fn ignorable_failure(
+        &self,
+        request: &ServiceRequest,
+        settings: &LoadBalancerSettings,
+    ) -> Option<&NetworkReadFailure> {
+        self.failures_of(request, settings)
+            .find(|unread| !unread.group_missing && !self.is_blocking(request, unread, settings))
+    }
+
+    /// In a group of which ARM says that it does not exist, nothing is left to take away. Where reading is refused for a reason that lasts,
+    /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes. The cluster's own
+    /// group has to exist and to be readable, and a process that was killed may have made something there.
+    fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
+        let is_served = || request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let was_tried = || self.public_ip_attempts.contains(request.identity());
+        matches!(request, ServiceRequest::Ensure(_))
+            || (!unread.group_missing
+                && (!unread.is_lasting() || is_in_own_group(unread, settings) || is_served() || was_tried()))
+    }
+
+    fn failures_of(
+        &self,
+        request: &ServiceRequest,
+        settings: &LoadBalancerSettings,
+    ) -> impl Iterator<Item = &NetworkReadFailure> {
+        let names = |spec: &Arc<ServiceSpec>, unread: &NetworkReadFailure| {
+            let is_ensured = matches!(request, ServiceRequest::Ensure(_));
+            let link_group = spec.private_link.as_ref().map(|link| &link.group);
+            let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_ensured);
+            match &unread.key {
+                NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
+                NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
+                NetworkCacheKey::PrivateLinks(group) => link_group == Some(group),
+                NetworkCacheKey::PrivateLink(id) => link_group == id.parent().as_ref(),
+                NetworkCacheKey::Subnet(name) => {
+                    subnet.is_some_and(|subnet| spelling::same_name(subnet, name))
+                        || reads::subnets(std::slice::from_ref(request), settings)
+                            .iter()
+                            .any(|subnet| spelling::same_name(subnet, name))
+                }
+                NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
+            }
+        };
+        self.failures.iter().filter(move |unread| request.spec().is_some_and(|spec| names(spec, unread)))
+    }
+}
+
+fn is_in_own_group(unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
+    match &unread.key {
+        NetworkCacheKey::PublicIps(group) => *group == settings.group,
+        NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&settings.group),
+        _ => false,
+    }
+}

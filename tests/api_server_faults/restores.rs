@@ -1,0 +1,80 @@
+//! An API server whose etcd is restored from a backup: objects and resourceVersions go back, and replicas know of what never happened.
+//!
+//! In: a seed. Out: nothing, or a panic: a Service is not served, a Node was deleted, or a load balancer is left of more than the Services
+//! that the backup lacks. `orphans` lists those.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    fleet::Fleet,
+    holder, is_served, seeds,
+    sweep::{RECOVERED, change},
+};
+
+/// Services that are created before the backup.
+const SERVICES: usize = 4;
+/// Changes between the backup and its restore.
+const LOST: usize = 6;
+
+async fn wait_until_settled(fleet: &mut Fleet, holds: impl Fn(&Fleet) -> bool, seed: u64, subject: &str) {
+    let settled = async {
+        while !(fleet.serves_all() && holder(&fleet.server).is_some() && holds(fleet)) {
+            sleep(Duration::from_secs(1)).await;
+            fleet.restart();
+        }
+    };
+    let outcome = timeout(RECOVERED, settled).await;
+    let report = || format!("Services {:?}, in the cloud {:?}", fleet.services(), fleet.cloud.load_balancers());
+    assert!(outcome.is_ok(), "seed {seed}, {subject}: {}", report());
+}
+
+async fn history(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let (mut fleet, mut alive) = (Fleet::new(2, &[]), BTreeSet::new());
+    for name in (0..SERVICES).map(|index| format!("first{index}")) {
+        crate::create_service(&fleet.server, &name);
+        alive.insert(name);
+    }
+    wait_until_settled(&mut fleet, |_| true, seed, "before the backup").await;
+    sleep(Duration::from_secs(random.random_range(0..60))).await;
+    let backup = fleet.server.faults().backup();
+    let saved: BTreeSet<String> = fleet.services().into_iter().collect();
+    for step in 0..LOST {
+        change(&fleet.server, &mut alive, step, &mut random);
+        // Some changes are carried out, and some are not.
+        sleep(Duration::from_secs(random.random_range(0..30))).await;
+    }
+    // The API server is away meanwhile, at times for longer than the lease.
+    let (before, away) = (fleet.server.faults(), random.random_range(0..30));
+    before.hang_every(|_| true);
+    sleep(Duration::from_secs(away)).await;
+    before.clear();
+    fleet.check_writes();
+    let lost: BTreeSet<String> = fleet.services().into_iter().filter(|name| !saved.contains(name)).collect();
+    fleet.server.clear_requests();
+    fleet.server.faults().restore(&backup);
+
+    // What changes at once is noticed, too.
+    crate::create_service(&fleet.server, "afterwards");
+    let deleted = format!("first{}", random.random_range(0..SERVICES));
+    fleet.server.delete::<k8s_openapi::api::core::v1::Service>("default", &deleted);
+    let is_gone = |fleet: &Fleet| fleet.cloud.load_balancer_of(&format!("default/{deleted}")).is_none();
+    wait_until_settled(&mut fleet, |fleet| is_gone(fleet) && is_served(&fleet.server, "afterwards"), seed, "afterwards")
+        .await;
+    let services: BTreeSet<String> = fleet.services().into_iter().collect();
+    for balancer in fleet.cloud.load_balancers().values() {
+        let name = balancer.service.trim_start_matches("default/");
+        assert!(services.contains(name) || lost.contains(name), "seed {seed}: {name} has a load balancer");
+    }
+    let expected = saved.iter().filter(|name| **name != deleted).cloned().chain(["afterwards".to_owned()]);
+    assert_eq!(services, expected.collect(), "seed {seed}");
+    fleet.check_writes();
+}
+
+#[test]
+fn a_restored_api_server_is_served_as_it_is() {
+    seeds::sweep(0..12, |seed| crate::sweep::run(history(seed)));
+}

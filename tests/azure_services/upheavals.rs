@@ -1,0 +1,139 @@
+//! What happens around a manager: an API server that is restored from a backup, a wall clock that jumps, a login service that fails or
+//! lies. Whatever it is, there is one public IP for each Service in the end, and none without.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Effect, Fault};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Service;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, alone, two_nodes},
+    seeds,
+    services::{external, set_port},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MONTH: i64 = 30 * 24 * 3600;
+
+fn public_addresses(cluster: &Cluster) -> BTreeSet<String> {
+    let documents = cluster.azure().documents_of("Microsoft.Network/publicIPAddresses");
+    let address = |document: &Value| document["properties"]["ipAddress"].as_str().unwrap_or_default().to_owned();
+    documents.iter().map(address).collect()
+}
+
+fn addresses(service: &Service) -> Vec<String> {
+    let balancer = service.status.clone().and_then(|status| status.load_balancer);
+    balancer.and_then(|balancer| balancer.ingress).into_iter().flatten().filter_map(|ingress| ingress.ip).collect()
+}
+
+/// Waits until nothing is left to do; there is then exactly one public IP for each Service.
+async fn settled(cluster: &Cluster) {
+    cluster.until_ready(HOUR).await;
+    cluster.settle().await;
+    let expected: BTreeSet<String> = cluster.services().iter().flat_map(addresses).collect();
+    assert_eq!(expected.len(), cluster.services().len());
+    assert_eq!(public_addresses(cluster), expected);
+}
+
+/// Deletes all Services; no public IP is left.
+async fn emptied(cluster: &Cluster) {
+    let names: Vec<String> = cluster.services().into_iter().filter_map(|service| service.metadata.name).collect();
+    names.iter().for_each(|name| cluster.delete(name));
+    cluster.until_gone(HOUR).await;
+    cluster.settle().await;
+    assert_eq!(public_addresses(cluster), BTreeSet::new());
+}
+
+/// The leader ends when it sees its Lease go back (`tests/api_server_faults`), so another process begins on the restored state.
+#[test]
+fn a_restored_api_server_leaks_no_public_ip() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        ["a", "b", "c"].iter().for_each(|name| drop(cluster.create(&external(name))));
+        settled(&cluster).await;
+        let backup = cluster.server.faults().backup();
+        cluster.delete("b");
+        cluster.change("a", |service| set_port(service, 8080));
+        cluster.until("b is gone", HOUR, |cluster| cluster.service("b").is_none()).await;
+        settled(&cluster).await;
+        cluster.server.faults().restore(&backup);
+        life.kill();
+
+        let life = cluster.start();
+        cluster.until("b has its public IP again", HOUR, |cluster| public_addresses(cluster).len() == 3).await;
+        settled(&cluster).await;
+        emptied(&cluster).await;
+        life.stop().await;
+    });
+}
+
+fn jumping(seed: u64) {
+    alone(async {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        for step in 0..12 {
+            cluster.jump(SignedDuration::from_secs(random.random_range(-MONTH..MONTH)));
+            match random.random_range(0..3) {
+                0 if step > 2 => cluster.delete(&format!("s{}", random.random_range(0..step))),
+                _ => drop(cluster.create(&external(&format!("s{step}")))),
+            }
+            tokio::time::sleep(Duration::from_secs(random.random_range(1..120))).await;
+        }
+        settled(&cluster).await;
+        emptied(&cluster).await;
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_jumping_clock_leaks_no_public_ip() {
+    seeds::sweep(0..4, jumping);
+}
+
+/// What a login service answers in place of a token.
+fn lies() -> [Effect; 7] {
+    [
+        Effect::Garbage,
+        Effect::Truncated,
+        Effect::ProxyPage(200),
+        Effect::Refuse(401, "invalid_client".to_owned(), None),
+        Effect::Refuse(429, "TooManyRequests".to_owned(), Some(5)),
+        Effect::NoConnection,
+        Effect::Hang,
+    ]
+}
+
+#[test]
+fn a_lying_login_service_delays_and_leaks_nothing() {
+    const LOGIN: &str = "*/oauth2/v2.0/token";
+    for lie in lies() {
+        alone(async {
+            let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+            let life = cluster.start();
+            cluster.create(&external("before"));
+            settled(&cluster).await;
+            // Tokens that ARM refuses from now on, and no others to be had.
+            cluster.azure().clear_requests();
+            cluster.azure().add_fault(Fault::new(lie.clone()).path(LOGIN));
+            cluster.azure().add_fault(Fault::new(Effect::ExpireToken).path("/subscriptions/*"));
+            cluster.create(&external("meanwhile"));
+            cluster.delete("before");
+            tokio::time::sleep(HOUR / 2).await;
+            assert!(cluster.service("before").is_some(), "{lie:?}: its public IP is still there");
+            assert_eq!(public_addresses(&cluster).len(), 1, "{lie:?}");
+            let logins = cluster.azure().count(|request| request.path.ends_with("/token"));
+            assert!((1..500).contains(&logins), "{lie:?}: {logins} logins in half an hour");
+
+            cluster.azure().faults().clear();
+            cluster.until("before is gone", HOUR, |cluster| cluster.service("before").is_none()).await;
+            settled(&cluster).await;
+            emptied(&cluster).await;
+            life.stop().await;
+        });
+    }
+}

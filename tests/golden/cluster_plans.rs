@@ -1,0 +1,205 @@
+//! `plan --all` on states that Go left: it prints exactly the requests that the manager then sends, and sends none itself.
+
+use std::collections::BTreeMap;
+
+use cloud_controller_manager::{
+    app::{
+        plan::ClusterPlan,
+        plan_command::{cluster_plan, plan},
+    },
+    cli::PlanOptions,
+    sandbox::azure::Class,
+};
+use k8s_openapi::{
+    api::core::v1::{Node, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde_json::Value;
+
+use crate::{
+    case::{Action, Case},
+    corpus::{case, cases},
+    manager::{Manager, parts},
+    replay::Subject,
+    stage::Stage,
+};
+
+/// How often each request is sent: method and path, in lower case where Azure is not particular.
+pub(crate) type Requests = BTreeMap<String, usize>;
+
+/// The configuration after step `number` of a case.
+pub(crate) fn config_after(stage: &Stage, case: &Case, number: usize) -> Value {
+    let mut config = stage.config(&case.config);
+    for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
+        if let Action::Restart { config: changes } = action {
+            json_patch::merge(&mut config, changes);
+        }
+    }
+    config
+}
+
+/// A plan for everything on this stage, which sends nothing.
+pub(crate) async fn planned(stage: &Stage, config: &Value, flags: &[String]) -> ClusterPlan {
+    let mut flags = flags.to_vec();
+    flags.push("--dry-run".to_owned());
+    let (parts, _files) = parts(stage, config, &flags);
+    let plan = Box::pin(cluster_plan(parts, None)).await.unwrap().unwrap();
+    assert_eq!(sent(stage), Requests::new(), "a plan sends nothing");
+    plan
+}
+
+/// What would be sent.
+pub(crate) fn predicted(plan: &ClusterPlan) -> Requests {
+    let mut requests = Requests::new();
+    for write in plan.writes() {
+        *requests.entry(format!("{} {}", write.method, write.target.to_ascii_lowercase())).or_default() += 1;
+    }
+    requests
+}
+
+/// What was sent: writes of both sides, but for events, leases and the record of security rules.
+pub(crate) fn sent(stage: &Stage) -> Requests {
+    let mut requests = Requests::new();
+    for request in stage.azure().requests() {
+        if matches!(request.class, Class::Write | Class::Delete) {
+            *requests.entry(format!("{} {}", request.method, request.path.to_ascii_lowercase())).or_default() += 1;
+        }
+    }
+    for request in stage.server.requests() {
+        let method = match request.verb.as_str() {
+            "patch" => "PATCH",
+            "delete" | "deletecollection" => "DELETE",
+            "create" => "POST",
+            "update" => "PUT",
+            _ => continue,
+        };
+        if matches!(request.resource.as_str(), "events" | "leases" | "configmaps") {
+            continue;
+        }
+        let namespace =
+            if request.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", request.namespace) };
+        let part = if request.subresource.is_empty() { String::new() } else { format!("/{}", request.subresource) };
+        *requests.entry(format!("{method} /api/v1{namespace}/{}/{}{part}", request.resource, request.name)).or_default() +=
+            1;
+    }
+    requests
+}
+
+/// Plans, then lets the manager work. Says where the two differ; a plan that announces more to come may be shorter.
+pub(crate) async fn compare(stage: &Stage, config: &Value, flags: &[String], about: &str) -> Vec<String> {
+    // A plan that finds nobody listening must not be excused by requests of before.
+    stage.azure().clear_requests();
+    stage.server.clear_requests();
+    let plan = planned(stage, config, flags).await;
+    let mut findings: Vec<String> = plan.unread().map(|line| format!("{about}: not read: {line}")).collect();
+    let running = Manager.start(stage, config, flags).await;
+    stage.settled().await;
+    running.stop().await;
+    let (predicted, sent) = (predicted(&plan), sent(stage));
+    let is_final = plan.parts.iter().all(|(_, part)| part.later.is_empty());
+    for (request, times) in &predicted {
+        let found = sent.get(request).copied().unwrap_or_default();
+        if found < *times {
+            findings.push(format!("{about}: planned {times} times, sent {found}: {request}"));
+        }
+    }
+    for (request, times) in sent.iter().filter(|_| is_final) {
+        let announced = predicted.get(request).copied().unwrap_or_default();
+        if announced < *times {
+            findings.push(format!("{about}: sent {times} times, planned {announced}: {request}"));
+        }
+    }
+    findings
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_exactly_what_a_take_over_sends() {
+    let (mut findings, mut compared, mut with_writes) = (Vec::new(), 0, 0);
+    for case in cases() {
+        for number in 0..case.steps.len() {
+            let stage = Stage::after(case, number);
+            let config = config_after(&stage, case, number);
+            let about = format!("{}/{}", case.path, case.steps[number].name);
+            findings.extend(compare(&stage, &config, &case.flags, &about).await);
+            compared += 1;
+            with_writes += usize::from(!sent(&stage).is_empty());
+        }
+    }
+    println!("{compared} take-overs, {with_writes} with writes, {} differences", findings.len());
+    assert!(findings.is_empty(), "{} differences:\n{}", findings.len(), findings.join("\n"));
+    assert!(compared > 200 && with_writes > 10, "{compared} compared, {with_writes} with writes");
+}
+
+/// The printed plan and its exit code; and the same as a report.
+async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> [(String, u8); 2] {
+    [printed_as(stage, config, flags, false).await, printed_as(stage, config, flags, true).await]
+}
+
+async fn printed_as(stage: &Stage, config: &Value, flags: &[String], report: bool) -> (String, u8) {
+    let mut flags = flags.to_vec();
+    flags.push("--dry-run".to_owned());
+    let (parts, _files) = parts(stage, config, &flags);
+    let manager = parts.config.clone();
+    let options = PlanOptions { manager, service: None, json: false, diff: false, report };
+    let outcome = plan(parts, &options).await.unwrap();
+    (outcome.text, outcome.code)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_cannot_see_everything_says_so_and_fails() {
+    let case = case("azure-lb/external-tcp");
+    for (action, seen) in [
+        ("nothing/read", true),
+        ("Microsoft.Network/loadBalancers/*", false),
+        ("Microsoft.Network/networkSecurityGroups/*", false),
+        ("Microsoft.Network/publicIPAddresses/*", false),
+        ("Microsoft.Compute/virtualMachineScaleSets/*", false),
+        ("*", false),
+    ] {
+        let stage = Stage::after(case, 0);
+        let config = config_after(&stage, case, 0);
+        stage.azure().deny(action, "");
+        let [(text, code), (report, report_code)] = printed(&stage, &config, &case.flags).await;
+        assert_eq!((code, report_code), (u8::from(!seen), u8::from(!seen)), "{action}: {text}");
+        assert_eq!(report.starts_with("ready to switch: "), seen, "{action}: {report}");
+        let is_marked = text.starts_with("INCOMPLETE: ") || text.starts_with("no plan: ");
+        assert_eq!(is_marked, !seen, "{action}: {text}");
+        assert_eq!(text.contains("0 writes planned, 0 leftovers would be removed\n"), seen, "{action}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_cannot_be_listed_has_no_plan() {
+    let case = case("azure-lb/external-tcp");
+    for (resource, told) in [("services", "cannot list the Services"), ("nodes", "cannot list the Nodes")] {
+        let stage = Stage::after(case, 0);
+        let config = config_after(&stage, case, 0);
+        stage.server.faults().fail_every(403, move |request| request.resource == resource);
+        for (text, code) in printed(&stage, &config, &case.flags).await {
+            assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
+        }
+    }
+}
+
+/// A kubeconfig that names another cloud's cluster: nothing is to be done there, which says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_of_another_cloud_is_not_ready_to_switch() {
+    let case = case("azure-lb/external-tcp");
+    let stage = Stage::after(case, 0);
+    let config = config_after(&stage, case, 0);
+    for service in stage.server.list::<Service>() {
+        let (namespace, name) = (service.metadata.namespace.unwrap_or_default(), service.metadata.name.unwrap_or_default());
+        stage.server.update_with(&namespace, &name, |service: &mut Service| service.metadata.finalizers = None);
+        stage.server.delete::<Service>(&namespace, &name);
+    }
+    for mut node in stage.server.list::<Node>() {
+        stage.server.delete::<Node>("", node.metadata.name.as_deref().unwrap_or_default());
+        node.metadata = ObjectMeta { name: node.metadata.name, ..ObjectMeta::default() };
+        node.spec.get_or_insert_default().provider_id = Some("kind://docker/kind/kind-control-plane".to_owned());
+        stage.server.create::<Node>(&node);
+    }
+    let [(text, code), (report, report_code)] = printed(&stage, &config, &case.flags).await;
+    assert_eq!((code, report_code), (1, 1), "{text}\n{report}");
+    assert!(text.starts_with("INCOMPLETE: ") && text.contains("does --kubeconfig name the right cluster?"), "{text}");
+    assert!(report.starts_with("not ready to switch: "), "{report}");
+}

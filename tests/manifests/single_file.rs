@@ -1,0 +1,72 @@
+//! What `kubectl apply -f` may be given: the one file per cloud that `make manifest` writes, and never the static pod.
+//!
+//! `KUBECTL` names kubectl; `.ci/kubectl` prints it and `make test` sets it.
+
+use std::{path::PathBuf, process::Command};
+
+use super::*;
+
+const IMAGE: &str = "registry.example.com:5000/team/ccm:v0.1.0";
+
+/// The files that are written for an image, or what is wrong with it.
+fn written(image: &str) -> Result<Vec<(PathBuf, Vec<Value>)>, String> {
+    assert!(
+        std::env::var_os("KUBECTL").is_some(),
+        "KUBECTL is not set: run `make test`, or set it to what .ci/kubectl prints"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(".ci/manifest").arg(image).arg(folder.path()).output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8(output.stderr).unwrap());
+    }
+    let paths = String::from_utf8(output.stdout).unwrap();
+    let read = |path: PathBuf| (path.clone(), yaml::documents(&fs::read_to_string(path).unwrap()).unwrap());
+    Ok(paths.lines().map(PathBuf::from).map(read).collect())
+}
+
+#[test]
+fn one_file_per_cloud_installs_what_the_kustomization_does() {
+    let files = written(IMAGE).unwrap();
+    let clouds: Vec<_> = files.iter().map(|(path, _)| path.file_stem().unwrap().to_str().unwrap()).collect();
+    assert_eq!(clouds, ["azure", "fake"]);
+    for (path, objects) in &files {
+        let cloud = path.file_stem().unwrap().to_str().unwrap();
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let mut expected = shipped::deployment(&[cloud]);
+        expected["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
+        assert_eq!(deployment, &expected, "{cloud}");
+        let text = fs::read_to_string("docs/guides/installing.md").unwrap();
+        assert!(text.contains("make manifest IMAGE="), "the guide names the file");
+        let kinds: BTreeSet<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        for kind in ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "PodDisruptionBudget"] {
+            assert!(kinds.contains(kind), "{cloud} lacks a {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_no_image_is_refused() {
+    for image in ["", "a b", "x|y", "a&b", "-x"] {
+        assert!(written(image).unwrap_err().contains("is not the name of an image"), "{image}");
+    }
+}
+
+#[test]
+fn applying_the_folder_makes_no_pod() {
+    let mut folders = vec![PathBuf::from(FOLDER)];
+    while let Some(folder) = folders.pop() {
+        // Templates of Helm are no YAML.
+        if folder.ends_with("chart/templates") {
+            continue;
+        }
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|read| ending == *read)) {
+                let objects: Vec<Value> = yaml::documents(&fs::read_to_string(&entry).unwrap()).unwrap();
+                assert!(objects.iter().all(|object| object["kind"] != "Pod"), "{}", entry.display());
+            }
+        }
+    }
+    assert_eq!(documents(STATIC_POD)[0]["kind"], "Pod");
+}

@@ -1,0 +1,63 @@
+//! cloud-node-manager's DaemonSet for Windows: it differs from the one for Linux only in what Windows needs.
+
+use super::*;
+
+const FILE: &str = "windows/daemonset.yaml";
+/// Variable with the folder of the image.
+const MOUNT_POINT: &str = "$env:CONTAINER_SANDBOX_MOUNT_POINT";
+
+pub(super) fn pod() -> PodSpec {
+    daemon_set(FILE).spec.template.spec.unwrap()
+}
+
+#[test]
+fn windows_node_managers_are_as_those_of_linux() {
+    let [windows, linux] = [FILE, "daemonset.yaml"].map(daemon_set);
+    assert_eq!(windows.spec.template.metadata.clone().unwrap().labels, windows.spec.selector.match_labels);
+    assert_ne!(windows.spec.selector, linux.spec.selector);
+    assert_eq!(windows.spec.update_strategy, linux.spec.update_strategy);
+    let [windows, linux] = [windows, linux].map(|set| set.spec.template.spec.unwrap());
+    assert_eq!(
+        (&windows.service_account_name, &windows.priority_class_name, windows.host_network, &windows.tolerations),
+        (&linux.service_account_name, &linux.priority_class_name, linux.host_network, &linux.tolerations)
+    );
+    assert_eq!(windows.node_selector.unwrap()["kubernetes.io/os"], "windows");
+    let [own, other] = [windows.containers, linux.containers].map(|all| <[Container; 1]>::try_from(all).unwrap());
+    let [own, other] = [own, other].map(|[container]| container);
+    assert_eq!((&own.image, &own.env), (&other.image, &other.env));
+
+    let mut config = node_manager_config(&named(&own));
+    let kubeconfig = config.kube_api.kubeconfig.take().unwrap();
+    let expected = node_manager_config(&other);
+    assert_eq!((config.settings, config.use_instance_metadata), (expected.settings, expected.use_instance_metadata));
+    let [mount] = <[_; 1]>::try_from(own.volume_mounts.unwrap()).unwrap();
+    assert_eq!(kubeconfig, Path::new(&mount.mount_path).join("kubeconfig.conf"));
+    let [volume] = <[_; 1]>::try_from(windows.volumes.unwrap()).unwrap();
+    assert_eq!((&volume.name, volume.config_map.unwrap().name), (&mount.name, "kube-proxy".to_owned()));
+}
+
+/// The container with the subcommand in place of the program's name.
+fn named(container: &Container) -> Container {
+    let [path] = <[String; 1]>::try_from(container.command.clone().unwrap()).unwrap();
+    let program = path.strip_prefix(MOUNT_POINT).unwrap().strip_prefix('/').unwrap().strip_suffix(".exe").unwrap();
+    assert!(
+        fs::read_to_string("manifests/cloud-node-manager/windows/Dockerfile").unwrap().contains(&format!("{program}.exe")),
+        "{program}"
+    );
+    let args = std::iter::once(program.to_owned()).chain(container.args.clone().unwrap());
+    Container { command: None, args: Some(args.collect()), ..container.clone() }
+}
+
+#[test]
+fn windows_node_managers_are_host_processes() {
+    let pod = pod();
+    let options = pod.security_context.unwrap().windows_options.unwrap();
+    assert_eq!((options.host_process, options.run_as_user_name.as_deref()), (Some(true), Some(r"NT AUTHORITY\system")));
+    assert!(pod.containers.iter().all(|container| container.security_context.is_none()), "what Linux has");
+}
+
+#[test]
+fn the_windows_component_adds_one_daemon_set() {
+    let component = documents("cloud-node-manager/windows/kustomization.yaml").remove(0);
+    assert_eq!((&component["kind"], &component["resources"]), (&"Component".into(), &serde_json::json!(["daemonset.yaml"])));
+}
