@@ -38,13 +38,19 @@ STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-ma
 TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PROMTOOL="$$(.ci/promtool)" && KUBECTL="$$(.ci/kubectl)" && \
 	CHROMIUM="$$(.ci/chromium)" && export KUBEBUILDER_ASSETS HELM_PYTHON PROMTOOL KUBECTL CHROMIUM
 
-# CI builds the demo with those of the tests, so that it builds once.
+# Profile of tests, demo and benchmarks: `dev` compiles fast after an edit, `ci` (Cargo.toml) runs the simulators fast.
+PROFILE ?= dev
+TESTS = --locked --profile $(PROFILE) --features sandbox,otlp
+ifeq ($(PROFILE),ci)
+export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/.ci/optimize-library
+endif
+# CI builds the demo with the features of the tests, so that it builds once.
 DEMO_FEATURES ?= sandbox
 
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static windows windows-image windows-smoke clippy-windows size test traces unit fuzz e2e e2e-azure e2e-matrix verify-azure shipped soak lint fmt clippy deny advisories docs api-docs demo bench benches bench-shipped man image oci manifest sbom release-dry-run publish reproducible clean
+.PHONY: help build tools build-tests check timings bench-counts release-check static windows windows-image windows-smoke clippy-windows size test traces unit fuzz e2e e2e-azure e2e-matrix verify-azure shipped soak lint fmt clippy deny advisories docs api-docs demo bench bench-shipped man image oci manifest sbom release-dry-run publish reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -62,22 +68,37 @@ size: static ## Fail when the binary of the image has grown beyond STATIC_BYTES
 	  if [ "$$bytes" -gt $(STATIC_BYTES) ]; then echo "it has grown: find out what by, or raise STATIC_BYTES in the Makefile" >&2; exit 1; fi
 
 demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--exit-when-ready ends by itself
-	$(CARGO) run --locked --quiet --features $(DEMO_FEATURES) -- demo $(DEMO_FLAGS)
+	@echo "make demo: the first build takes about four minutes on two cores, later ones seconds" >&2
+	$(CARGO) run --locked --profile $(PROFILE) --features $(DEMO_FEATURES) -- demo $(DEMO_FLAGS)
+
+tools: ## Provide what the tests call besides cargo: kube-apiserver and etcd (built once on Debian 12), Helm, promtool, kubectl, Chromium
+	@$(TOOLS)
+
+build-tests: ## Build the tests
+	$(CARGO) test $(TESTS) --no-run
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
-	$(TOOLS) && CARGO="$(CARGO)" .ci/test
+	$(TOOLS) && CARGO="$(CARGO)" PROFILE="$(PROFILE)" .ci/test
+
+timings: ## Print the slowest tests and the number of tests per binary of the last `make test`
+	@.ci/timings
+
+check: fmt ## What to run all day: formatting, lints of the library, unit tests of changed files, and the checks of structure and language
+	$(CARGO) clippy --locked --lib --features sandbox,otlp -- -D warnings
+	CARGO="$(CARGO)" .ci/changed-tests
+	$(CARGO) test $(TESTS) --test structure --test layering
 
 traces: ## Only the tests of the feature otlp: spans that arrive at a collector
-	$(CARGO) test --locked --features sandbox,otlp --test azure_services -- traces
+	$(CARGO) test $(TESTS) --test azure_services -- traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
-	$(CARGO) test --locked --features sandbox --lib --bins
+	$(CARGO) test $(TESTS) --lib --bins
 
 fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for longer
-	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test --locked --features sandbox --test fuzz
+	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test $(TESTS) --test fuzz
 
 e2e: ## Only the end-to-end suite
-	$(TOOLS) && $(CARGO) test --locked --features sandbox --test e2e
+	$(TOOLS) && $(CARGO) test $(TESTS) --test e2e
 
 # KUBEBUILDER_ASSETS_MATRIX: folders with kube-apiserver and etcd, one per version. ONLY=services is shorter.
 e2e-matrix: ## The end-to-end suite on each API server of KUBEBUILDER_ASSETS_MATRIX
@@ -87,7 +108,7 @@ e2e-matrix: ## The end-to-end suite on each API server of KUBEBUILDER_ASSETS_MAT
 e2e-azure: ## The Service and Node scenarios on your cluster: KUBECONFIG=… AZURE_CONFIG=azure.json MODE=shadow FLAGS=--configure-cloud-routes=false
 	@test -n "$(KUBECONFIG)" -a -n "$(AZURE_CONFIG)" || { echo "set KUBECONFIG and AZURE_CONFIG: docs/guides/verify-azure.md" >&2; exit 2; }
 	E2E_AZURE_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_AZURE_CONFIG="$(abspath $(AZURE_CONFIG))" E2E_AZURE_MODE="$(or $(MODE),shadow)" \
-	  E2E_AZURE_FLAGS="$(FLAGS)" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+	  E2E_AZURE_FLAGS="$(FLAGS)" $(CARGO) test $(TESTS) --test e2e -- $(ONLY)
 
 # Without AZURE_CONFIG the endpoint is a simulated Azure. YES=1 starts without asking. WITHOUT=metadata outside of an Azure machine.
 verify-azure: ## Check the assumptions about Azure on yours: AZURE_CONFIG=azure.json RESOURCE_GROUP=scratch; deletes what it creates, writes a report
@@ -96,38 +117,39 @@ verify-azure: ## Check the assumptions about Azure on yours: AZURE_CONFIG=azure.
 	  $(if $(YES),--yes) $(if $(ONLY),--only=$(ONLY)) $(if $(WITHOUT),--without=$(WITHOUT)) --report=$(or $(REPORT),$(CARGO_TARGET_DIR)/azure-assumptions)
 
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
-	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox,otlp --test health_probe_proxy --test acr_credential_provider
-	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox,otlp --test e2e -- $(ONLY)
+	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test $(TESTS) --test health_probe_proxy --test acr_credential_provider
+	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test $(TESTS) --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
 soak: ## The sweeps of the tests for longer: storms, kills, partitions, restores and clock jumps with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, other inputs of property tests, growth to 15,000 Nodes, 10⁶ fuzz inputs
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
-	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random && \
-	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence growth jumping_clock && \
-	  $(CARGO) test --locked --features sandbox --test azure_nodes -- growth && \
-	  CCM_SEEDS=0..1000 $(CARGO) test --locked --features sandbox --test azure_services -- sequences && \
-	  $(CARGO) test --locked --features sandbox --test api_server_faults -- random_faults partitions restored clocks && \
+	  $(CARGO) test $(TESTS) --test e2e -- killed_at_random && \
+	  $(CARGO) test $(TESTS) --test azure_services -- storm absence growth jumping_clock && \
+	  $(CARGO) test $(TESTS) --test azure_nodes -- growth && \
+	  CCM_SEEDS=0..1000 $(CARGO) test $(TESTS) --test azure_services -- sequences && \
+	  $(CARGO) test $(TESTS) --test api_server_faults -- random_faults partitions restored clocks && \
 	  seed="$$(date +%s)" && echo "PROPTEST_RNG_SEED=$$seed" && \
-	  PROPTEST_RNG_SEED="$$seed" $(CARGO) test --locked --features sandbox --lib --test azure_services -- properties histories order drift && \
+	  PROPTEST_RNG_SEED="$$seed" $(CARGO) test $(TESTS) --lib --test azure_services -- properties histories order drift && \
 	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test fuzz
 
 clippy-windows: ## The same lints for the programs of Windows
 	.ci/windows
 	$(CARGO) clippy --locked --target x86_64-pc-windows-gnu -- -D warnings
 
-lint: fmt clippy clippy-windows api-docs deny ## Formatting, clippy, documentation and dependency rules
+lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependency rules
 
 fmt: ## Check the formatting
 	$(CARGO) fmt --all -- --check
 
-# The documentation has the features of the first one, whose dependencies it then need not check again.
-clippy: ## Lints, all of them errors
-	$(CARGO) clippy --locked --all-targets --features sandbox,otlp -- -D warnings
-	$(CARGO) clippy --locked --no-default-features -- -D warnings
-	$(CARGO) clippy --locked --no-default-features --features azure -- -D warnings
+# With fewer features the compiler's own warnings are enough. The wrapper denies them without a second set of dependencies.
+clippy: ## Lints with all features, and compiler warnings without the optional ones; all of them errors
+	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
+	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/.ci/deny-warnings" $(CARGO) check --locked --no-default-features
+	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/.ci/deny-warnings" $(CARGO) check --locked --no-default-features --features azure
 
-api-docs: ## Build the API documentation, warnings are errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox,otlp --document-private-items
+# Links to private items are for readers of the source.
+api-docs: ## Build the documentation of the public API, warnings are errors
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --no-deps --all-features --lib
 
 deny: ## Licences, sources and banned crates
 	"$$(.ci/cargo-deny)" --all-features check bans licenses sources
@@ -136,9 +158,9 @@ advisories: ## Known holes of the dependencies, from RustSec's database; needs t
 	"$$(.ci/cargo-deny)" --all-features check advisories
 
 docs: ## Regenerate the reference pages under docs/reference, the chart's copies and results, the runbooks in alerts, and the recording of the demo
-	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart --test monitoring -- copies_in_the_chart the_text_of_their_runbooks && \
-	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test chart -- kept_results && \
-	  UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs --test guides
+	UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test chart --test monitoring -- copies_in_the_chart the_text_of_their_runbooks && \
+	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test chart -- kept_results && \
+	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test reference_docs --test guides
 
 man: build ## Write manual pages and completions: target/man, target/completions
 	@mkdir -p $(CARGO_TARGET_DIR)/man $(CARGO_TARGET_DIR)/completions
@@ -146,14 +168,17 @@ man: build ## Write manual pages and completions: target/man, target/completions
 	  for page in $$($$ccm man); do $$ccm man "$$page" > $(CARGO_TARGET_DIR)/man/"$$page".1 || exit 1; done && \
 	  for shell in bash fish zsh; do $$ccm completion $$shell > $(CARGO_TARGET_DIR)/completions/cloud-controller-manager.$$shell || exit 1; done
 
-bench: ## Benchmarks: counts are asserted, times reported
+bench: ## Benchmarks: counts, bytes and growth are asserted; times and memory reported
 	$(CARGO) bench --locked --features sandbox
 
-benches: ## Build the benchmarks
-	$(CARGO) bench --locked --features sandbox --no-run
+bench-counts: ## The benchmarks that assert counts and bytes, on the build of the tests
+	$(CARGO) bench $(TESTS) --bench azure --bench azure_services --bench scale
 
-bench-shipped: static ## The benchmarks with the binary of the image, whose bounds of memory are tighter
+bench-shipped: static ## The benchmarks with the binary of the image: processor time, memory and seconds are asserted, too
 	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) bench --locked --features sandbox
+
+release-check: clippy-windows size shipped bench-shipped ## What only a release needs: the binary of the image, its size, end-to-end suite and benchmarks, lints for Windows, and the artifacts for this machine
+	artifacts="$$(mktemp -d)" && $(MAKE) release-dry-run RELEASE_TARGETS="$(STATIC_TARGET)" ARTIFACTS="$$artifacts/artifacts" && rm -rf "$$artifacts"
 
 image: ## Build the container image
 	docker build -t $(IMAGE) $(foreach name,BUILD_IMAGE BASE_IMAGE REVISION,$(if $($(name)),--build-arg $(name)=$($(name)))) \

@@ -1,5 +1,5 @@
 //! What a release is made of: the bill of materials and the image that is written without a daemon, by the scripts behind `make sbom`
-//! and `make oci`. A small file with the head of a static binary stands in for the program.
+//! and `make oci`. A small file with the head of a static binary stands in for the program. Also the report of `make timings`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
@@ -338,5 +338,34 @@ fn workflows_run_targets_of_make() {
             }
         }
     }
-    assert_eq!(targets, BTreeSet::from(["advisories", "publish", "release-dry-run", "reproducible"].map(str::to_owned)));
+    assert_eq!(
+        targets,
+        BTreeSet::from(["advisories", "publish", "release-check", "release-dry-run", "reproducible"].map(str::to_owned))
+    );
+}
+
+#[test]
+fn timings_list_the_slowest_tests_and_each_binary() {
+    let cache = tempfile::tempdir().unwrap();
+    let log = "     Running unittests src/lib.rs (target/debug/deps/one-1)\n\
+               test quick ... ok <0.001s>\n\
+               test a test that logs ... noise\ntest slow ... FAILED <12.500s>\n\
+               test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 12.51s\n\
+               \x20    Running tests/other.rs (target/debug/deps/other-2)\n\
+               test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
+    fs::write(cache.path().join("test.log"), log).unwrap();
+    let printed = done(&script("timings").env("CCM_CACHE", cache.path()).output().unwrap());
+    let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected: [&[&str]; 6] = [
+        &["The", "20", "slowest", "tests"],
+        &["12.5", "s", "src/lib.rs", "slow"],
+        &["0.0", "s", "src/lib.rs", "quick"],
+        &["Binaries:", "seconds,", "tests"],
+        &["12.5", "s", "2", "src/lib.rs"],
+        &["0.0", "s", "0", "tests/other.rs"],
+    ];
+    assert_eq!(rows, expected);
+
+    let missing = script("timings").env("CCM_CACHE", cache.path().join("none")).output().unwrap();
+    assert!(!missing.status.success() && String::from_utf8_lossy(&missing.stderr).contains("run make test"));
 }

@@ -30,7 +30,7 @@ pub(crate) const NO_REPORT: &str = "no report: this manager writes";
 const PLAN_TIMEOUT: Duration = Duration::from_secs(90);
 /// Services of one page.
 const MAX_SERVICES: usize = 100;
-/// Bytes of a section, of which a page has at most four: each page is held in memory.
+/// Bytes of a section, of which a page has at most six: each page is held in memory.
 const MAX_SECTION: usize = 128 * 1024;
 /// Bytes of a line: what it omits must not keep the lines after it from being shown.
 const MAX_LINE: usize = 4 * 1024;

@@ -191,7 +191,7 @@ impl StageContext {
             DriftVerdict::Right | DriftVerdict::Delay(None) => None,
         };
         if let Some((event, what)) = event {
-            tracing::warn!(service = %who.key, what, "found drift");
+            tracing::warn!(service = %who.key, detail = what, "found drift");
             self.service_index.service(who).into_iter().for_each(|service| self.events.record(event(&service, what)));
         }
         verdict
