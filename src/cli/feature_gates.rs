@@ -37,7 +37,7 @@ impl FeatureStage {
         }
     }
 
-    /// Label `stage` of `kubernetes_feature_enabled`; upstream leaves it empty for what is settled.
+    /// Returns the label `stage` of the metric of feature gates. Upstream leaves it empty for settled stages.
     pub fn label(self) -> &'static str {
         match self {
             FeatureStage::Alpha => "ALPHA",

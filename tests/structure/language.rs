@@ -1,7 +1,7 @@
 //! The language of the sources: names, comments, texts and pages use standard terms and plain technical English.
 //!
 //! In: the sources of product, sandbox and tests, and the pages. Out: failures with file, line and what to write instead. Each check has
-//! a bar for each area in `language/bars.txt`, which may only fall.
+//! one number for the product, one for the tests and one for the pages in `language/bars.txt`, which may only fall.
 
 mod docs;
 mod lexer;

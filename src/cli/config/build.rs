@@ -97,7 +97,7 @@ pub(crate) fn build_for_check(
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
-/// The way to the API server for `status`.
+/// Builds the configuration of the client of the API server for the command `status`.
 pub(crate) fn build_for_status(arguments: FlagArguments) -> Result<KubeClientConfig, Vec<String>> {
     let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
     let kube_api = builder.kube_api(NAME);

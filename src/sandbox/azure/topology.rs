@@ -202,7 +202,7 @@ impl Topology {
         self
     }
 
-    /// With `pools` more pools of `count` machines each, in all zones of the region: `aks-pool1-vmss` or `pool1` and so on.
+    /// With `pools` more pools of `count` machines each, in all zones of the region, with names such as `aks-pool1-vmss`.
     pub fn pools(self, kind: PoolKind, pools: u32, count: u32) -> Self {
         let zones = self.region_zones.clone();
         let (start, end) = if kind == PoolKind::Uniform { ("aks-pool", "-vmss") } else { ("pool", "") };

@@ -36,7 +36,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 fn finding(check: &'static str, path: &Path, line: usize, text: &str, hint: impl Into<String>) -> Finding {
     let text = text.chars().take(90).collect();
-    Finding { check, area: "docs".to_owned(), path: path.to_owned(), line, text, hint: hint.into() }
+    Finding { check, area: "docs", path: path.to_owned(), line, text, hint: hint.into() }
 }
 
 fn read(path: &Path) -> String {

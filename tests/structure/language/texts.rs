@@ -42,7 +42,7 @@ fn check_comment(source: &Source, piece: &Piece<'_>, findings: &mut Vec<Finding>
 }
 
 fn check_literal(source: &Source, piece: &Piece<'_>, is_error: bool, findings: &mut Vec<Finding>) {
-    let is_product = !matches!(source.area_at(piece.line).as_str(), "tests" | "src/sandbox");
+    let is_product = source.area_at(piece.line) == "product" && !source.is_sandbox();
     let is_contract = CONTRACTS.iter().any(|(contract, _)| piece.text.contains(contract));
     if !is_product || !piece.text.trim_matches('"').contains(' ') || is_contract {
         return;

@@ -167,7 +167,7 @@ impl ArmSettings {
     ///
     /// # Errors
     ///
-    /// The URL must be `https`, because every request carries a token; `http` is accepted on loopback addresses only.
+    /// The URL must be HTTPS, because every request carries a token. HTTP is accepted on loopback addresses only.
     pub fn new(endpoint: &str, user_agent: impl Into<String>) -> Result<Self, String> {
         Ok(Self {
             endpoint: url::endpoint(endpoint)?,

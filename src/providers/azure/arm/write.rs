@@ -135,8 +135,8 @@ impl ArmClient {
         }
     }
 
-    /// What is learned of an operation that has ended, and its document, if a list is about to show it. `lived`: after how long it was last
-    /// seen under way, and seen ended.
+    /// Records the length of an operation that has ended, and returns its document if a list is about to show it. `running` and `ended`: time
+    /// from the start until the operation was last seen in progress, and first seen ended.
     async fn listed_result(
         &self,
         template: &RequestTemplate,

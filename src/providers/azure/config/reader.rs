@@ -57,7 +57,7 @@ impl<'a> FieldReader<'a> {
 
     /// Returns the entries with a known name in any letter case, under the canonical name.
     ///
-    /// Of several it is the last, in the order of their first appearance. `null` is not an entry. The rest becomes findings.
+    /// Of several it is the last, in the order of their first appearance. A null is not an entry. The rest becomes findings.
     pub(super) fn known_entries<'n>(
         &mut self,
         entries: &'n [(String, YamlNode)],

@@ -247,36 +247,36 @@ impl AzureLoadBalancers {
         Ok(held)
     }
 
-    /// Has it done, with events about `service` for what could not be taken away.
+    /// Runs `request` under the lease of the resource group, with events about `service` for what could not be deleted.
     async fn run_request(
         &self,
-        request: &str,
+        operation_name: &str,
         service: &Service,
-        ask: &ServiceRequest,
+        request: &ServiceRequest,
         urgency: Urgency,
         compared: Option<u64>,
     ) -> CloudResult<PipelineResult> {
         let operation = OperationLabels {
             area: "services",
-            request,
+            request: operation_name,
             resource_group: self.settings.group.name(),
             subscription: self.settings.group.subscription(),
-            source: &ask.identity().key,
+            source: &request.identity().key,
         };
         let work = Box::pin(async {
-            self.pipeline.context.progress.enter(&ask.identity().key, PipelineStage::Lease);
+            self.pipeline.context.progress.enter(&request.identity().key, PipelineStage::Lease);
             let guard = self.hold_lease().await?;
-            unless_lost(&guard, self.pipeline.run(ask, urgency, compared).await)
+            unless_lost(&guard, self.pipeline.run(request, urgency, compared).await)
         });
-        let span = trace::service(&ask.identity().key, request);
+        let span = trace::service(&request.identity().key, operation_name);
         let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;
-        self.pipeline.context.progress.ended(&ask.identity().key, result.as_ref().map(drop));
+        self.pipeline.context.progress.ended(&request.identity().key, result.as_ref().map(drop));
         result.inspect(|result| self.record_retained(service, result))
     }
 
     async fn ensure(
         &self,
-        request: &str,
+        operation_name: &str,
         service: &Service,
         nodes: &[Arc<Node>],
         origin: EnsureOrigin,
@@ -288,11 +288,11 @@ impl AzureLoadBalancers {
         let (spec, _) = checked?;
         self.record_unserved_families(service, &spec.families, nodes);
         self.pipeline.context.watches.synced().await?;
-        let ask = ServiceRequest::Ensure(Arc::clone(&spec));
+        let request = ServiceRequest::Ensure(Arc::clone(&spec));
         let drift = &self.pipeline.context.drift;
         let namespace = self.pipeline.context.namespace_labels(&spec);
         let compared = drift.begin(&spec, &namespace, origin);
-        let ended = self.run_request(request, service, &ask, urgency, compared).await;
+        let ended = self.run_request(operation_name, service, &request, urgency, compared).await;
         match &ended {
             Ok(PipelineResult::LeftDrifted) => return Ok(plan_services::ingress(&spec.status_addresses)),
             Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, namespace, *nodes),

@@ -117,8 +117,8 @@ impl NetworkObserver {
     /// What there is, after reading what is missing, doubted or older than its lifetime. Callers at the same time share reads. The same
     /// `Arc` as before when nothing has changed.
     ///
-    /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about what `need` names is told
-    /// beside what there is otherwise, since it concerns only those who need that; any other error is the answer. That a resource
+    /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about a resource that `query` names is
+    /// returned next to the rest, because it concerns only the Services that need the resource; any other error is the result. That a resource
     /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
     /// reads only what failed.
     pub async fn observe(
@@ -141,7 +141,7 @@ impl NetworkObserver {
         }
     }
 
-    /// `need` without what is known not to be readable, and why. A subnet that does not exist is no error, as when it has just been read.
+    /// Returns `query` without the resources that were refused recently, and the reasons. A subnet that does not exist is no error, as when it has just been read.
     fn without_denied(&self, mut query: NetworkQuery) -> (NetworkQuery, Vec<NetworkReadFailure>) {
         let (state, now, mut unread) = (self.lock(), self.clock.now(), Vec::new());
         for what in query.named_keys() {
@@ -373,11 +373,11 @@ impl PendingWrite {
         self.observer.lock().cache.write_back(written, self.since, at);
     }
 
-    /// It failed. `doubts`: what is doubtful now.
-    pub(super) fn failed(mut self, keies: Vec<NetworkCacheKey>) {
+    /// Records a failed write. `keys`: documents whose state is unconfirmed now.
+    pub(super) fn failed(mut self, keys: Vec<NetworkCacheKey>) {
         self.key = None;
         let mut state = self.observer.lock();
-        keies.into_iter().for_each(|key| state.cache.invalidate(key));
+        keys.into_iter().for_each(|key| state.cache.invalidate(key));
     }
 }
 

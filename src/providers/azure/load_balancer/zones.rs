@@ -123,7 +123,7 @@ fn zones_of(provider: &ResourceProviderDocument, location: &str) -> Option<Vec<S
     Some(found.and_then(|mapping| mapping.zones.clone()).unwrap_or_default())
 }
 
-/// `West Europe` as `westeurope`.
+/// Returns the name of a location without spaces and in lowercase, for comparisons.
 fn normalized_location(location: &str) -> String {
     location.replace(' ', "").to_ascii_lowercase()
 }

@@ -62,7 +62,7 @@ pub fn frontend(identity: &ServiceIdentity, subnet: Option<&str>, family: IpFami
     of_family(name, family, dual)
 }
 
-/// A front end for what is no Service's. `seat`: name of its public IP, or its private address.
+/// Returns the name of a frontend that belongs to no Service. `member`: name of its public IP, or its private address.
 pub fn unowned_frontend(member: &str) -> String {
     let mut name = truncated(&format!("k8s-azure-kept-{}", member.replace(':', "-")), MAX_LENGTH);
     if !name.ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()) {

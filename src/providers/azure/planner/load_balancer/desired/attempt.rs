@@ -53,7 +53,7 @@ fn failed<'a>(refused: Vec<(RequestIdx, ServiceRefusal)>) -> PlanAttempt<'a> {
     PlanAttempt { refused, ..PlanAttempt::default() }
 }
 
-/// Plans for `asks`, which are in order of precedence. `known`: every Service that there is; `unruled`: ports of those that are not requested.
+/// Plans for `requests`, which are in order of precedence. `known`: all Services of the cluster; `unruled`: ports of those without a request.
 pub(super) fn attempt<'a>(
     context: &PlanContext<'a>,
     requests: &[&ServiceRequest],

@@ -47,20 +47,20 @@ pub(super) struct FormerGroup<'k> {
     pub(super) followers: Vec<&'k ServiceSpec>,
 }
 
-/// How much a Service has to say, the least first.
+/// Precedence of a Service among those of a frontend. The first one leads the group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Say {
+enum TenantPrecedence {
     AskingOwner,
     Owner,
     Guest,
-    /// One that asks for another address, and so will be gone.
+    /// Requests another address, and so leaves the frontend.
     LeavingGuest,
 }
 
 /// A Service with parts at a front end.
 struct Tenant<'k> {
     spec: &'k ServiceSpec,
-    say: Say,
+    precedence: TenantPrecedence,
     /// Whether its other front ends come along.
     connects: bool,
 }
@@ -114,24 +114,26 @@ impl<'k> TenantReader<'_, '_, 'k> {
     fn tenants(&self, part: &FrontendIpConfiguration, guests: Vec<&'k ServiceSpec>) -> Vec<Tenant<'k>> {
         let owner = part.name.as_deref().and_then(|name| self.known.owners.of_frontend(name)).flatten();
         let is_owner = |spec: &ServiceSpec| owner.is_some_and(|owner| owner.identity == spec.identity);
-        let owned = owner.map(|spec| (spec, if self.asking.ensures(spec) { Say::AskingOwner } else { Say::Owner }));
-        let guests = guests.into_iter().filter(|spec| !is_owner(spec)).map(|spec| (spec, self.say_of_guest(spec, part)));
+        let owned = owner.map(|spec| {
+            (spec, if self.asking.ensures(spec) { TenantPrecedence::AskingOwner } else { TenantPrecedence::Owner })
+        });
+        let guests = guests.into_iter().filter(|spec| !is_owner(spec)).map(|spec| (spec, self.guest_precedence(spec, part)));
         let stays = owned.into_iter().chain(guests).filter(|(spec, _)| !self.asking.leaving.contains(&spec.identity));
-        stays.map(|(spec, say)| Tenant { spec, say, connects: !self.asking.ensures(spec) }).collect()
+        stays.map(|(spec, precedence)| Tenant { spec, precedence, connects: !self.asking.ensures(spec) }).collect()
     }
 
-    fn say_of_guest(&self, spec: &ServiceSpec, part: &FrontendIpConfiguration) -> Say {
+    fn guest_precedence(&self, spec: &ServiceSpec, part: &FrontendIpConfiguration) -> TenantPrecedence {
         let address = frontends::frontend_address(part);
         let mut wanted = spec.families.iter().map(|family| frontends::wanted_address(self.context, spec, *family));
         let stays = !self.asking.ensures(spec) || wanted.any(|wanted| wanted.is_some() && wanted == address);
-        if stays { Say::Guest } else { Say::LeavingGuest }
+        if stays { TenantPrecedence::Guest } else { TenantPrecedence::LeavingGuest }
     }
 }
 
 /// Who was internal and is to be external decides nothing, and comes along.
 fn group<'k>(draft: &LoadBalancerDraft<'_>, frontends: BTreeSet<String>, tenants: &[Tenant<'k>]) -> FormerGroup<'k> {
     let counts = || tenants.iter().filter(|tenant| tenant.spec.internal == draft.internal);
-    let leader = counts().min_by_key(|tenant| tenant.say).map(|tenant| tenant.spec);
+    let leader = counts().min_by_key(|tenant| tenant.precedence).map(|tenant| tenant.spec);
     let is_leader = |spec: &ServiceSpec| leader.is_some_and(|leader| leader.identity == spec.identity);
     let followers: BTreeMap<&ServiceIdentity, &'k ServiceSpec> = counts()
         .filter(|tenant| tenant.connects && !is_leader(tenant.spec))

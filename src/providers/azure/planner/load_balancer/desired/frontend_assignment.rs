@@ -45,7 +45,7 @@ pub(super) struct FrontendAssignment {
     taken_addresses: BTreeMap<FrontendAddress, BTreeMap<DraftIdx, String>>,
 }
 
-/// Seats every Service. `asks` are in the order in which they may take an address that several want.
+/// Assigns a frontend to each Service. The first of `requests` gets an address that several request.
 pub(super) fn assign_frontends(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],

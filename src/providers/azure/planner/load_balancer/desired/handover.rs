@@ -19,7 +19,7 @@ use crate::providers::azure::{
     planner::load_balancer::naming,
 };
 
-/// Hands over every front end that is replaced on `draft`, the one at `place`. `asks`: whose rules follow their Services.
+/// Hands over every frontend that is replaced on `draft`, the one at `place`. `requests`: owners of the rules that follow their Services.
 pub(super) fn hand_over(
     context: &PlanContext<'_>,
     (place, draft): (DraftIdx, &mut LoadBalancerDraft<'_>),

@@ -94,7 +94,7 @@ impl LoadBalancerPlan {
     }
 }
 
-/// Plans. The order of `asks` and of `others` does not matter; planned on what it comes to, nothing changes.
+/// Plans the load balancers. The order of `requests` and of `others` does not matter. On its own result it plans nothing.
 pub fn plan_load_balancers(
     observed: &ObservedNetwork,
     requests: &[ServiceRequest],

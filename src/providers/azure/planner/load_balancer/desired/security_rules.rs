@@ -77,11 +77,11 @@ pub fn managed_rules(group: &NetworkSecurityGroup) -> Vec<(String, BTreeSet<IpAd
     managed.collect()
 }
 
-/// Puts the rules of `asks` right in `group`.
+/// Plans the rules of `rules` in `group`.
 ///
 /// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need
 /// is taken away. One whose rules may not be as its spec says is given as [`ServiceRules::unknown`]. A refused Service keeps what it had.
-/// Without asks nothing changes.
+/// Without `rules` nothing changes.
 pub fn plan_security_rules(
     group: &NetworkSecurityGroup,
     rules: &[ServiceRules],

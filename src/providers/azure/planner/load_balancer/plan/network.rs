@@ -33,7 +33,8 @@ pub struct NetworkPlan {
     pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
 }
 
-/// Plans for `asks`. `others`: all other Services; nothing is made for them, and nothing of theirs is taken away.
+/// Plans public IPs, load balancers and private link services for `requests`. `others`: all other Services, for which nothing is created or
+/// deleted.
 pub fn plan_network(
     observed: &ObservedNetwork,
     requests: &[ServiceRequest],

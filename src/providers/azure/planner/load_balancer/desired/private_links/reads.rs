@@ -16,8 +16,7 @@ use crate::providers::azure::{
     },
 };
 
-/// Resource groups in which private link services of these Services may be, whatever they ask for: those that they name and the
-/// configured one. `former`: what Services asked for before.
+/// Returns the resource groups that may hold private link services of these Services: the groups that they name and the configured one.
 pub fn all_groups<'a>(
     specs: impl Iterator<Item = &'a Arc<ServiceSpec>>,
     settings: &LoadBalancerSettings,
