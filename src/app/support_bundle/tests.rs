@@ -144,7 +144,7 @@ fn assert_clean(files: &BTreeMap<String, String>) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_secret_comes_into_the_bundle_and_everything_else_does() {
     let (files, _) = bundle("nothing-is-hidden", false).await;
     assert_clean(&files);
@@ -170,7 +170,7 @@ async fn no_secret_comes_into_the_bundle_and_everything_else_does() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_had_is_listed_without_secrets() {
     let (files, missing) = bundle("events", true).await;
     assert_clean(&files);
@@ -200,7 +200,7 @@ fn paged_client(pages: usize, is_broken: bool) -> kube::Client {
     client_over_service(service.map_err(BoxError::from))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn long_lists_are_read_to_the_end_and_what_is_left_out_is_told() {
     for (pages, is_broken, shown, told) in [
         (2, false, "event-2", None),
