@@ -86,16 +86,16 @@ timings: ## Print the slowest tests and the number of tests per binary of the la
 check: fmt ## What to run all day: formatting, lints of the library, unit tests of changed files, and the checks of structure and language
 	$(CARGO) clippy --locked --lib --features sandbox,otlp -- -D warnings
 	CARGO="$(CARGO)" .ci/changed-tests
-	$(CARGO) test $(TESTS) --test structure --test layering
+	$(CARGO) test $(TESTS) --test project -- structure:: layering::
 
 traces: ## Only the tests of the feature otlp: spans that arrive at a collector
-	$(CARGO) test $(TESTS) --test azure_services -- traces
+	$(CARGO) test $(TESTS) --test azure -- azure_services::traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test $(TESTS) --lib --bins
 
 fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for longer
-	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test $(TESTS) --test fuzz
+	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test $(TESTS) --test programs -- fuzz::
 
 e2e: ## Only the end-to-end suite
 	$(TOOLS) && $(CARGO) test $(TESTS) --test e2e
@@ -117,20 +117,19 @@ verify-azure: ## Check the assumptions about Azure on yours: AZURE_CONFIG=azure.
 	  $(if $(YES),--yes) $(if $(ONLY),--only=$(ONLY)) $(if $(WITHOUT),--without=$(WITHOUT)) --report=$(or $(REPORT),$(CARGO_TARGET_DIR)/azure-assumptions)
 
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
-	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test $(TESTS) --test health_probe_proxy --test acr_credential_provider
+	CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test $(TESTS) --test programs -- health_probe_proxy:: acr_credential_provider::
 	$(TOOLS) && CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test $(TESTS) --test e2e -- $(ONLY)
 
 # Cases of the lists that lie are all played once, however long that takes (an hour and a half on two cores).
 soak: ## The sweeps of the tests for longer: storms, kills, partitions, restores and clock jumps with ever new seeds for SOAK_SECONDS each, all lists that lie, 10³ histories, other inputs of property tests, growth to 15,000 Nodes, 10⁶ fuzz inputs
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
 	  $(CARGO) test $(TESTS) --test e2e -- killed_at_random && \
-	  $(CARGO) test $(TESTS) --test azure_services -- storm absence growth jumping_clock && \
-	  $(CARGO) test $(TESTS) --test azure_nodes -- growth && \
-	  CCM_SEEDS=0..1000 $(CARGO) test $(TESTS) --test azure_services -- sequences && \
-	  $(CARGO) test $(TESTS) --test api_server_faults -- random_faults partitions restored clocks && \
+	  $(CARGO) test $(TESTS) --test azure -- azure_services::storm azure_services::absence azure_services::growth jumping_clock azure_nodes::growth && \
+	  CCM_SEEDS=0..1000 $(CARGO) test $(TESTS) --test azure -- azure_services::sequences && \
+	  $(CARGO) test $(TESTS) --test controllers -- random_faults api_server_faults::partitions restored api_server_faults::clocks && \
 	  seed="$$(date +%s)" && echo "PROPTEST_RNG_SEED=$$seed" && \
-	  PROPTEST_RNG_SEED="$$seed" $(CARGO) test $(TESTS) --lib --test azure_services -- properties histories order drift && \
-	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test fuzz
+	  PROPTEST_RNG_SEED="$$seed" $(CARGO) test $(TESTS) --lib --test azure -- properties histories order drift && \
+	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test programs -- fuzz::
 
 clippy-windows: ## The same lints for the programs of Windows
 	.ci/windows
@@ -158,9 +157,9 @@ advisories: ## Known holes of the dependencies, from RustSec's database; needs t
 	"$$(.ci/cargo-deny)" --all-features check advisories
 
 docs: ## Regenerate the reference pages under docs/reference, the chart's copies and results, the runbooks in alerts, and the recording of the demo
-	UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test chart --test monitoring -- copies_in_the_chart the_text_of_their_runbooks && \
-	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test chart -- kept_results && \
-	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test reference_docs --test guides
+	UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- copies_in_the_chart the_text_of_their_runbooks && \
+	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- kept_results && \
+	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- reference_docs:: guides::
 
 man: build ## Write manual pages and completions: target/man, target/completions
 	@mkdir -p $(CARGO_TARGET_DIR)/man $(CARGO_TARGET_DIR)/completions

@@ -1,6 +1,5 @@
 //! Many machines at once without an answer: a scale-in deletes their Nodes within minutes, an ARM that lies deletes none, and both at
 //! once, among hundreds and among thousands. The whole manager over the simulated Azure and the in-memory API server, on a paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -1,5 +1,4 @@
 //! The node and node-lifecycle controllers over the in-process API server and the fake cloud, on a paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -1,7 +1,6 @@
 //! The route controller against the in-memory API server and the fake cloud.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
-#![cfg(feature = "sandbox")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -1,5 +1,4 @@
 //! The service controller over the in-process API server and the fake cloud, under a paused clock.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{sync::Arc, time::Duration};

@@ -1,5 +1,4 @@
 //! The leader election when everything else stands still: both workers of the main runtime are blocked, in real time.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 use std::{

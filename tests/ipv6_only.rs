@@ -1,10 +1,8 @@
 //! A control plane without IPv4: the built program finds its API server at `[::1]`, becomes leader, works, and answers probes and known
 //! callers there.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
-#[path = "support/any_server.rs"]
-mod any_server;
+use crate::any_server;
 
 use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 

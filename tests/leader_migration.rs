@@ -1,14 +1,11 @@
 //! `--enable-leader-migration`: whole managers with leases of their own share a second one, under which a controller moves from one to
 //! the other. In-memory API server and fake cloud, paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 #[path = "leader_migration/crashes.rs"]
 mod crashes;
-#[path = "support/mortal.rs"]
-mod mortal;
-#[path = "support/seeds.rs"]
-mod seeds;
+use crate::mortal;
+use crate::seeds;
 
 use std::{
     sync::{Arc, Mutex},

@@ -41,8 +41,7 @@ mod image_credentials;
 mod installation;
 #[path = "manifests/probe_proxy.rs"]
 mod probe_proxy;
-#[path = "support/shipped.rs"]
-mod shipped;
+use crate::shipped;
 #[path = "manifests/single_file.rs"]
 mod single_file;
 #[path = "manifests/webhooks.rs"]

@@ -1,6 +1,5 @@
 //! `--node-filter-requirements`: the whole manager over the in-memory API server and the fake cloud sees the Nodes that the selector
 //! selects, and does no harm to the others. Paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

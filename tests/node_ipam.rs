@@ -1,15 +1,12 @@
 //! Pod CIDRs: the whole manager over the in-memory API server and the fake cloud. Paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 #[path = "node_ipam/crashes.rs"]
 mod crashes;
 #[path = "node_ipam/double_allocation.rs"]
 mod double_allocation;
-#[path = "support/mortal.rs"]
-mod mortal;
-#[path = "support/seeds.rs"]
-mod seeds;
+use crate::mortal;
+use crate::seeds;
 #[path = "node_ipam/world.rs"]
 mod world;
 

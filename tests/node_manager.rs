@@ -1,6 +1,5 @@
 //! cloud-node-manager in process: on the in-memory API server, the simulated Azure with a metadata service for each machine, and the
 //! fake cloud. Mostly on a paused clock.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -10,11 +10,8 @@ use cloud_controller_manager::{
     metrics::Metrics,
     serving,
 };
-use example::{ExampleMetrics, FLAGS, REGION};
 
-#[path = "../docs/guides/example-provider/provider.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the example is a file of a crate of its own")]
-mod example;
+use crate::conformance::example::provider::{ExampleMetrics, FLAGS, REGION};
 
 /// What the factory was given, in its error.
 fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {

@@ -17,8 +17,7 @@ use cloud_controller_manager::{
     serving,
 };
 
-#[path = "support/chart_values.rs"]
-mod chart_values;
+use crate::chart_values;
 
 type Page = (&'static str, fn() -> String);
 

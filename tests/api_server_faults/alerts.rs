@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tokio::time::sleep;
 
-use crate::{
+use crate::api_server_faults::{
     InProcess, Replica, clock,
     scraped::{ScrapedSeries, set},
     serve, start, start_on, start_with,

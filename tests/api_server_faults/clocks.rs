@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::{sleep, timeout};
 
-use crate::{
+use crate::api_server_faults::{
     fleet::Fleet,
     holder, seeds,
     sweep::{RECOVERED, change, is_settled},
@@ -52,5 +52,5 @@ async fn history(seed: u64) {
 
 #[test]
 fn clocks_that_jump_change_nothing() {
-    seeds::sweep(0..12, |seed| crate::sweep::run(history(seed)));
+    seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
 }

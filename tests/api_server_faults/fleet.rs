@@ -17,7 +17,7 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::task::JoinHandle;
 
-use crate::is_served;
+use crate::api_server_faults::is_served;
 
 /// Nodes with a machine.
 pub(crate) const NODES: [&str; 3] = ["n0", "n1", "n2"];
@@ -64,7 +64,7 @@ impl Drop for Fleet {
 impl Fleet {
     /// Starts `size` replicas.
     pub(crate) fn new(size: usize, flags: &'static [&'static str]) -> Self {
-        let (server, cloud) = (ApiServer::new(crate::clock()), FakeCloud::new(FakeConfig::default()));
+        let (server, cloud) = (ApiServer::new(crate::api_server_faults::clock()), FakeCloud::new(FakeConfig::default()));
         for name in NODES {
             cloud.add_instance(name, InstanceSpec::default());
             server.create::<Node>(&node(name));

@@ -7,7 +7,7 @@ use cloud_controller_manager::sandbox::partitions::PartitionedWay::{FromServer, 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::{sleep, timeout};
 
-use crate::{
+use crate::api_server_faults::{
     fleet::Fleet,
     seeds,
     sweep::{RECOVERED, change, is_settled},
@@ -51,5 +51,5 @@ async fn history(seed: u64) {
 
 #[test]
 fn partitions_cause_no_write_beside_the_leader() {
-    seeds::sweep(0..12, |seed| crate::sweep::run(history(seed)));
+    seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
 }

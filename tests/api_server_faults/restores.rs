@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::{sleep, timeout};
 
-use crate::{
+use crate::api_server_faults::{
     fleet::Fleet,
     holder, is_served, seeds,
     sweep::{RECOVERED, change},
@@ -35,7 +35,7 @@ async fn history(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (mut fleet, mut alive) = (Fleet::new(2, &[]), BTreeSet::new());
     for name in (0..SERVICES).map(|index| format!("first{index}")) {
-        crate::create_service(&fleet.server, &name);
+        crate::api_server_faults::create_service(&fleet.server, &name);
         alive.insert(name);
     }
     wait_until_settled(&mut fleet, |_| true, seed, "before the backup").await;
@@ -58,7 +58,7 @@ async fn history(seed: u64) {
     fleet.server.faults().restore(&backup);
 
     // What changes at once is noticed, too.
-    crate::create_service(&fleet.server, "afterwards");
+    crate::api_server_faults::create_service(&fleet.server, "afterwards");
     let deleted = format!("first{}", random.random_range(0..SERVICES));
     fleet.server.delete::<k8s_openapi::api::core::v1::Service>("default", &deleted);
     let is_gone = |fleet: &Fleet| fleet.cloud.load_balancer_of(&format!("default/{deleted}")).is_none();
@@ -76,5 +76,5 @@ async fn history(seed: u64) {
 
 #[test]
 fn a_restored_api_server_is_served_as_it_is() {
-    seeds::sweep(0..12, |seed| crate::sweep::run(history(seed)));
+    seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
 }

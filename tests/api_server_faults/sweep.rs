@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Service;
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use tokio::time::{sleep, timeout};
 
-use crate::{Replica, clock, create_service, holder, is_served, seeds, start_on};
+use crate::api_server_faults::{Replica, clock, create_service, holder, is_served, seeds, start_on};
 
 /// Faults and changes of one history.
 const STEPS: usize = 24;

@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::{Cluster, EACH, MINUTE, arcs};
+use crate::azure_nodes::{Cluster, EACH, MINUTE, arcs};
 
 /// How much more than proportional something may be.
 const SLACK: f64 = 1.05;

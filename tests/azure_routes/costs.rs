@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
+use crate::azure_routes::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
 
 /// A write of the table takes ten seconds.
 fn slow() -> AzureOptions {

@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::{
+use crate::azure_routes::{
     cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go},
     seeds,
 };

@@ -4,7 +4,7 @@ use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topolog
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 
-use crate::cluster::{Cluster, pass};
+use crate::azure_routes::cluster::{Cluster, pass};
 
 const SECOND: &str = "migration";
 

@@ -9,7 +9,7 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
-use crate::cluster::{Cluster, cidrs, pass};
+use crate::azure_routes::cluster::{Cluster, cidrs, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {

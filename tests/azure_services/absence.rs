@@ -11,7 +11,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Fault};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, unordered},
     services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},

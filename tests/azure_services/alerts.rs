@@ -13,7 +13,7 @@ use cloud_controller_manager::sandbox::{
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
 use serde_json::json;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, ten_nodes},
     scraped::{ScrapedSeries, set},
     services::external,

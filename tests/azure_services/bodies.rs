@@ -8,7 +8,7 @@ use cloud_controller_manager::{
 };
 use serde_json::Value;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, ten_nodes},
     services::external,
 };

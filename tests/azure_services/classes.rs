@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
 use k8s_openapi::api::core::v1::{Event, Service};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact, unordered},
     services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},

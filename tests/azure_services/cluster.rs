@@ -40,7 +40,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::wire::{Lie, Objections, Wire, Witness};
+use crate::azure_services::wire::{Lie, Objections, Wire, Witness};
 
 /// How long anything may take that is not about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);

@@ -10,7 +10,7 @@ use cloud_controller_manager::sandbox::{
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, pinned, set_port, with},

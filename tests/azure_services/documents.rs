@@ -5,7 +5,7 @@ mod comparable;
 
 pub(crate) use comparable::{State, differences, without_idle_pools};
 
-use crate::cluster::Cluster;
+use crate::azure_services::cluster::Cluster;
 
 /// The cloud as it is, addresses and all.
 pub(crate) fn exact(cluster: &Cluster) -> State {

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, addresses, alone, ten_nodes, two_nodes},
     services::{annotate, external, internal, set_port, with},
 };

@@ -8,7 +8,7 @@ use cloud_controller_manager::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, is_ready, two_nodes},
     services::{external, internal, with},
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::azure::AzureOptions;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, two_nodes},
     services::{annotate, external, internal, pinned},
 };

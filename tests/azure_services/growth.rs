@@ -7,7 +7,7 @@ use cloud_controller_manager::sandbox::azure::{
     AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord, topology::Topology,
 };
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, ten_nodes},
     scale::as_slow_as_azure,
     services::external,

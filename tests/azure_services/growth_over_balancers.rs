@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, is_ready},
     growth::{LONGEST_BODY, Traffic, traffic},
     scale::as_slow_as_azure,

@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     services::{annotate, external, internal, pinned, with},
 };

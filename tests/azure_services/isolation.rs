@@ -6,7 +6,7 @@ use cloud_controller_manager::{controllers::service::conditions, sandbox::azure:
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, is_ready, ten_nodes},
     documents::{State, differences, unordered},
     services::{external, internal, with},
@@ -37,7 +37,7 @@ fn service(index: usize) -> Service {
     let plain = if index.is_multiple_of(4) && !is_culprit(index) { internal(&name(index)) } else { external(&name(index)) };
     let port = |service: Service, port: i32| {
         let mut service = service;
-        crate::services::set_port(&mut service, port);
+        crate::azure_services::services::set_port(&mut service, port);
         service
     };
     match index {
@@ -186,7 +186,8 @@ fn an_internal_service_whose_address_somebody_has_fails_alone() {
         cluster.until("the others are ready", 10 * MINUTE, ready).await;
         tokio::time::sleep(MINUTE).await;
         says_why(&cluster, "bad", &taken);
-        cluster.change("bad", |service| crate::services::annotate(service, "azure-load-balancer-ipv4", None));
+        cluster
+            .change("bad", |service| crate::azure_services::services::annotate(service, "azure-load-balancer-ipv4", None));
         cluster.until_ready(10 * MINUTE).await;
         life.stop().await;
     });

@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::AzureOptions;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, PATIENCE, addresses, alone, is_ready, two_nodes},
     services::{annotate, external, internal, set_port, with},
     several::{self, CONFIGURATIONS, configured, entry, parts, places, plans_nothing},

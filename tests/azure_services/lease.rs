@@ -8,7 +8,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, two_nodes},
     services::external,
 };

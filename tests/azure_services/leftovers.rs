@@ -9,7 +9,7 @@ use cloud_controller_manager::sandbox::{
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     services::{annotate, external, internal, set_port, with},
     wire::Objection,
@@ -129,7 +129,7 @@ fn a_deleted_service_leaves_no_rule_at_a_shared_address() {
         let locked = with(internal("locked"), "azure-deny-all-except-load-balancer-source-ranges", "true");
         let locked = with(locked.ports(&[("more", 81)]), "azure-allowed-ip-ranges", "10.9.9.0/24");
         cluster.create(&with(locked, "azure-load-balancer-ipv4", &address("inside")));
-        cluster.create(&crate::services::pinned("open", &address("outside"), 81));
+        cluster.create(&crate::azure_services::services::pinned("open", &address("outside"), 81));
         cluster.until_ready(5 * MINUTE).await;
         cluster.settle().await;
         assert_ne!(rules(&cluster), before);

@@ -8,7 +8,7 @@ use cloud_controller_manager::sandbox::{
 };
 use serde_json::Value;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact},
     services::{annotate, dual_stack, external, internal, local, pinned},

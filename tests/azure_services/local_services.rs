@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, addresses, alone},
     services::{dual_stack, external, local},
 };

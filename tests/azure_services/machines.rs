@@ -10,7 +10,7 @@ use cloud_controller_manager::sandbox::{
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Service};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     services::{external, with},
 };
@@ -85,7 +85,7 @@ fn only_addresses_in_the_pools_of_the_services_families_are_opened() {
         alone(async {
             let cluster = cluster(pools);
             cluster.create(&at_machines("web", 30_080));
-            cluster.create(&crate::services::dual_stack("both"));
+            cluster.create(&crate::azure_services::services::dual_stack("both"));
             let life = cluster.start();
             cluster.until_ready(5 * MINUTE).await;
             cluster.settle().await;

@@ -16,7 +16,7 @@ use k8s_openapi::{
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone},
     seeds,
     services::{annotate, external, internal},

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cloud_controller_manager::sandbox::azure::AzureOptions;
 use serde_json::Value;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, PATIENCE, alone, two_nodes},
     services::external,
     several::plans_nothing,

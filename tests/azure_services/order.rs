@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, two_nodes},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, set_port, with},

@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, interval, sleep},
 };
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, is_ready, ten_nodes},
     scale::as_slow_as_azure,
     services::{annotate, external},

@@ -11,7 +11,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Event, Service};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, PATIENCE, alone, is_ready, two_nodes},
     services::{external, with},
 };
@@ -133,7 +133,7 @@ fn a_service_of_another_class_loses_what_was_made_before_and_nothing_else() {
         cluster.settle().await;
         assert!(cluster.azure().documents_of("Microsoft.Network/loadBalancers").is_empty());
         assert!(cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").is_empty());
-        assert_eq!(crate::cluster::addresses(&cluster.service("web").unwrap()), ["20.99.0.1"]);
+        assert_eq!(crate::azure_services::cluster::addresses(&cluster.service("web").unwrap()), ["20.99.0.1"]);
         assert!(has_finalizer(&cluster, "theirs"), "somebody else's");
         cluster.delete("theirs");
         cluster.until("it goes", 10 * MINUTE, |cluster| cluster.service("theirs").is_none()).await;

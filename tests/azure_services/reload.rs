@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, Latency};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, two_nodes},
     services::external,
 };

@@ -1,6 +1,6 @@
 //! A seed replays exactly: the simulated ARM gets the same requests, at the same moments and in the same order.
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone},
     seeds, sequences, storm,
 };

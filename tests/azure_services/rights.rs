@@ -21,7 +21,7 @@ use k8s_openapi::{
 };
 use serde_json::json;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, is_ready, two_nodes},
     services::{annotate, dual_stack, external, internal, with},
 };

@@ -7,7 +7,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, two_nodes},
     services::{annotate, external, with},
 };
@@ -67,7 +67,7 @@ fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address() {
         let life = cluster.start();
         cluster.settle().await;
         assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
-        let other = crate::cluster::addresses(&cluster.service("other").unwrap()).remove(0);
+        let other = crate::azure_services::cluster::addresses(&cluster.service("other").unwrap()).remove(0);
         assert!(opens(&cluster, &other));
         life.stop().await;
     });

@@ -8,7 +8,7 @@ use cloud_controller_manager::sandbox::azure::{
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone},
     documents::{differences, exact},
     services::{external, internal},

@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, is_ready},
     documents::{State, differences, unordered, without_idle_pools},
     seeds,

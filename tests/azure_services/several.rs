@@ -18,7 +18,7 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
     documents::{differences, unordered},
     scale::as_slow_as_azure,

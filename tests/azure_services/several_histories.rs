@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
     documents::unordered,
     seeds,

@@ -12,7 +12,7 @@ use cloud_controller_manager::sandbox::{
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, alone},
     services::{external, internal, with},
     several::{CONFIGURATIONS, configured, entry, members, plans_nothing},

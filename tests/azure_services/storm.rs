@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, EtagMode, Fault, Latencies, Latency, Omission};
 use k8s_openapi::api::core::v1::Service;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, Life, alone, two_nodes},
     documents::{State, differences, unordered},
     seeds,
@@ -124,18 +124,22 @@ async fn history(cluster: &Cluster, life: &Life, layout: Layout) -> Vec<State> {
     cluster.until_ready(HOUR).await;
     states.push(calm(cluster).await);
     ["e0", "i0", "dual"].iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
-    cluster.change("e1", |service| crate::services::annotate(service, "azure-load-balancer-internal", Some("true")));
-    cluster.change("i1", |service| crate::services::annotate(service, "azure-load-balancer-internal", None));
+    cluster.change("e1", |service| {
+        crate::azure_services::services::annotate(service, "azure-load-balancer-internal", Some("true"))
+    });
+    cluster.change("i1", |service| crate::azure_services::services::annotate(service, "azure-load-balancer-internal", None));
     if layout == Layout::Several {
         for (name, entry) in [("e3", "kubernetes"), ("i3", "lb2"), ("labelled", "lb2"), ("dual", "lb3")] {
-            cluster.change(name, |service| crate::services::annotate(service, CONFIGURATIONS, Some(entry)));
+            cluster.change(name, |service| crate::azure_services::services::annotate(service, CONFIGURATIONS, Some(entry)));
         }
     }
-    cluster.change("l0", |service| crate::services::annotate(service, "azure-pls-fqdns", Some("web.example.com")));
+    cluster.change("l0", |service| {
+        crate::azure_services::services::annotate(service, "azure-pls-fqdns", Some("web.example.com"))
+    });
     cluster.change("l1", |service| {
         // An address decides on the load balancer, so that an entry may not be named beside it.
-        crate::services::annotate(service, CONFIGURATIONS, None);
-        crate::services::annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99"));
+        crate::azure_services::services::annotate(service, CONFIGURATIONS, None);
+        crate::azure_services::services::annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99"));
     });
     states.push(calm(cluster).await);
     ["e2", "i2", "l2", "local"].iter().for_each(|name| cluster.delete(name));

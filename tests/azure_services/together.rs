@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord};
 use tokio::time::Instant;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, is_ready, ten_nodes},
     services::{external, internal},
 };

@@ -14,7 +14,7 @@ use cloud_controller_manager::{
     sandbox::azure::AzureOptions,
 };
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, two_nodes},
     services::external,
 };

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 
-use crate::{
+use crate::azure_services::{
     cluster::{Cluster, alone, two_nodes},
     seeds,
     services::{external, set_port},

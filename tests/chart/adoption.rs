@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::objects::{find, folder, read, rendered};
+use crate::chart::objects::{find, folder, read, rendered};
 
 /// The script that edits the kubeconfig on Windows, which the program does itself.
 const SCRIPTS: &str = "cloud-provider-azure-scripts";

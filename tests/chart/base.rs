@@ -5,7 +5,7 @@ use std::{env, fs};
 use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::chart::{
     objects::{find, folder, read, rendered},
     programs::{manager, node_manager, start},
     shipped,

@@ -13,7 +13,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::chart::{
     monitoring,
     objects::{check, files, folder, parse, read},
 };

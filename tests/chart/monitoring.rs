@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::chart::{
     objects::{find, folder, parse, read, rendered},
     programs::manager,
 };

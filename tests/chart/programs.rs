@@ -7,7 +7,7 @@ use cloud_controller_manager::cli::{self, CliCommand, NodeManagerConfig, config:
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
 
-use crate::objects::{files, find, pod, rendered};
+use crate::chart::objects::{files, find, pod, rendered};
 
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";

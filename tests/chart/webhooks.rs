@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::{
+use crate::chart::{
     objects::{find, folder, parse, pod, read, rendered},
     programs::manager,
 };

@@ -3,7 +3,7 @@
 use cloud_controller_manager::{cli::CliCommand, runtime::yaml};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::chart::{
     objects::{files, find, folder, pod, read, rendered},
     programs::{node_manager_of, start},
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::{case::State, compare::Difference};
+use crate::golden::{case::State, compare::Difference};
 
 /// Who has which address, as expected and as found, in the course of a case.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use serde_json::Value;
 
-use crate::{
+use crate::golden::{
     case::{Action, Case},
     corpus::{case, cases},
     manager::{Manager, parts},

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::golden::{
     cluster_plans::{compare, config_after},
     corpus::cases,
     seeds,

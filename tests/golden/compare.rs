@@ -8,7 +8,7 @@ use std::{
 use cloud_controller_manager::sandbox::azure::canonical;
 use serde_json::{Map, Value};
 
-use crate::{case::State, normal::normal};
+use crate::golden::{case::State, normal::normal};
 
 /// A place where two states differ.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::case::{Action, Case, Oddities, Outcome, State, Step, state};
+use super::case::{Action, Case, Oddities, Outcome, State, Step, state};
 
 type Result<T> = std::result::Result<T, String>;
 

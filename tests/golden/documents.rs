@@ -15,7 +15,7 @@ use cloud_controller_manager::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{case::State, corpus};
+use crate::golden::{case::State, corpus};
 
 /// A typed document from JSON and back.
 fn again<D: DeserializeOwned + Serialize>(document: &Value) -> Value {

@@ -15,7 +15,7 @@ use cloud_controller_manager::{
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::{
+use crate::golden::{
     replay::{Running, Subject},
     stage::Stage,
 };
@@ -96,7 +96,7 @@ fn with_further(recorded: &[String], more: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_manager_starts_on_a_stage_and_stops() {
-    let case = crate::corpus::case("azure-lb/external-tcp");
-    let writes = crate::replay::take_over(&Manager, case, 0).await;
+    let case = crate::golden::corpus::case("azure-lb/external-tcp");
+    let writes = crate::golden::replay::take_over(&Manager, case, 0).await;
     assert!(writes.is_empty(), "{writes:?}");
 }

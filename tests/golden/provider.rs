@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use crate::{
+use crate::golden::{
     case::{Case, Step},
     corpus,
     deviations::{self, Deviation},

@@ -7,7 +7,7 @@ use cloud_controller_manager::sandbox::azure::Class;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use serde_json::Value;
 
-use crate::{
+use crate::golden::{
     addresses::Addresses,
     case::{Action, Case, Outcome, State, Step},
     compare::differences,

@@ -20,7 +20,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::{
+use crate::golden::{
     case::{Action, Case},
     corpus::cases,
     stage::Stage,

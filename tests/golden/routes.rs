@@ -1,6 +1,6 @@
 //! The recorded cases about pod routes, played with the whole manager.
 
-use crate::{
+use crate::golden::{
     corpus::cases,
     manager::Manager,
     replay::{replay, take_over},

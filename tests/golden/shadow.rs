@@ -9,7 +9,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Service;
 
-use crate::{
+use crate::golden::{
     cluster_plans::{config_after, planned},
     corpus::case,
     manager::{Manager, parts},

@@ -24,7 +24,7 @@ use k8s_openapi::api::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::case::{Action, Case, State, Step, state};
+use crate::golden::case::{Action, Case, State, Step, state};
 
 /// How long a Service may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::case::{Oddities, State};
+use crate::golden::case::{Oddities, State};
 
 /// The tag that says for which Services a public IP is.
 const SERVICES_TAG: &str = "k8s-azure-service";

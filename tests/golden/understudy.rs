@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{
+use crate::golden::{
     case::{Case, State, Step},
     replay::{Running, Subject},
     stage::{Stage, served, split},

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-use crate::blocks::{Block, root};
+use crate::guides::blocks::{Block, root};
 
 /// Pages that name the flags of the program and of its subcommands.
 const FLAGS: [&str; 4] = [

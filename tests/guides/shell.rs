@@ -17,7 +17,7 @@ use cloud_controller_manager::{
 };
 use tempfile::TempDir;
 
-use crate::blocks::{Block, root};
+use crate::guides::blocks::{Block, root};
 
 /// Where the commands of one page run. The API server ends with it.
 pub(crate) struct Shell {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::monitoring::{
     path,
     promtool::promtool,
     query::{names, unknown},

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{path, promtool::promtool, query::unknown, read};
+use crate::monitoring::{path, promtool::promtool, query::unknown, read};
 
 const NAMES: [&str; 2] = ["operator", "developer"];
 /// Units of Grafana that the dashboards use.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::known;
+use crate::monitoring::known;
 
 /// Words of PromQL and functions that the queries here use.
 const WORDS: [&str; 25] = [

@@ -4,7 +4,7 @@
 
 use std::{env, fs};
 
-use crate::{
+use crate::monitoring::{
     alerts::{PREFIX, RULES, RUNBOOKS},
     path, read,
 };

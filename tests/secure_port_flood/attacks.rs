@@ -9,7 +9,7 @@ use tokio::{
     time::{Duration, sleep, timeout},
 };
 
-use crate::target::{TENANT_TOKEN, Target};
+use crate::secure_port_flood::target::{TENANT_TOKEN, Target};
 
 /// The addresses that attack. Probes come from others.
 pub(crate) fn attacker(number: usize) -> Ipv4Addr {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::PROGRAM;
+use crate::served_azure::PROGRAM;
 
 /// Ends a process that a test leaves.
 struct Ended(Child);

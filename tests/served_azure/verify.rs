@@ -15,7 +15,7 @@ use cloud_controller_manager::{
     },
 };
 
-use crate::PROGRAM;
+use crate::served_azure::PROGRAM;
 
 /// A served world with the files that the program needs.
 struct Endpoint {

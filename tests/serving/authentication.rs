@@ -9,7 +9,7 @@ use cloud_controller_manager::serving::{ReviewClients, ServingDeps};
 use reqwest::Client;
 use serde_json::Value;
 
-use crate::{
+use crate::serving::{
     api_server::{ApiServer, reader},
     authority::Authority,
     port::{client, config, eventually, fetch, parts, start, start_with},

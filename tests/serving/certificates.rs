@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cloud_controller_manager::serving::{SecureServingConfig, SniCertKey, TlsMinVersion};
 
-use crate::{
+use crate::serving::{
     authority::{Authority, trusting},
     port::{config, error, eventually, start},
 };

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use cloud_controller_manager::serving::SecureServingConfig;
 use http::StatusCode;
 
-use crate::{
+use crate::serving::{
     any_server,
     api_server::reader,
     port::{client, client_from, config, eventually, fetch, start},

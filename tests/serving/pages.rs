@@ -8,7 +8,7 @@ use http::{
     header::{ACCEPT_ENCODING, CONTENT_ENCODING},
 };
 
-use crate::{
+use crate::serving::{
     api_server::reader,
     port::{client, config, eventually, fetch, start},
 };

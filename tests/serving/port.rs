@@ -17,7 +17,7 @@ use cloud_controller_manager::{
 use reqwest::Client;
 use serde_json::json;
 
-use crate::api_server::ApiServer;
+use crate::serving::api_server::ApiServer;
 
 /// A running secure port.
 pub(crate) struct Served {

@@ -5,7 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{
+use crate::serving::{
     api_server::reader,
     connections::{connect, head},
     port::{client, client_from, config, eventually, fetch, start},

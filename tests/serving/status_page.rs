@@ -9,7 +9,7 @@ use cloud_controller_manager::{
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::serving::{
     api_server::reader,
     browser::Browser,
     port::{self, client, config, start},

@@ -14,7 +14,7 @@ use cloud_controller_manager::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use crate::serving::{
     authority::{Authority, trusting},
     port::{config, eventually},
 };

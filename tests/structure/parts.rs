@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{ModulePath, Sources};
+use crate::structure::source::{ModulePath, Sources};
 
 /// Parts of the azure provider, and those that each may name.
 const AZURE: &[(&str, &[&str])] = &[

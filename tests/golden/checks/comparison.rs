@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::golden::{
     addresses::Addresses,
     case::{Oddities, State},
     compare::{Difference, differences},
@@ -82,7 +82,7 @@ fn every_planted_difference_is_found() {
         ("extra public IP", |s| {
             let mut extra = document(s, PUBLIC_IP).clone();
             extra["id"] = json!(extra["id"].as_str().unwrap().to_owned() + "-extra");
-            s.extend(crate::case::state([extra]));
+            s.extend(crate::golden::case::state([extra]));
         }),
         ("missing public IP", |s| {
             let id = s.keys().find(|id| id.contains("/publicipaddresses/")).unwrap().clone();
@@ -191,14 +191,14 @@ fn a_wrong_destination_is_not_renamed_away() {
     let expected = &case.steps[0].after;
     let mut found = expected.clone();
     let rules = document(&mut found, GROUP);
-    *rules = swap(&crate::case::state([rules.clone()]), "20.0.0.4", "20.0.0.9").into_values().next().unwrap();
+    *rules = swap(&crate::golden::case::state([rules.clone()]), "20.0.0.4", "20.0.0.9").into_values().next().unwrap();
     let mut addresses = Addresses::new(&case.before);
     assert_eq!(addresses.advance(expected, &found), []);
     assert_ne!(differences(expected, &addresses.rename_all(found)), []);
 }
 
 fn group(rules: &Value) -> State {
-    crate::case::state([json!({
+    crate::golden::case::state([json!({
         "id": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/networkSecurityGroups/n",
         "type": "Microsoft.Network/networkSecurityGroups", "properties": {"securityRules": rules},
     })])

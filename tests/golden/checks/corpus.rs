@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cloud_controller_manager::sandbox::azure::{Azure, AzureOptions};
 use serde_json::json;
 
-use crate::{
+use crate::golden::{
     case::{Action, State, Step, state},
     compare::differences,
     corpus::{Templates, case, cases},

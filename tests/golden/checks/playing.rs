@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use serde_json::json;
 
-use crate::{
+use crate::golden::{
     case::{Case, State, Step},
     corpus::{case, cases},
     replay::{replay, take_over},

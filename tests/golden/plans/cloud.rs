@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{Turn, load_balancers, private_links, public_ips, security_rules};
-use crate::{
+use crate::golden::{
     case::{Action, Case, State, Step, state},
     corpus::complete,
 };

@@ -21,7 +21,7 @@ use cloud_controller_manager::providers::azure::{
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, Service};
 use serde_json::Value;
 
-use crate::case::{Action, Case, State, Step};
+use crate::golden::case::{Action, Case, State, Step};
 
 /// What is to be planned at once.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use super::{
     cluster::Turn,
     public_ips,
 };
-use crate::deviations;
+use crate::golden::deviations;
 
 /// Plans the load balancers.
 pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn, public_ips: &PublicIpAssignment) -> Vec<LoadBalancerChange> {

@@ -30,7 +30,7 @@ use self::{
     cloud::{Cloud, LOAD_BALANCER, PUBLIC_IP, SECURITY_GROUP},
     cluster::{Cluster, Turn},
 };
-use crate::{
+use crate::golden::{
     case::{Case, State, Step},
     compare::differences,
     corpus,

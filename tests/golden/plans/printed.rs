@@ -39,7 +39,7 @@ use super::{
     cluster::{Cluster, Turn},
     is_left_out,
 };
-use crate::{
+use crate::golden::{
     case::{Case, State, Step},
     corpus, deviations,
 };

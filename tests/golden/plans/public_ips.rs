@@ -11,7 +11,7 @@ use super::{
     cloud::{Cloud, PUBLIC_IP},
     cluster::Turn,
 };
-use crate::deviations;
+use crate::golden::deviations;
 
 /// Plans the public IPs.
 pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn) -> PublicIpPlan {

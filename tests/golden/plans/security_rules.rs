@@ -22,7 +22,7 @@ use super::{
     cluster::Turn,
     of_type, scenes,
 };
-use crate::deviations;
+use crate::golden::deviations;
 
 /// Plans the security group and writes it, when there is one.
 pub(super) fn apply(cloud: &mut Cloud<'_>, turn: &Turn) {

@@ -5,7 +5,7 @@ use super::{
     cloud::{LOAD_BALANCER, PUBLIC_IP, SECURITY_GROUP},
     of_type,
 };
-use crate::{case::State, compare::differences, deviations};
+use crate::golden::{case::State, compare::differences, deviations};
 
 /// Failures that are found outside of the planner.
 const ELSEWHERE: &[deviations::Deviation] =

@@ -25,7 +25,7 @@ impl Source {
     /// Reads every Rust file of the product, the sandbox and the tests.
     pub(crate) fn read_all() -> Vec<Self> {
         let folders = ["src", "tests", "benches", "fuzz"].map(Path::new);
-        let paths = folders.into_iter().filter(|folder| folder.is_dir()).flat_map(crate::source::rust_files);
+        let paths = folders.into_iter().filter(|folder| folder.is_dir()).flat_map(crate::structure::source::rust_files);
         paths
             .filter(|path| !path.starts_with("tests/structure/language/words.rs") && !path.starts_with("fuzz/target"))
             .map(Self::read)

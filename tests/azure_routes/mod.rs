@@ -1,12 +1,10 @@
 //! Pod routes on the simulated Azure, with the whole manager in this process and on a paused clock: what bursts cost, and what is left
 //! after crashes and faults.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod cluster;
 mod costs;
 mod disturbances;
 mod migration;
-#[path = "../support/seeds.rs"]
-mod seeds;
+use crate::seeds;
 mod tables;

@@ -4,8 +4,6 @@
 //! In: attacks over loopback, each from many addresses; kubelet probes from others. Out: figures per attack, which are asserted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
-#[path = "../support/any_server.rs"]
-mod any_server;
 mod attacks;
 mod target;
 

@@ -8,8 +8,7 @@
 mod alerts;
 mod dashboards;
 mod known;
-#[path = "../support/promtool.rs"]
-mod promtool;
+use crate::promtool;
 mod query;
 mod runbooks;
 

@@ -8,7 +8,6 @@
 //!
 //! `plans` does the same with the pure planner alone. The data and the rules by which it is compared are
 //! described in `README.md` beside this file.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod addresses;
@@ -26,8 +25,7 @@ mod provider;
 mod replay;
 mod route_plans;
 mod routes;
-#[path = "../support/seeds.rs"]
-mod seeds;
+use crate::seeds;
 mod shadow;
 mod stage;
 mod tolerance;

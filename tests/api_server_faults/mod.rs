@@ -1,18 +1,13 @@
 //! The whole manager over an API server that misbehaves, on a paused clock: it notices within 45 s and goes on, or gives the lease up.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 mod alerts;
 mod clocks;
 mod fleet;
 mod partitions;
-#[path = "../support/promtool.rs"]
-mod promtool;
 mod restores;
-#[path = "../support/scraped.rs"]
-mod scraped;
-#[path = "../support/seeds.rs"]
-mod seeds;
+use crate::scraped;
+use crate::seeds;
 mod sweep;
 
 use std::{sync::Arc, time::Duration};

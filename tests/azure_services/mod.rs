@@ -7,7 +7,6 @@
 //!
 //! [`cluster`] is the stage, [`wire`] what a process is cut off by, [`documents`] how two clouds are compared. The other modules are
 //! scenarios. Counts are asserted; times are simulated, and printed where they say how close to the request budget a run came.
-#![cfg(feature = "sandbox")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,12 +17,8 @@
 
 mod cluster;
 mod documents;
-#[path = "../support/promtool.rs"]
-mod promtool;
-#[path = "../support/scraped.rs"]
-mod scraped;
-#[path = "../support/seeds.rs"]
-mod seeds;
+use crate::scraped;
+use crate::seeds;
 mod services;
 mod wire;
 

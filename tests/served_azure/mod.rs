@@ -1,5 +1,4 @@
 //! Programs beside a simulated Azure that is served with TLS: what the demo says to type, and the table of assumptions.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod demo_shadow;

@@ -2,8 +2,7 @@
 //! and access with a memory of its own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
-#[path = "../support/any_server.rs"]
-mod any_server;
+use crate::any_server;
 mod api_server;
 mod authentication;
 mod authority;

@@ -6,7 +6,11 @@ mod language;
 mod parts;
 mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
 use source::{ModulePath, Sources};
 
@@ -37,6 +41,36 @@ fn a_folder_has_its_module_beside_it() {
     let is_inside = |path: &&std::path::PathBuf| path.file_name().is_some_and(|name| name == "mod.rs");
     let inside: Vec<_> = sources.files.values().map(|file| &file.path).filter(is_inside).collect();
     assert!(inside.is_empty(), "move `x/mod.rs` to `x.rs`: {inside:?}");
+}
+
+/// A suite that no test binary names, or a binary that `.ci/test` does not name, would never run.
+#[test]
+fn every_suite_is_in_a_test_binary_that_runs() {
+    let read = |path: &str| fs::read_to_string(path).expect(path);
+    let manifest = read("Cargo.toml");
+    let binaries: Vec<&str> =
+        manifest.split("[[test]]\nname = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!((2..=5).contains(&binaries.len()), "the unit tests are the sixth: {binaries:?}");
+    let runner = read(".ci/test");
+    let missing: Vec<_> = binaries.iter().filter(|name| !runner.contains(&format!("--test {name}"))).collect();
+    assert!(missing.is_empty(), "not in .ci/test: {missing:?}");
+
+    let (roots, folders): (Vec<_>, Vec<_>) =
+        binaries.into_iter().partition(|name| Path::new("tests").join(name).with_extension("rs").exists());
+    let declared: BTreeSet<String> = roots
+        .iter()
+        .flat_map(|name| read(&format!("tests/{name}.rs")).lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|line| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned()))
+        .collect();
+    let suite = |path: PathBuf| {
+        let is_suite = path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").exists();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name").to_owned();
+        (is_suite && !roots.contains(&name.as_str()) && !folders.contains(&name.as_str())).then_some(name)
+    };
+    let entries = fs::read_dir("tests").expect("tests");
+    let suites: BTreeSet<String> = entries.filter_map(|entry| suite(entry.expect("an entry").path())).collect();
+    let unlisted: Vec<_> = suites.difference(&declared).collect();
+    assert!(unlisted.is_empty() && suites.len() > 30, "suites that no test binary names: {unlisted:?}");
 }
 
 #[test]

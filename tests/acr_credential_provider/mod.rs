@@ -2,7 +2,6 @@
 //!
 //! `wire` calls it in process, with every refusal; `program` runs the built binary as the kubelet does, over TLS.
 //! `CCM_BINARY` names another program than the one just built: that of the image.
-#![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 #![allow(clippy::disallowed_methods, reason = "the program is another process, whose clock nobody pauses")]
 

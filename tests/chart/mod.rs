@@ -12,7 +12,6 @@ mod helm;
 mod monitoring;
 mod objects;
 mod programs;
-#[path = "../support/shipped.rs"]
-mod shipped;
+use crate::shipped;
 mod webhooks;
 mod windows;

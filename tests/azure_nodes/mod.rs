@@ -1,6 +1,5 @@
 //! What 5,000 nodes on Azure cost in requests: the session with its credentials, ARM client, budget and inventory, over the simulated
 //! Azure in the same process, on a paused clock. Settings are the defaults.
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 mod growth;
