@@ -1,12 +1,14 @@
 //! A fifth of all requests to ARM fails, in every way there is; what comes of it is the same.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, EtagMode, Fault, Latencies, Latency, Omission};
 use k8s_openapi::api::core::v1::Service;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use tokio::time::timeout;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, two_nodes},
+    cluster::{Cluster, alone, two_nodes},
     documents::{State, differences, unordered},
     seeds,
     services::{dual_stack, external, internal, local, set_port, with},
@@ -14,6 +16,10 @@ use crate::azure_services::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// Kills of one history.
+const KILLS: usize = 28;
+/// Time after which a manager that sends nothing is killed.
+const MAX_LIFE: Duration = Duration::from_secs(600);
 
 /// What is behind the storm: one load balancer of a kind, or several, each Service on the one that it names.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,8 +123,7 @@ fn cluster(seed: u64, layout: Layout) -> Cluster {
 }
 
 /// Create all, change some, delete some. Answers what there is after each, and then without any.
-async fn history(cluster: &Cluster, life: &Life, layout: Layout) -> Vec<State> {
-    let _ = life;
+async fn history(cluster: &Cluster, layout: Layout) -> Vec<State> {
     let mut states = Vec::new();
     services(layout).iter().for_each(|service| drop(cluster.create(service)));
     cluster.until_ready(HOUR).await;
@@ -167,16 +172,41 @@ async fn calm(cluster: &Cluster) -> State {
 pub(crate) async fn disturbed(seed: u64, layout: Layout) -> (Cluster, Vec<State>) {
     let cluster = cluster(seed, layout);
     storm(&cluster);
-    let life = cluster.start();
-    let states = history(&cluster, &life, layout).await;
+    let _life = cluster.start();
+    let states = history(&cluster, layout).await;
     (cluster, states)
 }
 
-fn weather(seed: u64, layout: Layout) {
+/// The same history with managers that are killed, each after a random number of requests. The last one survives.
+async fn disturbed_and_killed(seed: u64, layout: Layout) -> (Cluster, Vec<State>) {
+    let cluster = cluster(seed, layout);
+    storm(&cluster);
+    let states = tokio::select! {
+        biased;
+        states = history(&cluster, layout) => states,
+        never = kill_managers(&cluster, seed) => match never {},
+    };
+    (cluster, states)
+}
+
+async fn kill_managers(cluster: &Cluster, seed: u64) -> Infallible {
+    let requests = |cluster: &Cluster| cluster.azure().count(|request| request.class != Class::Other);
+    let mut random = SmallRng::seed_from_u64(seed);
+    for _ in 0..KILLS {
+        let life = cluster.start();
+        let last = requests(cluster) + random.random_range(1..40);
+        let _ = timeout(MAX_LIFE, cluster.until("requests", HOUR, |cluster| requests(cluster) >= last)).await;
+        life.kill();
+    }
+    let _life = cluster.start();
+    std::future::pending().await
+}
+
+fn weather(seed: u64, layout: Layout, disturbed: impl AsyncFnOnce(u64, Layout) -> (Cluster, Vec<State>)) {
     let expected = alone(async {
         let cluster = cluster(seed, layout);
-        let life = cluster.start();
-        history(&cluster, &life, layout).await
+        let _life = cluster.start();
+        history(&cluster, layout).await
     });
     let found = alone(async {
         let (cluster, states) = disturbed(seed, layout).await;
@@ -196,12 +226,17 @@ fn weather(seed: u64, layout: Layout) {
 
 #[test]
 fn a_storm_of_faults_changes_nothing() {
-    seeds::sweep(1..3, |seed| weather(seed, Layout::One));
+    seeds::sweep(1..3, |seed| weather(seed, Layout::One, disturbed));
 }
 
 #[test]
 fn a_storm_over_several_load_balancers_changes_nothing() {
-    seeds::sweep(1..2, |seed| weather(seed, Layout::Several));
+    seeds::sweep(1..2, |seed| weather(seed, Layout::Several, disturbed));
+}
+
+#[test]
+fn kills_in_a_storm_change_nothing() {
+    seeds::sweep(1..5, |seed| weather(seed, Layout::of(seed), disturbed_and_killed));
 }
 
 /// Azure takes a write and then cannot carry it out. The document reads as it should, and is written again.

@@ -17,11 +17,7 @@ mod control_plane;
 #[allow(dead_code, reason = "the suite that replays cases reads more of them")]
 mod corpus;
 mod doctor;
-#[path = "../support/documents.rs"]
-#[allow(dead_code, reason = "other suites compare more")]
-mod documents;
 mod helm_release;
-mod kills;
 mod live_metrics;
 mod migration;
 mod node_managers;
@@ -34,9 +30,6 @@ mod relay;
 mod replacement;
 mod runbooks;
 mod scenarios;
-#[path = "../azure_services/services.rs"]
-#[allow(dead_code, reason = "other suites make more of them")]
-mod services;
 #[path = "../support/shipped.rs"]
 mod shipped;
 mod support;
@@ -79,7 +72,6 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
-    ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("own_cluster", On::Both, |plane| own_cluster::as_the_target_runs_it(plane).boxed()),
     ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("migration", On::RealOnly, |plane| migration::as_the_guide_says(plane).boxed()),
