@@ -224,53 +224,6 @@ fn check_subresource(kind: &Kind, subresource: &str) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn routed(method: &Method, uri: &str) -> Result<Route, u16> {
-        route(method, &uri.parse().unwrap(), &HeaderMap::new()).map_err(|refusal| refusal.code)
-    }
-
-    #[test]
-    fn paths_become_requests() {
-        let cases = [
-            (Method::GET, "/api/v1/nodes", "list nodes"),
-            (Method::GET, "/api/v1/nodes?watch=true", "watch nodes"),
-            (Method::GET, "/api/v1/nodes/a", "get nodes a"),
-            (Method::PATCH, "/api/v1/nodes/a/status", "patch nodes a status"),
-            (Method::GET, "/api/v1/namespaces/n", "get namespaces n"),
-            (Method::PUT, "/api/v1/namespaces/n/status", "update namespaces n status"),
-            (Method::POST, "/api/v1/namespaces/n/services", "create services in n"),
-            (Method::GET, "/api/v1/services", "list services"),
-            (Method::DELETE, "/api/v1/namespaces/n/services/s", "delete services in n s"),
-            (Method::DELETE, "/api/v1/namespaces/n/services", "deletecollection services in n"),
-            (Method::POST, "/api/v1/namespaces/n/serviceaccounts/s/token", "create serviceaccounts in n s token"),
-            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "update leases in n l"),
-        ];
-        for (method, uri, expected) in cases {
-            let Ok(Route::Resource(request)) = routed(&method, uri) else { panic!("{uri} is not a resource") };
-            let mut said = format!("{} {}", request.verb, request.kind.plural);
-            request.namespace.iter().for_each(|namespace| said.push_str(&format!(" in {namespace}")));
-            request.name.iter().for_each(|name| said.push_str(&format!(" {name}")));
-            if !request.subresource.is_empty() {
-                said.push_str(&format!(" {}", request.subresource));
-            }
-            assert_eq!(said, expected, "{uri}");
-        }
-    }
-
-    #[test]
-    fn other_paths_are_refused() {
-        let cases = [
-            (Method::GET, "/api/v1/bogus", 404),
-            (Method::GET, "/apis/apps/v1/deployments", 404),
-            (Method::GET, "/api/v1/nodes/a/bogus", 404),
-            (Method::GET, "/api/v1/services/s", 404),
-            (Method::PUT, "/api/v1/nodes", 405),
-            (Method::POST, "/healthz", 405),
-        ];
-        for (method, uri, code) in cases {
-            assert_eq!(routed(&method, uri).map(|_| ()), Err(code), "{uri}");
-        }
-    }
-
     #[test]
     fn accept_headers() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";

@@ -122,13 +122,4 @@ mod tests {
         assert_eq!(ask(&token, 600)["authenticated"], false);
         assert_eq!(ask(&json!("other"), 0)["authenticated"], false);
     }
-
-    #[test]
-    fn access_is_allowed_unless_a_rule_says_no() {
-        let mut users = Users::default();
-        let ask = |users: &Users| users.review(Review::SubjectAccess, json!({"spec": {"user": "a"}}), Timestamp::UNIX_EPOCH);
-        assert_eq!(ask(&users)["status"]["allowed"], true);
-        users.authorize(Box::new(|spec| spec["user"] != "a"));
-        assert_eq!(ask(&users)["status"]["allowed"], false);
-    }
 }

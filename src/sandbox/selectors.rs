@@ -146,23 +146,12 @@ mod tests {
     #[test]
     fn label_selectors() {
         let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}});
-        let cases = [
-            ("", true),
-            ("a=1", true),
-            ("a==1,b=2", true),
-            ("a!=1", false),
-            ("c!=1", true),
-            ("a", true),
-            ("c", false),
-            ("!c", true),
-            ("!a", false),
-            ("a in (1,2)", true),
-            ("a in (2, 3)", false),
-            ("a notin (2,3), b", true),
-            ("c notin (1)", true),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(Selector::parse(text, "").unwrap().matches(&object), expected, "{text}");
+        let matches = |text: &str| Selector::parse(text, "").unwrap().matches(&object);
+        for text in ["", "a=1", "a==1,b=2", "c!=1", "a", "!c", "a in (1,2)", "a notin (2,3), b", "c notin (1)"] {
+            assert!(matches(text), "{text}");
+        }
+        for text in ["a!=1", "c", "!a", "a in (2, 3)"] {
+            assert!(!matches(text), "{text}");
         }
         assert_eq!(Selector::parse("a in (1", "").map_err(|refusal| refusal.code), Err(400));
         assert_eq!(Selector::parse("a b", "").map_err(|refusal| refusal.code), Err(400));
@@ -174,19 +163,10 @@ mod tests {
             "metadata": {"name": "x", "namespace": "n"}, "spec": {"nodeName": "node", "unschedulable": true},
             "involvedObject": {"uid": "u"},
         });
-        let cases = [
-            ("metadata.name=x", true),
-            ("metadata.name==x,metadata.namespace=n", true),
-            ("metadata.name!=x", false),
-            ("spec.nodeName=node", true),
-            ("spec.nodeName=", false),
-            ("spec.unschedulable=true", true),
-            ("status.phase!=Failed", true),
-            ("involvedObject.uid=u", true),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(Selector::parse("", text).unwrap().matches(&object), expected, "{text}");
-        }
+        let matches = |text: &str| Selector::parse("", text).unwrap().matches(&object);
+        assert!(matches("metadata.name==x,metadata.namespace=n,spec.nodeName=node"));
+        assert!(matches("spec.unschedulable=true,status.phase!=Failed,involvedObject.uid=u"));
+        assert!(!matches("metadata.name!=x") && !matches("spec.nodeName="));
         assert_eq!(Selector::parse("", "bogus=1").map_err(|refusal| refusal.code), Err(400));
         assert_eq!(Selector::parse("", "metadata.name").map_err(|refusal| refusal.code), Err(400));
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sandbox::kinds::{LEASE, NODE, SERVICE};
+use crate::sandbox::kinds::{NODE, SERVICE};
 
 const WRITE: Write = Write { now: Timestamp::UNIX_EPOCH, dry_run: false };
 
@@ -49,11 +49,15 @@ fn create_refuses() {
         assert_eq!(refused, Err(code), "{object}");
         assert_eq!(storage.revision(), 2, "a refused write leaves no trace");
     }
+    let mut storage = Storage::default();
+    storage.create(&NODE, "", node("a"), Write { dry_run: true, ..WRITE }).unwrap();
+    assert_eq!(storage.revision(), 1, "nor does a dry run");
 }
 
 #[test]
-fn a_stale_resource_version_conflicts() {
+fn a_stale_resource_version_or_another_uid_conflicts() {
     let (mut storage, old) = with_node(node("a"));
+    assert_eq!(update(&mut storage, Part::Main, (*old).clone()).unwrap(), old, "without a change there is no write");
     let mut changed = (*old).clone();
     changed["metadata"]["labels"] = json!({"a": "1"});
     assert_eq!(update(&mut storage, Part::Main, changed.clone()).unwrap()["metadata"]["resourceVersion"], "3");
@@ -62,32 +66,10 @@ fn a_stale_resource_version_conflicts() {
     assert_eq!((refusal.code, refusal.reason), (409, "Conflict"));
     assert_eq!(refusal.body()["details"], json!({"name": "a", "group": "", "kind": "nodes"}));
     changed["metadata"]["resourceVersion"] = json!("");
-    assert!(update(&mut storage, Part::Main, changed).is_ok(), "without a resourceVersion the last writer wins");
-}
-
-#[test]
-fn a_lease_needs_a_resource_version() {
-    let mut storage = Storage::default();
-    let lease = json!({"metadata": {"name": "l", "namespace": "n"}, "spec": {"holderIdentity": "a"}});
-    storage.create(&LEASE, "n", lease.clone(), WRITE).unwrap();
-    let refused = storage.update(&LEASE, &key_of(&lease), lease, (Part::Main, Origin::Put), WRITE);
-    assert_eq!(refused.map_err(|refusal| refusal.code), Err(422));
-}
-
-#[test]
-fn a_write_without_a_change_is_no_write() {
-    let (mut storage, old) = with_node(node("a"));
-    assert_eq!(update(&mut storage, Part::Main, (*old).clone()).unwrap(), old);
-    assert_eq!(storage.revision(), 2);
-}
-
-#[test]
-fn another_uid_is_a_conflict_for_put_and_invalid_for_patch() {
+    assert!(update(&mut storage, Part::Main, changed.clone()).is_ok(), "without a resourceVersion the last writer wins");
+    changed["metadata"]["uid"] = json!("another");
     for (origin, code) in [(Origin::Put, 409), (Origin::Patch, 422)] {
-        let (mut storage, old) = with_node(node("a"));
-        let mut object = (*old).clone();
-        object["metadata"]["uid"] = json!("another");
-        let refused = storage.update(&NODE, &key_of(&old), object, (Part::Main, origin), WRITE);
+        let refused = storage.update(&NODE, &key_of(&old), changed.clone(), (Part::Main, origin), WRITE);
         assert_eq!(refused.map_err(|refusal| refusal.code), Err(code));
     }
 }
@@ -108,16 +90,10 @@ fn object_and_status_are_written_apart() {
     both["status"]["phase"] = json!("Pending");
     let main = update(&mut storage, Part::Main, both).unwrap();
     assert_eq!((&main["spec"]["unschedulable"], &main["status"]["phase"]), (&json!(true), &json!("Terminated")));
-}
-
-#[test]
-fn a_service_is_created_without_its_status() {
-    let mut storage = Storage::default();
-    let sent = json!({
-        "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
-    });
-    let created = storage.create(&SERVICE, "n", sent, WRITE).unwrap();
-    assert_eq!(created["status"], json!({"loadBalancer": {}}));
+    let balancer = json!({"ingress": [{"ip": "1.2.3.4"}]});
+    let sent = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": balancer}});
+    let service = storage.create(&SERVICE, "n", sent, WRITE).unwrap();
+    assert_eq!(service["status"], json!({"loadBalancer": {}}), "unlike a Node, a Service is created without it");
 }
 
 #[test]
@@ -143,45 +119,6 @@ fn finalizers_hold_an_object_back() {
 }
 
 #[test]
-fn delete_has_preconditions() {
-    let cases =
-        [(Some("another"), None, Some(409)), (None, Some("1"), Some(409)), (None, Some("2"), None), (None, None, None)];
-    for (uid, resource_version, expected) in cases {
-        let (mut storage, old) = with_node(node("a"));
-        let preconditions =
-            Preconditions { uid: uid.map(str::to_owned), resource_version: resource_version.map(str::to_owned) };
-        let refused = storage.delete(&NODE, &key_of(&old), &preconditions, WRITE).err();
-        assert_eq!(refused.map(|refusal| refusal.code), expected, "{preconditions:?}");
-    }
-}
-
-#[test]
-fn a_namespace_takes_its_objects_along() {
-    let mut storage = Storage::default();
-    storage.create(&kinds::NAMESPACE, "", json!({"metadata": {"name": "n"}}), WRITE).unwrap();
-    storage.create(&kinds::CONFIG_MAP, "n", json!({"metadata": {"name": "c"}}), WRITE).unwrap();
-    storage.delete(&kinds::NAMESPACE, &ObjectKey::cluster("n"), &Preconditions::default(), WRITE).unwrap();
-    assert!(storage.list(&kinds::CONFIG_MAP, storage.revision()).unwrap().is_empty());
-}
-
-#[test]
-fn the_past_can_be_listed_until_it_is_forgotten() {
-    let (mut storage, _) = with_node(node("a"));
-    storage.create(&NODE, "", node("b"), WRITE).unwrap();
-    storage.delete(&NODE, &ObjectKey::cluster("a"), &Preconditions::default(), WRITE).unwrap();
-    let names = |storage: &Storage, revision| {
-        storage.list(&NODE, revision).map(|list| list.into_keys().map(|key| key.name).collect::<Vec<_>>())
-    };
-    assert_eq!(names(&storage, 2).unwrap(), ["a"]);
-    assert_eq!(names(&storage, 3).unwrap(), ["a", "b"]);
-    assert_eq!(names(&storage, 4).unwrap(), ["b"]);
-    assert_eq!(names(&storage, 5).map_err(|refusal| refusal.code), Err(504));
-    storage.compact();
-    assert_eq!(names(&storage, 4).map_err(|refusal| refusal.code), Err(410));
-    assert_eq!(names(&storage, 5).unwrap(), ["b"]);
-}
-
-#[test]
 fn the_history_is_bounded() {
     let (mut storage, old) = with_node(node("a"));
     for count in 0..HISTORY {
@@ -192,12 +129,4 @@ fn the_history_is_bounded() {
     }
     assert_eq!(storage.changes_after(1).map(|_| ()).map_err(|refusal| refusal.code), Err(410));
     assert_eq!(storage.changes_after(2).unwrap().count(), HISTORY);
-}
-
-#[test]
-fn a_dry_run_changes_nothing() {
-    let mut storage = Storage::default();
-    let dry = Write { dry_run: true, ..WRITE };
-    assert_eq!(storage.create(&NODE, "", node("a"), dry).unwrap()["metadata"]["name"], "a");
-    assert_eq!((storage.revision(), storage.get(&NODE, &ObjectKey::cluster("a")).is_err()), (1, true));
 }

@@ -67,18 +67,6 @@ fn the_own_identity_needs_no_name() {
 }
 
 #[test]
-fn requests_must_look_local() {
-    let imds = imds(&[identity("own", None)]);
-    assert_eq!(ask(&imds, TOKEN, &[], None).0, 400);
-    assert_eq!(ask(&imds, TOKEN, &[("Metadata", "true"), ("X-Forwarded-For", "10.0.0.1")], None).0, 403);
-    assert_eq!(ask(&imds, "/metadata/identity/oauth2/token?resource=r", METADATA, None).0, 400);
-    assert_eq!(
-        ask(&imds, "/metadata/identity/oauth2/token?api-version=2018-02-01", METADATA, None).1["error"],
-        "invalid_resource"
-    );
-}
-
-#[test]
 fn app_service_wants_its_header() {
     let imds = imds(&[identity("own", None)]);
     let uri = "/msi/token?api-version=2019-08-01&resource=r";

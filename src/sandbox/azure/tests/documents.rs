@@ -27,25 +27,10 @@ fn pretty_eq(left: &[Value], right: &[Value]) {
 async fn gates_refuse_in_arms_words() {
     let client = Client::new(AzureOptions::immediate());
     client.azure.deny("Microsoft.Network/loadBalancers/*", "rg-test");
-    let raw = |url: &str, token: &str| {
-        let request = Request::builder().uri(url).header("authorization", token).body(Bytes::new()).unwrap();
-        let transport = Arc::clone(&client.transport);
-        async move { reply(transport.send(request).await.unwrap()) }
-    };
-    let group = canonical::expand("https://m.test$RGS/rg-test");
-    let answer = raw(&format!("{group}?api-version=2025-05-01"), "").await;
-    assert_eq!((answer.status, answer.code()), (401, "AuthenticationFailed"));
-    assert!(answer.header("www-authenticate").starts_with("Bearer "));
-    for (url, status, code) in [
-        (group.clone(), 400, "MissingApiVersionParameter"),
-        (format!("{group}?api-version=soon"), 400, "InvalidApiVersionParameter"),
-        (format!("{group}x?api-version=2025-05-01"), 404, "ResourceGroupNotFound"),
-        ("https://m.test/subscriptions/other?api-version=2025-05-01".to_owned(), 404, "SubscriptionNotFound"),
-    ] {
-        let answer = raw(&url, "Bearer t").await;
-        assert_eq!((answer.status, answer.code()), (status, code), "{url}");
-        assert!(!answer.header("x-ms-correlation-request-id").is_empty());
-    }
+    let url = canonical::expand("https://m.test$RGS/rg-test?api-version=2025-05-01");
+    let request = Request::builder().uri(url).header("authorization", "").body(Bytes::new()).unwrap();
+    let anonymous = reply(client.transport.send(request).await.unwrap());
+    assert_eq!((anonymous.status, anonymous.code()), (401, "AuthenticationFailed"));
     let denied = client.get(LB).await;
     assert_eq!((denied.status, denied.code()), (403, "AuthorizationFailed"));
     let message = denied.body["error"]["message"].as_str().unwrap();
@@ -55,82 +40,13 @@ async fn gates_refuse_in_arms_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_things_are_told_apart() {
-    let client = Client::new(AzureOptions::immediate());
-    for (path, code) in [
-        ("$RGS/other", "ResourceGroupNotFound"),
-        ("$RGS/other/providers/Microsoft.Network/loadBalancers/x", "ResourceGroupNotFound"),
-        ("$NET/loadBalancers/x", "ResourceNotFound"),
-        ("$NET/loadBalancers/x/probes/p", "ParentResourceNotFound"),
-        ("$NET/virtualNetworks/vnet-test/subnets/x", "NotFound"),
-        ("$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines/77", "NotFound"),
-        ("$COMPUTE/virtualMachineScaleSets/x/virtualMachines/7", "ParentResourceNotFound"),
-        ("$COMPUTE/virtualMachineScaleSets/x/virtualMachines", "ParentResourceNotFound"),
-        ("$RGS/other/providers/Microsoft.Compute/virtualMachines", "ResourceGroupNotFound"),
-        ("$NET/teapots/x", "InvalidResourceType"),
-    ] {
-        let reply = client.get(path).await;
-        assert_eq!((reply.status, reply.code()), (404, code), "{path}");
-    }
-    assert_eq!(client.delete("$NET/loadBalancers/x").await.status, 204);
-    assert_eq!(client.put("$NET/virtualNetworks/x/subnets/y", json!({})).await.code(), "ParentResourceNotFound");
-}
-
-#[tokio::test(start_paused = true)]
-async fn documents_live_and_refer_to_each_other() {
-    let client = Client::new(AzureOptions::immediate());
-    let created = client.put(PIP, public_ip()).await;
-    assert_eq!(
-        (created.status, &created.body["properties"]["ipAddress"]),
-        (201, &json!("20.0.0.2")),
-        "one was used for the prefix"
-    );
-    assert_eq!(client.put(LB, load_balancer()).await.status, 201);
-    let balancer = client.get(LB).await.body;
-    let properties = &balancer["properties"];
-    let rule = canonical::expand(&format!("{LB}/loadBalancingRules/rule"));
-    for part in ["frontendIPConfigurations", "backendAddressPools", "probes"] {
-        let part = &properties[part][0];
-        assert_eq!(part["properties"]["loadBalancingRules"], json!([{"id": rule}]), "{part}");
-        assert_eq!(part["etag"], balancer["etag"]);
-    }
-    assert_eq!(properties["loadBalancingRules"][0]["properties"]["idleTimeoutInMinutes"], 4);
-    let pip = client.get(PIP).await.body;
-    assert_eq!(pip["properties"]["ipConfiguration"]["id"], properties["frontendIPConfigurations"][0]["id"]);
-    let probe = client.get(&format!("{LB}/probes/PROBE")).await.body;
-    assert_eq!(probe, properties["probes"][0]);
-    assert_eq!(client.delete(LB).await.status, 200);
-    assert_eq!(client.get(PIP).await.body["properties"]["ipConfiguration"], Value::Null);
-    assert_eq!(client.delete(PIP).await.status, 200);
-    assert_eq!(client.get(PIP).await.status, 404);
-}
-
-#[tokio::test(start_paused = true)]
-async fn etags_guard_writes_and_cross_documents() {
-    let client = Client::new(AzureOptions::immediate());
-    client.put(PIP, public_ip()).await;
-    let alone = client.etag(PIP).await;
-    client.put(LB, load_balancer()).await;
-    let attached = client.etag(PIP).await;
-    assert_ne!(alone, attached, "attaching changes the public IP");
-    let stale = client.put_if(PIP, public_ip(), &[("if-match", &alone)]).await;
-    assert_eq!((stale.status, stale.code()), (412, "PreconditionFailed"));
-    assert_eq!(client.put_if(PIP, public_ip(), &[("if-match", &attached)]).await.status, 200);
-    assert_eq!(client.put_if("$NET/publicIPAddresses/new", public_ip(), &[("if-match", "*")]).await.status, 412);
-    assert_eq!(client.put_if(PIP, public_ip(), &[("if-none-match", "*")]).await.status, 412);
-    let before = client.etag(PIP).await;
-    client.put(LB, load_balancer()).await;
-    assert_ne!(client.etag(PIP).await, before, "so does every write of its load balancer");
-    let before = client.etag(PIP).await;
-    assert_eq!(client.delete(LB).await.status, 200);
-    assert_ne!(client.etag(PIP).await, before);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_instance_joins_a_pool() {
+async fn an_instance_joins_a_pool_and_etags_cross_documents() {
     let client = Client::new(AzureOptions::immediate());
     client.put(PIP, public_ip()).await;
     client.put(LB, load_balancer()).await;
+    let before = client.etag(PIP).await;
+    client.put(LB, load_balancer()).await;
+    assert_ne!(client.etag(PIP).await, before, "every write of its load balancer changes a public IP");
     let (set, balancer) = (client.etag(SCALE_SET).await, client.etag(LB).await);
     let instance = client.get(INSTANCE).await.body;
     assert_eq!(instance["properties"]["instanceView"], Value::Null);
@@ -164,12 +80,12 @@ async fn parts_are_written_by_themselves() {
     assert_eq!(client.put_if(&pool, body, &[("if-match", &before)]).await.status, 200);
     assert_ne!(client.etag(LB).await, before, "a part's etag is its document's");
     assert_eq!(client.get(&pool).await.body["properties"]["loadBalancerBackendAddresses"][0], address);
-    assert_eq!(client.get(LB).await.body["properties"]["backendAddressPools"].as_array().unwrap().len(), 2);
     assert_eq!(client.delete(&pool).await.status, 200);
     assert_eq!(client.delete(&pool).await.status, 204);
     assert_eq!(client.delete(&format!("{LB}/probes/probe")).await.code(), "InvalidResourceReference");
     let subnet = client.delete("$NET/virtualNetworks/vnet-test/subnets/subnet-nodes").await;
     assert_eq!((subnet.status, subnet.code()), (400, "InUseSubnetCannotBeDeleted"));
+    assert_eq!(client.put("$NET/virtualNetworks/x/subnets/y", json!({})).await.code(), "ParentResourceNotFound");
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +100,6 @@ async fn a_patch_changes_what_it_names() {
     for body in ["{", "[]"] {
         assert_eq!(patch("$NET/routeTables/rt-test", body).await.code(), "InvalidRequestContent");
     }
-    assert_eq!(client.put("$NET/routeTables/new", json!({"properties": {}})).await.code(), "LocationRequired");
 }
 
 #[tokio::test(start_paused = true)]

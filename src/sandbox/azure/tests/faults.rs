@@ -1,4 +1,4 @@
-//! Faults, quotas and the request log.
+//! Faults, in process and on a socket, and the request log.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     providers::azure::arm::ArmTransportError,
     runtime::shutdown::Shutdown,
-    sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas, Served},
+    sandbox::azure::{Class, Crash, Effect, Fault, Served},
 };
 
 fn request(path: &str) -> Request<Bytes> {
@@ -72,20 +72,6 @@ async fn lost_answers_differ_in_their_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_throttle_and_recover() {
-    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::immediate() });
-    for left in (0..250).rev() {
-        let reply = client.get("$NET/routeTables/rt-test").await;
-        assert_eq!(reply.header("x-ms-ratelimit-remaining-subscription-reads"), left.to_string());
-    }
-    let throttled = client.get("$NET/routeTables/rt-test").await;
-    assert_eq!((throttled.status, throttled.code()), (429, "SubscriptionRequestsThrottled"));
-    assert_eq!(throttled.header("retry-after"), "1");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(client.get("$NET/routeTables/rt-test").await.status, 200);
-}
-
-#[tokio::test(start_paused = true)]
 async fn requests_are_counted() {
     let client = Client::new(AzureOptions::immediate());
     client.get("$NET/loadBalancers").await;
@@ -139,7 +125,11 @@ async fn a_socket_sends_bodies_at_their_pace() {
     let (served, http) = on_a_socket(&client, &shutdown).await;
     let url = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
     let get = || async { http.get(&url).bearer_auth("t").send().await.unwrap() };
-    let whole = get().await.bytes().await.unwrap();
+    let whole = get().await;
+    assert_eq!(whole.version(), http::Version::HTTP_2);
+    let whole = whole.bytes().await.unwrap();
+    client.azure.add_fault(Fault::new(Effect::DropBefore).times(1));
+    assert!(http.get(&url).bearer_auth("t").send().await.is_err());
     client.azure.add_fault(Fault::new(Effect::SlowBody(Duration::from_millis(2))).times(1));
     let start = tokio::time::Instant::now();
     let mut slow = get().await;
@@ -181,40 +171,4 @@ async fn an_expired_token_is_refused_until_another_comes() {
         assert!(refused.header("www-authenticate").starts_with("Bearer "));
     }
     assert_eq!(with("b").await.status, 200);
-}
-
-struct Tokens;
-
-#[async_trait::async_trait]
-impl Endpoint for Tokens {
-    fn serves(&self, _: &str, path: &str) -> bool {
-        path.ends_with("/oauth2/v2.0/token")
-    }
-    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
-        Response::new(Bytes::from(request.method().to_string()))
-    }
-}
-
-#[tokio::test]
-async fn a_socket_serves_arm_and_what_was_added() {
-    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::immediate() });
-    client.azure.add_endpoint(Arc::new(Tokens));
-    let shutdown = Shutdown::new();
-    let (served, http) = on_a_socket(&client, &shutdown).await;
-    let token = http.post(format!("{}/tenant/oauth2/v2.0/token", served.url)).send().await.unwrap();
-    assert_eq!(token.text().await.unwrap(), "POST");
-    let instances = canonical::expand("$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines");
-    let mut url = format!("{}{instances}?api-version=2025-04-01", served.url);
-    for last in [false, true] {
-        let page = http.get(&url).bearer_auth("t").send().await.unwrap();
-        assert_eq!(page.version(), http::Version::HTTP_2);
-        let page: Value = serde_json::from_slice(&page.bytes().await.unwrap()).unwrap();
-        url = page["nextLink"].as_str().unwrap_or_default().to_owned();
-        assert_eq!(url.is_empty(), last);
-    }
-    client.azure.add_fault(Fault::new(Effect::DropBefore).times(1));
-    let group = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
-    assert!(http.get(&group).bearer_auth("t").send().await.is_err());
-    assert_eq!(http.get(&group).bearer_auth("t").send().await.unwrap().status(), 200);
-    shutdown.begin();
 }

@@ -1,12 +1,9 @@
 //! Private link services, their connections, and the limits of load balancers.
 
-use std::time::Duration;
-
 use super::*;
-use crate::sandbox::azure::{ConnectionStatus, LoadBalancerLimits, SkuLimits};
+use crate::sandbox::azure::LoadBalancerLimits;
 
 const PLS: &str = "$NET/privateLinkServices/pls";
-const ENDPOINT: &str = "/subscriptions/consumer/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/app";
 const SUBNET: &str = "$NET/virtualNetworks/vnet-test/subnets/subnet-nodes";
 const INSTANCE: &str = "$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines/0";
 const POLICY: &str = "PrivateLinkServiceNetworkPoliciesCannotBeEnabledOnPrivateLinkServiceSubnet";
@@ -26,167 +23,50 @@ async fn set_policy(client: &Client, policy: &str) -> Reply {
     client.put(SUBNET, subnet).await
 }
 
-/// When operations have ended, on a paused clock.
-const SOON: Duration = Duration::from_secs(1);
-
 /// A load balancer, and a subnet that lets private link services in.
 async fn prepared(options: AzureOptions) -> Client {
     let client = Client::new(options);
     client.put(PIP, public_ip()).await;
-    tokio::time::sleep(SOON).await;
     assert_eq!(client.put(LB, load_balancer()).await.status, 201);
     assert_eq!(set_policy(&client, "Disabled").await.status, 200);
     client
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_shows_what_azure_adds() {
-    let client = prepared(AzureOptions::immediate()).await;
-    let balancer = client.etag(LB).await;
-    let sent = service(|properties| {
-        properties["alias"] = json!("mine");
-        properties["privateEndpointConnections"] = json!([{"name": "made-up"}]);
-    });
-    let created = client.put(PLS, sent).await;
-    let properties = &created.body["properties"];
-    assert_eq!((created.status, &properties["provisioningState"]), (201, &json!("Succeeded")), "{}", created.body);
-    let alias = properties["alias"].as_str().unwrap();
-    assert!(alias.starts_with("pls.") && alias.ends_with(".eastus.azure.privatelinkservice"), "{alias}");
-    assert_eq!(properties["networkInterfaces"].as_array().map(Vec::len), Some(1));
-    for (name, value) in
-        [("privateEndpointConnections", json!([])), ("fqdns", json!([])), ("enableProxyProtocol", json!(false))]
-    {
-        assert_eq!(properties[name], value, "{name}");
-    }
-    assert_eq!(properties["ipConfigurations"][0]["properties"]["privateIPAllocationMethod"], "Dynamic");
-    assert_ne!(client.etag(LB).await, balancer, "its load balancer is another one now");
-    let seen = client.get(PLS).await.body;
-    assert_eq!(client.get("$NET/privateLinkServices").await.body["value"], json!([seen]));
-    let stale = client.put_if(PLS, service(|_| {}), &[("if-match", "W/\"0\"")]).await;
-    assert_eq!((stale.status, stale.code()), (412, "PreconditionFailed"));
-    let changed = client.put(PLS, service(|properties| properties["fqdns"] = json!(["a.example"]))).await;
-    assert_eq!((changed.status, &changed.body["properties"]["alias"]), (200, &json!(alias)));
-    let dumped = client.azure.dump();
-    let kept = dumped.iter().find(|document| document["name"] == "pls").unwrap();
-    assert_eq!((&kept["properties"]["alias"], &kept["properties"]["networkInterfaces"]), (&Value::Null, &json!([])));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_is_made_by_an_operation() {
-    let client = prepared(AzureOptions::default()).await;
-    tokio::time::sleep(SOON).await;
-    let created = client.put(PLS, service(|_| {})).await;
-    assert_eq!((created.status, &created.body["properties"]["provisioningState"]), (201, &json!("Updating")));
-    assert!(created.header("azure-asyncoperation").contains("/operations/"));
-    assert_eq!(client.delete(PLS).await.status, 429);
-    tokio::time::sleep(SOON).await;
-    assert_eq!(client.get(PLS).await.body["properties"]["provisioningState"], "Succeeded");
-    assert_eq!(client.delete(PLS).await.status, 202);
-    tokio::time::sleep(SOON).await;
-    assert_eq!(client.get(PLS).await.code(), "ResourceNotFound");
-}
-
-#[tokio::test(start_paused = true)]
 async fn refusals() {
-    let client = prepared(AzureOptions::immediate()).await;
-    let basic = |body: &mut Value| body["sku"]["name"] = json!("Basic");
+    let client = prepared(limited(|limits| limits.private_link_needs_interfaces = true)).await;
     let mut other = load_balancer();
-    basic(&mut other);
+    other["sku"]["name"] = json!("Basic");
     other["properties"]["frontendIPConfigurations"][0]["properties"] = json!({"subnet": {"id": SUBNET}});
     let other: Value = serde_json::from_str(&other.to_string().replace(LB, "$NET/loadBalancers/basic")).unwrap();
     assert_eq!(client.put("$NET/loadBalancers/basic", other).await.status, 201);
-    let nat = |name: &str, properties: Value| json!({"name": name, "properties": properties});
-    let primary = json!({"primary": true, "subnet": {"id": SUBNET}});
-    let fixed = |address: &str| json!({"primary": true, "subnet": {"id": SUBNET}, "privateIPAddress": address, "privateIPAllocationMethod": "Static"});
-    let frontend = |of: &str| json!([{"id": format!("{of}/frontendIPConfigurations/front")}]);
+    let nat = |properties: Value| json!([{"name": "a", "properties": properties}]);
+    let fixed = |address: &str| {
+        let mut properties = json!({"primary": true, "subnet": {"id": SUBNET}, "privateIPAllocationMethod": "Static"});
+        properties["privateIPAddress"] = json!(address);
+        nat(properties)
+    };
     let front = "loadBalancerFrontendIpConfigurations";
-    let missing = json!([{"id": format!("{LB}/frontendIPConfigurations/none")}]);
-    let many: Vec<Value> =
-        (0..9).map(|n| nat(&format!("n{n}"), json!({"primary": n == 0, "subnet": {"id": SUBNET}}))).collect();
     for (field, value, code) in [
-        (front, missing, "InvalidResourceReference"),
-        (front, json!([]), "PrivateLinkServiceMustHaveLoadBalancerFrontendIpConfiguration"),
-        (front, frontend("$NET/loadBalancers/basic"), "PrivateLinkServiceRequiresStandardLoadBalancer"),
-        ("ipConfigurations", json!([]), "PrivateLinkServiceIpConfigurationCountInvalid"),
-        ("ipConfigurations", json!(many), "PrivateLinkServiceIpConfigurationCountInvalid"),
+        (front, json!([{"id": format!("{LB}/frontendIPConfigurations/none")}]), "InvalidResourceReference"),
         (
-            "ipConfigurations",
-            json!([nat("a", json!({"subnet": {"id": SUBNET}}))]),
-            "PrivateLinkServiceMustHaveOnePrimaryIpConfiguration",
+            front,
+            json!([{"id": "$NET/loadBalancers/basic/frontendIPConfigurations/front"}]),
+            "PrivateLinkServiceRequiresStandardLoadBalancer",
         ),
-        (
-            "ipConfigurations",
-            json!([nat("a", primary.clone()), nat("b", primary)]),
-            "PrivateLinkServiceMustHaveOnePrimaryIpConfiguration",
-        ),
-        ("ipConfigurations", json!([nat("a", json!({"primary": true}))]), "SubnetRequired"),
-        ("ipConfigurations", json!([nat("a", fixed("192.168.0.9"))]), "PrivateIPAddressNotInSubnet"),
-        ("ipConfigurations", json!([nat("a", fixed("10.224.0.4"))]), "PrivateIPAddressIsAllocated"),
+        ("ipConfigurations", nat(json!({"primary": true})), "SubnetRequired"),
+        ("ipConfigurations", fixed("192.168.0.9"), "PrivateIPAddressNotInSubnet"),
+        ("ipConfigurations", fixed("10.224.0.4"), "PrivateIPAddressIsAllocated"),
     ] {
         let refused = client.put(PLS, service(|properties| properties[field] = value)).await;
         assert_eq!((refused.status, refused.code()), (400, code), "{}", refused.body);
     }
-    set_policy(&client, "Enabled").await;
-    assert_eq!(client.put(PLS, service(|_| {})).await.code(), POLICY);
-    set_policy(&client, "Disabled").await;
     assert_eq!(client.put(PLS, service(|_| {})).await.status, 201);
     assert_eq!(set_policy(&client, "Enabled").await.code(), POLICY);
-    let second = client.put("$NET/privateLinkServices/second", service(|_| {})).await;
-    assert_eq!(second.code(), "LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService");
-    assert_eq!(client.delete(SUBNET).await.code(), "InUseSubnetCannotBeDeleted");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_load_balancer_keeps_the_front_ends_of_services() {
-    let client = prepared(AzureOptions::immediate()).await;
-    client.put(PLS, service(|_| {})).await;
-    let deleted = client.delete(LB).await;
-    assert_eq!((deleted.status, deleted.code()), (400, "CannotDeleteLoadBalancerWithPrivateLinkService"));
-    let mut without = load_balancer();
-    without["properties"]["frontendIPConfigurations"] = json!([]);
-    without["properties"]["loadBalancingRules"] = json!([]);
-    assert_eq!(client.put(LB, without.clone()).await.code(), "FrontendIPConfigurationInUse");
-    let mut more = load_balancer();
-    let front = json!({"name": "more", "properties": {"subnet": {"id": SUBNET}}});
-    more["properties"]["frontendIPConfigurations"].as_array_mut().unwrap().push(front);
-    assert_eq!(client.put(LB, more).await.status, 200);
-    let moved = service(|properties| {
-        properties["loadBalancerFrontendIpConfigurations"][0]["id"] = json!(format!("{LB}/frontendIPConfigurations/more"));
-    });
-    assert_eq!(client.put(PLS, moved).await.code(), "PrivateLinkServiceLoadBalancerCannotBeChanged");
-    assert_eq!(client.delete(PLS).await.status, 200);
-    assert_eq!(client.put(LB, without).await.code(), "DeletingAllIpConfigsInLoadbalancerNotSupported");
-    assert_eq!(client.delete(LB).await.status, 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn connections_are_decided_and_deleted_on_the_services_side() {
-    let client = prepared(AzureOptions::immediate()).await;
-    client.put(PLS, service(|_| {})).await;
-    let before = client.etag(PLS).await;
-    let id = canonical::expand(PLS);
-    let name = client.azure.connect_private_endpoint(ENDPOINT, &id, ConnectionStatus::Pending).unwrap();
-    assert_ne!(client.etag(PLS).await, before);
-    let path = format!("{PLS}/privateEndpointConnections/{name}");
-    let shown = client.get(&path).await.body;
-    assert_eq!(shown["properties"]["privateEndpoint"]["id"], ENDPOINT);
-    assert_eq!(shown["properties"]["privateLinkServiceConnectionState"]["status"], "Pending");
-    assert_eq!(client.get(&format!("{PLS}/privateEndpointConnections")).await.body["value"], json!([shown]));
-    let approved = json!({"properties": {"privateLinkServiceConnectionState": {"status": "Approved"}}});
-    assert_eq!(client.put(&path, approved.clone()).await.status, 200);
-    assert_eq!(client.get(&path).await.body["properties"]["privateLinkServiceConnectionState"]["status"], "Approved");
-    assert_eq!(client.put(&format!("{path}x"), approved).await.status, 404);
-    let refused = client.delete(PLS).await;
-    assert_eq!((refused.status, refused.code()), (400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted"));
-    assert_eq!(client.put(PLS, service(|properties| properties["fqdns"] = json!(["a.example"]))).await.status, 200);
-    assert_eq!(client.get(&path).await.status, 200, "a write of the service does not touch its connections");
-    assert_eq!(client.delete(&path).await.status, 200);
-    assert_eq!(client.delete(&path).await.status, 204);
-    let endpoint = client.azure.document(ENDPOINT).unwrap();
-    let state =
-        &endpoint["properties"]["manualPrivateLinkServiceConnections"][0]["properties"]["privateLinkServiceConnectionState"];
-    assert_eq!(state["status"], "Disconnected", "the consumer keeps its endpoint");
-    assert_eq!(client.delete(PLS).await.status, 200);
+    let address = json!({"name": "n", "properties": {"ipAddress": "10.224.0.4"}});
+    let members = json!({"properties": {"loadBalancerBackendAddresses": [address]}});
+    assert_eq!(client.put(&format!("{LB}/backendAddressPools/pool"), members).await.status, 200);
+    assert_eq!(client.put(PLS, service(|_| {})).await.code(), "PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,8 +87,9 @@ async fn endpoints_ask_by_id_or_alias() {
     let made = client.put(path, endpoint("manualPrivateLinkServiceConnections", alias)).await;
     let state = "/properties/manualPrivateLinkServiceConnections/0/properties/privateLinkServiceConnectionState/status";
     assert_eq!((made.status, made.body.pointer(state)), (201, Some(&json!("Approved"))), "{}", made.body);
+    assert_eq!(client.put(PLS, service(|properties| properties["fqdns"] = json!(["a.example"]))).await.status, 200);
     let connections = client.get(PLS).await.body["properties"]["privateEndpointConnections"].clone();
-    assert_eq!(connections.as_array().map(Vec::len), Some(1), "{connections}");
+    assert_eq!(connections.as_array().map(Vec::len), Some(1), "a write keeps {connections}");
     assert_eq!(client.delete(path).await.status, 200);
     assert_eq!(client.get(PLS).await.body["properties"]["privateEndpointConnections"], json!([]));
 }
@@ -230,21 +111,6 @@ fn with_rules(count: usize) -> Value {
         rules.push(rule);
     }
     body
-}
-
-#[tokio::test(start_paused = true)]
-async fn rules_and_front_ends_are_limited_by_sku() {
-    let small = SkuLimits { rules: 2, frontends: 1 };
-    let client = prepared(limited(|limits| limits.standard = small)).await;
-    assert_eq!(client.put(LB, with_rules(2)).await.status, 200);
-    assert_eq!(client.put(LB, with_rules(3)).await.code(), "LoadBalancingRuleCountLimitReached");
-    let mut body = load_balancer();
-    let front = json!({"name": "more", "properties": {"subnet": {"id": SUBNET}}});
-    body["properties"]["frontendIPConfigurations"].as_array_mut().unwrap().push(front);
-    let refused = client.put(LB, body).await;
-    assert_eq!((refused.status, refused.code()), (400, "LoadBalancerFrontendIPConfigurationCountLimitReached"));
-    let azure = LoadBalancerLimits::azure();
-    assert_eq!((azure.of_sku(true).rules, azure.of_sku(false).rules, azure.rules_per_interface), (1_500, 250, Some(300)));
 }
 
 async fn join(client: &Client, pools: &[&str]) -> Reply {
@@ -276,28 +142,4 @@ async fn an_interface_has_so_many_rules_over_all_load_balancers() {
     assert_eq!(client.put(other, members.clone()).await.code(), CODE, "the same machine, by its address");
     assert_eq!(client.put(LB, with_rules(2)).await.status, 200);
     assert_eq!(client.put(other, members).await.status, 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn services_are_limited_by_load_balancer() {
-    let client = prepared(limited(|limits| {
-        limits.private_link_services = Some(1);
-        limits.private_link_needs_interfaces = true;
-    }))
-    .await;
-    assert_eq!(client.put(PLS, service(|_| {})).await.status, 201);
-    assert_eq!(client.put(PLS, service(|_| {})).await.status, 200, "it is counted once");
-    let mut more = load_balancer();
-    let front = json!({"name": "more", "properties": {"subnet": {"id": SUBNET}}});
-    more["properties"]["frontendIPConfigurations"].as_array_mut().unwrap().push(front);
-    assert_eq!(client.put(LB, more).await.status, 200);
-    let second = service(|properties| {
-        properties["loadBalancerFrontendIpConfigurations"][0]["id"] = json!(format!("{LB}/frontendIPConfigurations/more"));
-    });
-    let refused = client.put("$NET/privateLinkServices/second", second).await;
-    assert_eq!(refused.code(), "PrivateLinkServicesPerLoadBalancerCountLimitReached");
-    let address = json!({"name": "n", "properties": {"ipAddress": "10.224.0.4"}});
-    let members = json!({"properties": {"loadBalancerBackendAddresses": [address]}});
-    assert_eq!(client.put(&format!("{LB}/backendAddressPools/pool"), members).await.status, 200);
-    assert_eq!(client.put(PLS, service(|_| {})).await.code(), "PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer");
 }

@@ -303,19 +303,3 @@ proptest! {
         prop_assert_eq!(topology.documents(&machines), topology.documents(&topology.machines()), "the same every time");
     }
 }
-
-#[test]
-fn five_thousand_machines_are_made() {
-    let kinds = [PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
-    let topology = kinds.into_iter().fold(Topology::new(), |topology, kind| topology.pools(kind, 1, 1_000));
-    let topology = topology.pools(PoolKind::Uniform, 2, 1_000);
-    assert_eq!(topology.check(), Ok(()));
-    let machines = topology.machines();
-    assert_eq!(machines.len(), 5_000);
-    assert_eq!(topology.documents(&machines).len(), 4 + 4 + 2 * 5_000);
-    let last = machines.last().unwrap();
-    assert_eq!(
-        (last.computer_name().as_str(), last.ip_configurations[0].address.to_string().as_str()),
-        ("aks-pool5-vmss0000rr", "10.224.19.139")
-    );
-}

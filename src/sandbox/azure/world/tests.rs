@@ -1,3 +1,2 @@
 mod cloud;
 mod events;
-mod identity;

@@ -79,16 +79,6 @@ fn new_machines_have_new_numbers_and_addresses() {
 }
 
 #[test]
-fn capacity_follows_the_machines_of_a_scale_set() {
-    let (mut estate, mut documents) = world(PoolKind::Uniform);
-    let set = estate.topology().set_id(&estate.topology().pools[0]).unwrap();
-    documents.apply(estate.delete("pool000001").unwrap().1);
-    assert_eq!(documents.0[&set.key()]["sku"]["capacity"], 2);
-    documents.apply(estate.scale_out("pool", 3).unwrap().1);
-    assert_eq!(documents.0[&set.key()]["sku"]["capacity"], 5);
-}
-
-#[test]
 fn a_machine_made_anew_differs_in_its_vm_id_only() {
     for kind in KINDS {
         let (mut estate, mut documents) = world(kind);
@@ -128,18 +118,6 @@ fn a_deallocated_machine_has_no_fault_domain() {
         );
         assert_eq!(switched(Power::Running), machine.instance_view());
     }
-}
-
-#[test]
-fn addresses_move_where_the_family_is() {
-    let (mut estate, mut documents) = world(PoolKind::Uniform);
-    documents.apply(estate.readdress("pool000000", "10.224.99.1".parse().unwrap()).unwrap().1);
-    let machine = estate.machine("pool000000").unwrap();
-    let interface = &documents.0[&machine.interface_id(estate.topology()).key()];
-    assert_eq!(interface["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"], "10.224.99.1");
-    assert_eq!(documents, expected(&estate));
-    let refused = estate.readdress("pool000000", "fd00::1".parse().unwrap()).unwrap_err();
-    assert_eq!(refused, NoSuch::Family("pool000000".to_owned(), "fd00::1".parse().unwrap()));
 }
 
 #[test]
