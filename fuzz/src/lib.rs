@@ -113,7 +113,7 @@ pub fn resource_id(data: &[u8]) {
     let Ok(id) = ResourceId::parse(&text) else { return };
     assert_eq!(id.as_str(), text);
     assert_eq!(ResourceId::parse(&id.key()).map(|lower| lower.key()), Ok(id.key()));
-    black_box((id.subscription(), id.resource_group(), id.resource_type(), id.name(), id.url_path()));
+    black_box((id.subscription(), id.resource_group(), id.resource_type(), id.name(), id.name_of("x"), id.url_path()));
     if let Some(parent) = id.parent() {
         assert!(parent.as_str().len() < text.len());
     }

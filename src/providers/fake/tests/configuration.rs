@@ -38,13 +38,6 @@ fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
-    let config = ProviderConfig { cloud_config: Some("/nowhere/cloud.yaml".into()), ..ProviderConfig::default() };
-    let Err(CloudError::Invalid(message)) = factory(&config) else { panic!("a missing file is bad configuration") };
-    assert!(message.contains("/nowhere/cloud.yaml"), "{message}");
-}
-
-#[test]
 fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
     assert_eq!(FakeConfig::parse("# nothing yet\n").unwrap(), FakeConfig::default());
     assert_eq!(FakeConfig::default().by_name("a"), super::super::instances::FakeInstanceLookup::Gone);
@@ -143,17 +136,4 @@ async fn faults_come_as_often_and_for_whom_they_are_configured() {
     ] {
         assert_eq!(routes(yaml).await, expected, "{yaml}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn calls_take_their_time_hang_and_panic_on_request() {
-    let cloud = cloud("calls: {listRoutes: {latency: 50ms}, listClusters: {hang: true}, master: {panic: true}}");
-    let start = tokio::time::Instant::now();
-    CloudProvider::routes(&cloud).unwrap().list_routes("c").await.unwrap();
-    assert_eq!(start.elapsed(), Duration::from_millis(50));
-    let clusters = cloud.clusters().unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(3600), clusters.list_clusters()).await.is_err());
-    assert!(tokio::spawn(async move { clusters.master("c").await }).await.unwrap_err().is_panic());
-    cloud.configure(|config| config.calls.clear());
-    assert_eq!(cloud.clusters().unwrap().list_clusters().await, Ok(vec![]));
 }

@@ -166,11 +166,4 @@ mod tests {
         use ChargedOperation::{Delete, Read, Write};
         assert_eq!(operations.map(|method| ChargedOperation::of(&method)), [Read, Read, Write, Write, Write, Delete]);
     }
-
-    proptest::proptest! {
-        #[test]
-        fn any_path_has_a_charge(path in "[/a-z?#.é]{0,40}") {
-            RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, &path);
-        }
-    }
 }

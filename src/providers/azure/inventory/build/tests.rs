@@ -104,16 +104,3 @@ fn interfaces_in_two_families_with_public_addresses() {
     assert_eq!((first.primary, first.ipv6, first.public_address.as_deref()), (true, false, Some("52.0.0.1")));
     assert_eq!((interface.ip_configurations[1].ipv6, interface.ip_configurations.len()), (true, 3));
 }
-
-proptest::proptest! {
-    #[test]
-    fn no_document_crashes(text in "\\PC{0,60}", kind in 0usize..4) {
-        let id = format!("{GROUP}/Microsoft.Compute/{text}");
-        let value = json!({"id": if kind == 0 { &text } else { &id }, "name": text, "properties": {
-            "networkProfile": {"networkInterfaces": [{"id": text}]}, "instanceView": {"statuses": [{"code": text}]},
-            "virtualMachineScaleSet": {"id": text},
-        }});
-        let _ = built(value.clone());
-        let _ = scale_set(serde_json::from_value(value).unwrap());
-    }
-}

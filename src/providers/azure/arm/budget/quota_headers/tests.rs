@@ -1,6 +1,5 @@
 use http::{HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
-use proptest::prelude::*;
 
 use super::{
     super::{
@@ -118,22 +117,5 @@ fn retry_after_is_seconds_a_date_or_milliseconds() {
     ];
     for (rows, expected) in cases {
         assert_eq!(retry_after(&headers(rows), wall).map(|wait| wait.as_secs_f64()), expected, "{rows:?}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_header_makes_it_panic(value in proptest::collection::vec(any::<u8>().prop_filter("header", |b| *b >= 32 && *b != 127), 0..40), status in 200..600u16) {
-        let mut headers = HeaderMap::new();
-        for name in [RESOURCE, READS, "retry-after", "retry-after-ms"] {
-            headers.append(name, HeaderValue::from_bytes(&value).unwrap());
-        }
-        let retry_after = retry_after(&headers, Timestamp::MAX);
-        let charge = RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, "/subscriptions/s");
-        let drains = limits::bucket_charges(&charge, &BudgetSettings::default());
-        for lesson in quota_updates(charge.operation, &drains, &BudgetSettings::default(), &QuotaHeaders { status, headers: &headers, code: "", retry_after }) {
-            let (QuotaUpdate::AtMost(index, _) | QuotaUpdate::Left(index, _) | QuotaUpdate::Pause(index, _)) = lesson;
-            prop_assert!(index < drains.len());
-        }
     }
 }
