@@ -96,10 +96,6 @@ impl Objects {
         self.services.create(&PostParams::default(), &service).await.expect("service");
     }
 
-    pub(crate) async fn create(&self, service: &Service) {
-        self.services.create(&PostParams::default(), service).await.expect("service");
-    }
-
     pub(crate) async fn patch_service(&self, name: &str, patch: Value) {
         // The manager may be patching it as well, which older servers answer with a conflict.
         eventually("the Service is patched", SOON, async || {

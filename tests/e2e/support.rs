@@ -124,13 +124,6 @@ impl Manager {
         panic!("the manager did not end within {limit:?}\n{}", self.log_text());
     }
 
-    /// Its resident memory, in MiB; 0 when it has ended.
-    pub(crate) fn resident_mib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024
-    }
-
     /// Whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         self.process.0.try_wait().expect("wait").is_none()
