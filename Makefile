@@ -4,7 +4,7 @@ CARGO ?= cargo
 IMAGE ?= cloud-controller-manager:dev
 # The same inputs for property tests each time, so that a change fails what it breaks and nothing else.
 export PROPTEST_RNG_SEED ?= 1
-# Where .ci/envtest and .ci/tools keep what is slow to build, outside the tree.
+# Where the scripts in .ci keep what is slow to build, outside the tree.
 export CCM_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cloud-controller-manager
 CARGO_TARGET_DIR ?= target
 # The binary of the image needs no shared library. Its relocations are packed: else they are a megabyte that each start reads.
@@ -80,7 +80,7 @@ build-tests: ## Build the tests
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
 	$(TOOLS) && CARGO="$(CARGO)" PROFILE="$(PROFILE)" .ci/test
 
-timings: ## Print the slowest tests and the number of tests per binary of the last `make test`
+timings: ## Print the slowest tests and the number of tests per binary of the last `make test`, without the end-to-end suite
 	@.ci/timings
 
 check: fmt ## What to run all day: formatting, lints of the library, unit tests of changed files, and the checks of structure and language
@@ -139,9 +139,11 @@ lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependen
 fmt: ## Check the formatting
 	$(CARGO) fmt --all -- --check
 
-# With fewer features the compiler's own warnings are enough. The wrapper denies them without a second set of dependencies.
-clippy: ## Lints with all features, and compiler warnings without the optional ones; all of them errors
+# With fewer features, and without what dependencies of tests add to others, the compiler's own warnings are enough. The wrapper denies them
+# without a second set of dependencies.
+clippy: ## Lints with all features; compiler warnings with those of the demo and without the optional ones; all of them errors
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
+	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/.ci/deny-warnings" $(CARGO) check --locked --features sandbox
 	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/.ci/deny-warnings" $(CARGO) check --locked --no-default-features
 	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/.ci/deny-warnings" $(CARGO) check --locked --no-default-features --features azure
 
@@ -158,7 +160,7 @@ advisories: ## Known holes of the dependencies, from RustSec's database; needs t
 docs: ## Regenerate the reference pages under docs/reference, the chart's copies and results, the runbooks in alerts, and the recording of the demo
 	UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- copies_in_the_chart the_text_of_their_runbooks && \
 	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- kept_results && \
-	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- reference_docs:: guides::
+	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- reference_docs:: && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- guides::
 
 man: build ## Write manual pages and completions: target/man, target/completions
 	@mkdir -p $(CARGO_TARGET_DIR)/man $(CARGO_TARGET_DIR)/completions
@@ -169,7 +171,7 @@ man: build ## Write manual pages and completions: target/man, target/completions
 bench: ## Benchmarks: counts, bytes and growth are asserted; times and memory reported
 	$(CARGO) bench --locked --features sandbox
 
-bench-counts: ## The benchmarks that assert counts and bytes, on the build of the tests
+bench-counts: ## The benchmarks that count requests and bytes, on the build of the tests; `make bench` has also those that compare times
 	$(CARGO) bench $(TESTS) --bench azure --bench azure_services --bench scale
 
 bench-shipped: static ## The benchmarks with the binary of the image: processor time, memory and seconds are asserted, too

@@ -1,6 +1,6 @@
 //! A fifth of all requests to ARM fails, in every way there is; what comes of it is the same.
 
-use std::{convert::Infallible, time::Duration};
+use std::{cell::Cell, convert::Infallible, time::Duration};
 
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, EtagMode, Fault, Latencies, Latency, Omission};
 use k8s_openapi::api::core::v1::Service;
@@ -179,24 +179,26 @@ pub(crate) async fn disturbed(seed: u64, layout: Layout) -> (Cluster, Vec<State>
 
 /// The same history with managers that are killed, each after a random number of requests. The last one survives.
 async fn disturbed_and_killed(seed: u64, layout: Layout) -> (Cluster, Vec<State>) {
-    let cluster = cluster(seed, layout);
+    let (cluster, kills) = (cluster(seed, layout), Cell::new(0));
     storm(&cluster);
     let states = tokio::select! {
         biased;
         states = history(&cluster, layout) => states,
-        never = kill_managers(&cluster, seed) => match never {},
+        never = kill_managers(&cluster, seed, &kills) => match never {},
     };
+    assert_eq!(kills.get(), KILLS, "the history ended before");
     (cluster, states)
 }
 
-async fn kill_managers(cluster: &Cluster, seed: u64) -> Infallible {
+async fn kill_managers(cluster: &Cluster, seed: u64, kills: &Cell<usize>) -> Infallible {
     let requests = |cluster: &Cluster| cluster.azure().count(|request| request.class != Class::Other);
     let mut random = SmallRng::seed_from_u64(seed);
-    for _ in 0..KILLS {
+    while kills.get() < KILLS {
         let life = cluster.start();
         let last = requests(cluster) + random.random_range(1..40);
         let _ = timeout(MAX_LIFE, cluster.until("requests", HOUR, |cluster| requests(cluster) >= last)).await;
         life.kill();
+        kills.set(kills.get() + 1);
     }
     let _life = cluster.start();
     std::future::pending().await
