@@ -6,21 +6,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+#[path = "support/manager.rs"]
+mod manager;
+#[path = "support/program.rs"]
+mod program;
+
 use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Write},
-    net::TcpListener,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps},
-    cli,
-    cloud_provider::CloudProvider,
+    app::manager::ClientSource,
     metrics::Metrics,
     providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
     runtime::{
@@ -35,11 +37,13 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
+use manager::Manager;
+use program::{COUNTS_ONLY, Program, free_port, is_shipped, log_tail};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-const NODES: u32 = 5_000;
-const SERVICES: u32 = 1_000;
+const NODES: u32 = if COUNTS_ONLY { 1_250 } else { 5_000 };
+const SERVICES: u32 = if COUNTS_ONLY { 250 } else { 1_000 };
 /// As client-go asks. Pages of 100 did not lower the peak, which comes later.
 const NODES_PER_PAGE: u32 = 500;
 /// Peak for the Nodes.
@@ -47,15 +51,11 @@ const MEMORY_MIB: f64 = 58.0;
 /// Memory without Nodes: without and with the pages of the program file.
 const IDLE_OWN_MIB: f64 = 6.0;
 const IDLE_MIB: f64 = 20.0;
-/// Environment variable that names the program of the image. Its memory and times are asserted; those of other builds are only printed.
-const SHIPPED: &str = "CCM_BINARY";
 /// Seconds for the Nodes. The goal is 4; busy cores count for more.
 const CPU: f64 = 12.0;
 /// How much longer the Nodes may take than their patches alone. The goal is 1.2.
 const PATCHES_RATIO: f64 = 2.0;
-/// Of `/proc/*/stat` on Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// How many times the requests, and how much more memory, 5,000 Nodes may cost that get their pod CIDRs here. It was a tenth of 70 MiB while Nodes
+/// How many times the requests, and how much more memory, the Nodes may cost that get their pod CIDRs here. It was a tenth of 70 MiB while Nodes
 /// took so much; what the CIDRs take has not changed with that.
 const POD_CIDRS_RATIO: f64 = 1.1;
 const POD_CIDRS_MIB: f64 = 6.0;
@@ -74,7 +74,9 @@ fn main() {
         // So many Nodes alone: for a profiler, and to see how they grow.
         Some("nodes") => runtime.block_on(growth(arguments[1].parse().expect("a number"))),
         _ => {
-            runtime.block_on(idle());
+            if !COUNTS_ONLY {
+                runtime.block_on(idle());
+            }
             let without = runtime.block_on(nodes());
             runtime.block_on(pod_cidrs(without));
             runtime.block_on(services());
@@ -84,7 +86,7 @@ fn main() {
 
 /// Asserts a bound of memory or time for the program of the image.
 fn assert_shipped(holds: bool, message: impl FnOnce() -> String) {
-    assert!(holds || std::env::var_os(SHIPPED).is_none(), "{}", message());
+    assert!(holds || !is_shipped(), "{}", message());
 }
 
 /// The program without a Node.
@@ -118,11 +120,8 @@ async fn initialised_nodes(nodes: u32) -> Initialisation {
     let wall = started.elapsed().as_secs_f64();
     let counts = settled(&mut place.server).await;
     let (memory, cpu) = (program.mib("VmHWM"), program.cpu());
-    println!("{nodes} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, peak RSS {memory:.1} MiB ({})", program.memory());
+    println!("{nodes} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, peak RSS {memory:.1} MiB ({})", parts(&program));
     println!("  requests: {counts:?}");
-    if let Ok(Ok(seconds)) = std::env::var("SCALE_HOLD_SECONDS").map(|text| text.parse()) {
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-    }
     program.terminate();
     assert!(done, "not all nodes were initialised: {counts:?}\n{}", place.log());
     let count = |what: &str| counts.get(what).copied().unwrap_or(0);
@@ -139,9 +138,12 @@ async fn growth(nodes: u32) {
     println!("initialisation takes {:.2} times as long as bare patches", wall / bare_patches(nodes).await);
 }
 
-/// 5,000 Nodes; and what as many bare patches take on the same server.
+/// All Nodes; and what as many bare patches take on the same server.
 async fn nodes() -> (u32, f64) {
     let Initialisation { wall, cpu, memory, counts } = initialised_nodes(NODES).await;
+    if COUNTS_ONLY {
+        return (requests(&counts), memory);
+    }
     let bare = bare_patches(NODES).await;
     println!("initialisation takes {:.2} times as long as bare patches", wall / bare);
     assert_shipped(memory <= MEMORY_MIB, || format!("peak RSS {memory:.1} MiB, at most {MEMORY_MIB}"));
@@ -165,7 +167,7 @@ async fn pod_cidrs(without: (u32, f64)) {
         "{NODES} nodes that get pod CIDRs: {requests} requests, {more:.3} times those without; peak RSS {memory:.1} MiB, {:.3} times; \
          {cpu:.2} s of CPU ({})",
         memory / without.1,
-        program.memory()
+        parts(&program)
     );
     program.terminate();
     let without_cidrs = place.server.count("nodes without pod CIDRs");
@@ -185,7 +187,8 @@ fn requests(counts: &BTreeMap<String, u32>) -> u32 {
 /// Seconds for the writes that initialise the Nodes, two for each, sent by a client of the program's kind as fast as it can.
 async fn bare_patches(nodes: u32) -> f64 {
     let place = Place::new("nodes", nodes);
-    let settings = KubeClientConfig { kubeconfig: Some(place.file("kubeconfig")), qps: -1.0, ..KubeClientConfig::default() };
+    let kubeconfig = Some(place.folder.path().join("kubeconfig"));
+    let settings = KubeClientConfig { kubeconfig, qps: -1.0, ..KubeClientConfig::default() };
     let clients = KubeClients::load(settings, Arc::new(Metrics::new().expect("metrics"))).await.expect("clients");
     let writer = ObjectWriter::new(clients.for_component("bench").expect("a client"), Leadership::unopposed());
     let api: Api<Node> = Api::all(writer.client().clone());
@@ -220,13 +223,14 @@ fn initialised(index: u32) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {"providerID": format!("fake://node-{index}"), "taints": [taint]}})
 }
 
-/// 1,000 Services at once on a cloud that takes 50 ms, then one more node.
+/// All Services at once on a cloud that takes 50 ms, then one more node.
 async fn services() {
     let mut server = Server::start("services", SERVICES, "");
     let cloud = FakeCloud::new(FakeConfig { generated_instances: vec![instances(1)], ..FakeConfig::default() });
     cloud.set_latency(CallName::EnsureLoadBalancer, LATENCY);
     let started = Instant::now();
-    let manager = Manager::start(&server, &cloud, &["--controllers=service-lb-controller"]);
+    let flags = ["--cloud-provider=fake", "--controllers=service-lb-controller"];
+    let manager = Manager::start(Arc::new(Plain(server.url.clone())), Arc::new(cloud.clone()), &flags);
     let done = until(Duration::from_secs(120), async || {
         cloud.load_balancers().len() == SERVICES as usize
             && server.counts().get("patch services/status").copied().unwrap_or(0) >= 2 * SERVICES
@@ -316,82 +320,23 @@ impl Place {
         Self { server: Server::start(what, count, folder.path().to_str().expect("a path")), folder }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The end of the log.
     fn log(&self) -> String {
-        let text = fs::read_to_string(self.file("log")).unwrap_or_default();
-        text.lines().rev().take(20).collect::<Vec<_>>().join("\n")
+        log_tail(self.folder.path())
     }
 
-    /// The built binary, or the one that `CCM_BINARY` names, with the flags of `manifests/deployment.yaml`.
     fn start(&self) -> Program {
         self.start_with(&[])
     }
 
     fn start_with(&self, flags: &[&str]) -> Program {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-        let binary = std::env::var_os(SHIPPED).unwrap_or_else(|| env!("CARGO_BIN_EXE_cloud-controller-manager").into());
-        let child = Command::new(binary)
-            // As in the image.
-            .env("MALLOC_ARENA_MAX", "1")
-            .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
-            .arg(format!("--cloud-config={}", self.file("cloud.yaml").display()))
-            .arg(format!("--secure-port={port}"))
-            .args(["--cloud-provider=fake", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
-            .args(flags)
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(self.file("log")).expect("a log"))
-            .spawn()
-            .expect("the program starts");
-        Program { child }
+        let flags = [flags, &["--cloud-provider=fake"]].concat();
+        Program::start(self.folder.path(), "cloud.yaml", free_port(), &flags, &[])
     }
 }
 
-/// The program.
-struct Program {
-    child: Child,
-}
-
-impl Program {
-    fn proc(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
-    }
-
-    /// A field of `/proc/*/status`, in MiB.
-    fn mib(&self, field: &str) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::MAX) / 1024.0
-    }
-
-    fn memory(&self) -> String {
-        format!("now {:.1} MiB of its own, {:.1} MiB of files", self.mib("RssAnon"), self.mib("RssFile"))
-    }
-
-    /// Seconds of processor time so far.
-    fn cpu(&self) -> f64 {
-        let stat = self.proc("stat");
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
-    }
-
-    /// Sends SIGTERM and waits for the end.
-    fn terminate(mut self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
-        assert!(status.success(), "kill failed");
-        assert!(self.child.wait().expect("the program ends").success(), "the program failed");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It has ended already unless something failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The two parts of the memory that it has now.
+fn parts(program: &Program) -> String {
+    format!("now {:.1} MiB of its own, {:.1} MiB of files", program.mib("RssAnon"), program.mib("RssFile"))
 }
 
 /// Peak resident memory of this process.
@@ -515,12 +460,7 @@ fn counts(server: &ApiServer) -> String {
     serde_json::to_string(&counts).expect("JSON")
 }
 
-/// A manager in this process.
-struct Manager {
-    stop: Shutdown,
-    task: tokio::task::JoinHandle<Result<manager::ManagerOutcome, manager::ManagerStartError>>,
-}
-
+/// Clients of the API server at a URL.
 struct Plain(String);
 
 impl ClientSource for Plain {
@@ -532,32 +472,5 @@ impl ClientSource for Plain {
     }
     fn watches(&self) -> Result<kube::Client, kube::Error> {
         self.component("")
-    }
-}
-
-impl Manager {
-    fn start(server: &Server, cloud: &FakeCloud, flags: &[&str]) -> Self {
-        let fixed = ["cloud-controller-manager", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
-        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).expect("flags") else {
-            unreachable!("no help asked for")
-        };
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(Plain(server.url.clone())),
-            provider: Arc::new(cloud.clone()) as Arc<dyn CloudProvider>,
-            metrics: Arc::new(Metrics::new().expect("metrics")),
-            clock: Clock::System,
-            set_verbosity: Arc::new(|_| ()),
-        };
-        let stop = Shutdown::new();
-        let stopping = stop.clone();
-        Self { stop, task: tokio::spawn(async move { manager::run(parts, &stopping).await }) }
-    }
-
-    async fn stop(self) {
-        self.stop.begin();
-        let ended = self.task.await.expect("the manager").expect("a start");
-        assert_eq!(ended, manager::ManagerOutcome::Stopped);
     }
 }

@@ -398,13 +398,6 @@ mod tests {
         assert_eq!(parts.concat(), TextEncoder::new().encode_to_string(&metrics.registry.gather()).unwrap());
     }
 
-    #[test]
-    fn every_metric_registers_and_renders() {
-        let metrics = Metrics::new().unwrap();
-        metrics.workqueue_adds_total.with_label_values(&["service"]).inc();
-        assert!(metrics.render().unwrap().contains("workqueue_adds_total{name=\"service\"} 1"));
-    }
-
     declare_metrics! {
         /// A provider's metrics, one of which has a name that exists.
         #[allow(dead_code, unreachable_pub, reason = "nobody counts with it")]
@@ -422,12 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_helps_carry_a_stability_level() {
-        let table = CoreMetrics::TABLE;
-        let mut names: Vec<_> = table.iter().map(|metric| metric.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), table.len());
-        assert!(table.iter().all(|metric| metric.help.starts_with('[')));
+    fn helps_carry_a_stability_level() {
+        assert!(CoreMetrics::TABLE.iter().all(|metric| metric.help.starts_with('[')));
     }
 }

@@ -1,16 +1,11 @@
 //! Many machines at once without an answer: a scale-in deletes their Nodes within minutes, an ARM that lies deletes none, and both at
 //! once, among hundreds and among thousands. The whole manager over the simulated Azure and the in-memory API server, on a paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps},
-    cli,
-    cloud_provider::registry::ProviderConfig,
-    metrics::Metrics,
-    providers::azure::AzureCloud,
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::clock::Clock,
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -18,22 +13,17 @@ use cloud_controller_manager::{
             topology::{Pool, PoolKind, Topology},
             world::World,
         },
-        in_process::InProcess,
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, NodeSpec, Taint};
 use kube::ResourceExt;
 
+use crate::golden::replica::{Replica, manager_deps};
+
 struct Cluster {
     server: ApiServer,
     world: World,
-    stop: Shutdown,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.stop.begin();
-    }
+    _replica: Replica,
 }
 
 impl Cluster {
@@ -50,40 +40,17 @@ impl Cluster {
             set_ready(&mut node, "True");
             server.create::<Node>(&node);
         }
-        let files = tempfile::tempdir().unwrap();
-        let azure_json = files.path().join("azure.json");
-        std::fs::write(&azure_json, world.config().to_string()).unwrap();
         let flags = [
-            "ccm",
-            "--cloud-provider=azure",
-            "--secure-port=0",
-            "--leader-elect=false",
-            "--configure-cloud-routes=false",
-            "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",
+            &[
+                "--leader-elect=false",
+                "--configure-cloud-routes=false",
+                "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",
+            ],
+            more,
         ];
-        let cli::CliCommand::Run(config) = cli::parse(flags.iter().chain(more).map(Into::into), &["azure"], &[]).unwrap()
-        else {
-            panic!("no help asked for")
-        };
-        let cloud_config = ProviderConfig {
-            cloud_config: Some(azure_json),
-            cluster_name: "kubernetes".into(),
-            ..ProviderConfig::default()
-        };
-        let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), world.azure().transport()).unwrap();
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(InProcess(server.clone())),
-            provider: Arc::new(provider),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock,
-            set_verbosity: Arc::new(|_| ()),
-        };
-        let stop = Shutdown::new();
-        let until = stop.clone();
-        tokio::spawn(async move { manager::run(parts, &until).await });
+        let replica = Replica::start(manager_deps(&server, world.azure(), clock, &world.config(), &flags.concat()));
         pass(30).await;
-        Self { server, world, stop }
+        Self { server, world, _replica: replica }
     }
 
     fn count(&self) -> usize {

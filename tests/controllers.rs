@@ -22,3 +22,33 @@ mod node_filter;
 mod node_ipam;
 mod node_manager;
 mod provider_outside;
+
+use std::sync::Arc;
+
+use cloud_controller_manager::{
+    app::manager::{ClientSource, ManagerDeps},
+    cli,
+    metrics::Metrics,
+    providers::fake::FakeCloud,
+    runtime::clock::Clock,
+};
+
+/// What a manager with the fake cloud and these flags needs. Its secure port is closed unless a flag opens it.
+fn manager_deps(
+    flags: &[&str],
+    clients: Arc<dyn ClientSource>,
+    cloud: FakeCloud,
+    metrics: &Arc<Metrics>,
+    clock: Clock,
+) -> ManagerDeps {
+    let words = ["ccm", "--cloud-provider=fake", "--secure-port=0"].iter().chain(flags).map(Into::into);
+    let cli::CliCommand::Run(config) = cli::parse(words, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
+    ManagerDeps {
+        config: *config,
+        clients,
+        provider: Arc::new(cloud),
+        metrics: Arc::clone(metrics),
+        clock,
+        set_verbosity: Arc::new(|_| ()),
+    }
+}

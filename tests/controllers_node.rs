@@ -217,19 +217,6 @@ async fn a_cloud_with_the_older_interfaces_does_as_well() {
     assert_eq!(node.metadata.labels.unwrap()[LABEL_ZONE], "fake-zone-1");
 }
 
-/// Upstream: "provider ID not implemented".
-#[tokio::test(start_paused = true)]
-async fn a_cloud_without_provider_ids_initialises_without_one() {
-    let cloud = cloud(&["n"]);
-    cloud.configure(|config| config.instances_v2 = false);
-    cloud.fail_next(CallName::InstanceId, &CloudError::NotImplemented, 1);
-    let world = World::start(server(), cloud).await;
-    world.server.create(&tainted("n"));
-    world.until_initialized("n").await;
-    assert_eq!(provider_id(&world.node("n").unwrap()), None);
-    assert_eq!(addresses(&world.node("n").unwrap()).len(), 3);
-}
-
 struct NoCloud;
 
 impl CloudProvider for NoCloud {
@@ -416,26 +403,22 @@ async fn addresses_follow_and_edited_labels_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_instance_loses_the_taint_before_its_node_is_ready() {
-    let mut world = World::start(server(), cloud(&["n"])).await;
-    world.server.create(&plain("n", "Unknown"));
-    world.cloud.set_power("n", PowerState::Stopped);
-    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
-    world.cloud.set_power("n", PowerState::Running);
-    world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
-    let reasons: Vec<_> = std::iter::from_fn(|| world.events.try_recv().ok()).map(|(_, event)| event.reason).collect();
-    assert_eq!(reasons, ["ShutdownTaintAdded", "ShutdownTaintRemoved"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shut_down_instance_is_tainted_until_the_node_is_ready() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.server.create(&plain("n", "False"));
-    world.cloud.set_power("n", PowerState::Stopped);
-    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
-    pass(100).await;
-    world.server.update_with("", "n", |node| ready(node, "True"));
-    world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
+async fn shutdown_taint_stays_until_instance_runs_or_node_is_ready() {
+    for is_restarted in [true, false] {
+        let mut world = World::start(server(), cloud(&["n"])).await;
+        world.server.create(&plain("n", if is_restarted { "Unknown" } else { "False" }));
+        world.cloud.set_power("n", PowerState::Stopped);
+        world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+        pass(100).await;
+        if is_restarted {
+            world.cloud.set_power("n", PowerState::Running);
+        } else {
+            world.server.update_with("", "n", |node| ready(node, "True"));
+        }
+        world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
+        pass(1).await;
+        assert_eq!(world.reasons(), ["ShutdownTaintAdded", "ShutdownTaintRemoved"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

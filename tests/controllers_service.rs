@@ -159,6 +159,15 @@ impl Life {
     }
 }
 
+/// A controller that serves one Service.
+async fn settled() -> (World, Life) {
+    let world = World::new();
+    let life = world.start();
+    world.create("web");
+    pass(3).await;
+    (world, life)
+}
+
 /// Lets everything happen that happens within this (virtual) time.
 async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -166,10 +175,7 @@ async fn pass(seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_is_created_updated_and_deleted() {
-    let world = World::new();
-    let mut life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, mut life) = settled().await;
     world.assert_converged();
     assert_eq!(world.patches().len(), 2, "finalizer, status: {:?}", world.patches());
     assert!(world.patches().iter().all(|patch| patch.subresource == "status"));
@@ -194,10 +200,7 @@ async fn a_service_is_created_updated_and_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_no_load_balancer_any_more_is_cleaned() {
-    let world = World::new();
-    let _life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, _life) = settled().await;
     world.server.update_with("default", "web", |service: &mut Service| {
         service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     });
@@ -210,10 +213,7 @@ async fn a_service_that_is_no_load_balancer_any_more_is_cleaned() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_an_unchanged_service_is_ensured_once_and_not_written() {
-    let world = World::new();
-    let life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, life) = settled().await;
     life.kill().await;
     world.server.clear_requests();
     world.cloud.clear_calls();
@@ -309,30 +309,17 @@ async fn a_refusal_is_told_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_not_failing() {
+async fn waiting_is_not_failing_and_no_resync_disturbs_it() {
     let world = World::new();
     let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
     world.cloud.fail_next(CallName::EnsureLoadBalancer, &wait, 1);
-    let life = world.start();
+    let life = world.start_with(0, Duration::from_secs(10));
     world.create("web");
-    pass(40).await;
+    pass(41).await;
     assert_eq!(world.reason("web").as_deref(), Some("Waiting"));
     let unsettled = life.controller.status().unsettled;
     assert_eq!((unsettled[0].failures, world.cloud.call_count(CallName::EnsureLoadBalancer)), (0, 1));
     pass(5).await;
-    world.assert_converged();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_resync_does_not_disturb_a_cloud_that_asked_for_patience() {
-    let world = World::new();
-    let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
-    world.cloud.fail_next(CallName::EnsureLoadBalancer, &wait, 1);
-    let _life = world.start_with(0, Duration::from_secs(10));
-    world.create("web");
-    pass(41).await;
-    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 1);
-    pass(3).await;
     world.assert_converged();
 }
 
@@ -374,10 +361,7 @@ async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothi
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_vanished_by_force_leaves_nothing() {
-    let world = World::new();
-    let _life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, _life) = settled().await;
     world.server.update_with("default", "web", |service: &mut Service| service.metadata.finalizers = None);
     world.server.delete::<Service>("default", "web");
     world.create("web");
@@ -406,10 +390,7 @@ async fn a_node_change_costs_one_call_per_affected_service_and_no_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_growing_cluster_is_no_failure_however_slow_the_cloud() {
-    let world = World::new();
-    let life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, life) = settled().await;
     world.cloud.set_latency(CallName::UpdateLoadBalancer, Duration::from_secs(2));
     for index in 2..40 {
         world.server.create(&node(&format!("n{index}")));
@@ -425,10 +406,7 @@ async fn a_growing_cluster_is_no_failure_however_slow_the_cloud() {
 
 #[tokio::test(start_paused = true)]
 async fn only_changes_of_the_stable_node_set_reach_the_cloud() {
-    let world = World::new();
-    let mut life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, mut life) = settled().await;
     life.reasons();
     let label = |key: &str| {
         world.server.update_with("", "n1", |node: &mut Node| {
@@ -446,10 +424,7 @@ async fn only_changes_of_the_stable_node_set_reach_the_cloud() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_node_change_is_carried_on_retry() {
-    let world = World::new();
-    let mut life = world.start();
-    world.create("web");
-    pass(3).await;
+    let (world, mut life) = settled().await;
     world.cloud.fail_next(CallName::UpdateLoadBalancer, &CloudError::failed("boom"), 1);
     world.server.create(&node("n2"));
     pass(30).await;

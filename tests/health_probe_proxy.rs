@@ -167,11 +167,6 @@ const HEALTHY: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Cu
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// An answer that a [`Target`] can give for as long as the test runs.
-fn leaked(answer: &str) -> &'static str {
-    answer.to_owned().leak()
-}
-
 #[test]
 fn probes_reach_the_target_with_and_without_header() {
     let target = Target::start(HEALTHY);
@@ -199,32 +194,21 @@ fn probes_reach_the_target_with_and_without_header() {
 }
 
 #[test]
-fn what_the_target_says_is_passed_on() {
-    const UNHEALTHY: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 23\r\n\r\n{\"nodeEligible\": false}";
-    let target = Target::start(UNHEALTHY);
-    let proxy = Proxy::start(target.port);
-    let (head, body) = proxy.probe(V1);
-    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
-    assert_eq!(body, "{\"nodeEligible\": false}");
-}
-
-#[test]
-fn an_answer_in_many_pieces_is_passed_on_and_one_that_does_not_end_is_not() {
+fn responses_of_the_target_are_passed_on_or_a_bad_gateway() {
     let pieces = "1\r\na\r\n".repeat(1_000);
-    let (head, body) = Proxy::start(Target::start(leaked(&format!("{CHUNKED}{pieces}0\r\n\r\n"))).port).probe(V1);
-    assert!(head.starts_with("HTTP/1.1 200 ") && body == "a".repeat(1_000), "{head}{body}");
-    let proxy = Proxy::start(Target::start(leaked(&format!("{CHUNKED}{}", pieces.repeat(70)))).port);
-    assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 502 "));
-}
-
-#[test]
-fn a_target_that_is_down_or_speaks_no_http_is_a_bad_gateway() {
-    let proxy = Proxy::start(free_port());
-    let garbage = Proxy::start(Target::start("SSH-2.0-OpenSSH\r\n").port);
-    for proxy in [&proxy, &garbage] {
-        let (head, body) = proxy.probe(V1);
-        assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n") && body.is_empty(), "{head}{body}");
+    let unhealthy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 23\r\n\r\n{\"nodeEligible\": false}";
+    for (response, status, expected) in [
+        (unhealthy.to_owned(), "503 ", "{\"nodeEligible\": false}".to_owned()),
+        (format!("{CHUNKED}{pieces}0\r\n\r\n"), "200 ", "a".repeat(1_000)),
+        // It does not end.
+        (format!("{CHUNKED}{}", pieces.repeat(70)), "502 Bad Gateway\r\n", String::new()),
+        ("SSH-2.0-OpenSSH\r\n".to_owned(), "502 Bad Gateway\r\n", String::new()),
+    ] {
+        let (head, body) = Proxy::start(Target::start(response.leak()).port).probe(V1);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")) && body == expected, "{head}{body}");
     }
+    let (head, body) = Proxy::start(free_port()).probe(V1);
+    assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n") && body.is_empty(), "a target that is down: {head}{body}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -29,6 +29,8 @@ use k8s_openapi::api::{
     core::v1::{Event, Node, Service},
 };
 use tokio::time::Instant;
+
+use crate::served_azure::{Ended, PROGRAM};
 
 /// What the API server takes on one object.
 const ANNOTATIONS: usize = 255 * 1024;
@@ -67,8 +69,8 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn start(&self) -> Manager {
-        let child = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
+    fn start(&self) -> Ended {
+        let child = Command::new(PROGRAM)
             .env("SSL_CERT_FILE", self.file("ca.pem"))
             .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
             .arg(format!("--cloud-config={}", self.file("azure.json").display()))
@@ -83,7 +85,7 @@ impl Place {
             .stderr(fs::File::create(self.file("log")).unwrap())
             .spawn()
             .unwrap();
-        Manager(child)
+        Ended(child)
     }
 
     /// When the lease was renewed last, as it says.
@@ -102,15 +104,6 @@ impl Place {
         let service: Option<Service> = self.server.get("default", name);
         let ingress = service.and_then(|service| service.status?.load_balancer?.ingress);
         ingress.is_some_and(|ingress| !ingress.is_empty())
-    }
-}
-
-struct Manager(Child);
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -2,9 +2,9 @@
 //! callers there.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
-use crate::any_server;
+use crate::{any_server, secure_port_flood::target::spawn};
 
-use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    process::{Child, Command},
     time::timeout,
 };
 
@@ -31,20 +30,6 @@ async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer).await;
     Some(answer)
-}
-
-fn start(folder: &Path, port: u16) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
-        .env_remove("KUBERNETES_SERVICE_HOST")
-        .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=::1"])
-        .arg(format!("--cloud-config={}", folder.join("cloud.yaml").display()))
-        .arg(format!("--secure-port={port}"))
-        .arg(format!("--kubeconfig={}", folder.join("kubeconfig").display()))
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(folder.join("log")).unwrap())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
 }
 
 fn is_served(server: &ApiServer) -> bool {
@@ -67,7 +52,8 @@ async fn a_control_plane_without_ipv4() {
     let (serving, until) = (server.clone(), stop.clone());
     tokio::spawn(async move { serving.serve_tls(listener, &certificates, until).await });
     let address = TcpListener::bind("[::1]:0").await.unwrap().local_addr().unwrap();
-    let _program = start(folder.path(), address.port());
+    let config = format!("--cloud-config={}", folder.path().join("cloud.yaml").display());
+    let _program = spawn(folder.path(), address, &[config]);
 
     let log = || fs::read_to_string(folder.path().join("log")).unwrap();
     let served = timeout(SOON, server.wait_until(is_served)).await;

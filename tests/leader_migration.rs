@@ -1,6 +1,6 @@
 //! `--enable-leader-migration`: whole managers with leases of their own share a second one, under which a controller moves from one to
 //! the other. In-memory API server and fake cloud, paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 #[path = "leader_migration/crashes.rs"]
 mod crashes;
@@ -13,15 +13,14 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
-    cli,
+    app::manager::{self, ClientSource, ManagerOutcome, ManagerStartError},
     metrics::Metrics,
     node::taints,
     providers::fake::{FakeCloud, FakeConfig},
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
-        objects::{ObjectExt, load_balancer_service},
+        objects::{ObjectExt, load_balancer_service, uninitialized_node},
     },
 };
 use k8s_openapi::api::{
@@ -77,21 +76,11 @@ impl Cluster {
     fn start_for(&self, lease: &str, life: Life) -> Manager {
         let file = format!("--leader-migration-config={}", self.file.path().display());
         let own = format!("--leader-elect-resource-name={lease}");
-        let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-        let words = flags.iter().copied().chain(["--enable-leader-migration", &file, &own]);
-        let Ok(cli::CliCommand::Run(config)) = cli::parse(words.map(Into::into), &["fake"], &[]) else {
-            panic!("no help asked for")
-        };
+        let flags = ["--configure-cloud-routes=false", "--enable-leader-migration", &file, &own];
         let metrics = Arc::new(Metrics::new().unwrap());
         let clients = Arc::new(MortalClients::new(&self.server, lease, &life, Some(self.witness(lease))));
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::clone(&clients) as Arc<dyn ClientSource>,
-            provider: Arc::new(self.cloud.replica()),
-            metrics: Arc::clone(&metrics),
-            clock: Clock::System,
-            set_verbosity: Arc::new(|_| ()),
-        };
+        let source = Arc::clone(&clients) as Arc<dyn ClientSource>;
+        let parts = crate::manager_deps(&flags, source, self.cloud.replica(), &metrics, Clock::System);
         let stop = self.stop.child();
         let until = stop.clone();
         Manager { life, clients, metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
@@ -130,11 +119,7 @@ impl Cluster {
     }
 
     fn join(&self, name: &str) {
-        let taint =
-            json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"});
-        let node = json!({"metadata": {"name": name}, "spec": {"taints": [taint]},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+        self.server.create(&uninitialized_node(name));
     }
 
     fn is_initialised(&self, name: &str) -> bool {

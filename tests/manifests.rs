@@ -4,11 +4,17 @@
 //! calls, so that nothing is granted beyond it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fs,
+    path::Path,
+    time::Duration,
+};
 
 use cloud_controller_manager::{
     app::rights::{MANAGER_RIGHTS, RightRow, VIEWER_RIGHTS},
-    cli::{self, CliCommand, config::ManagerConfig},
+    cli::{self, CliCommand},
     providers::{
         azure::{config::ConfigSecretRef, diagnostics::RIGHTS as AZURE_RIGHTS},
         fake::FakeConfig,
@@ -18,14 +24,19 @@ use cloud_controller_manager::{
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Container, Pod, PodSpec, Probe, SecurityContext, ServiceAccount},
+        core::v1::{ConfigMap, Container, Pod, PodSpec, Probe},
         policy::v1::PodDisruptionBudget,
-        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject},
+        rbac::v1::PolicyRule,
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::chart::{
+    objects::{check, round_trip, without_unknown_fields},
+    programs::{NO_CLOUD, manager_config, node_manager_config, parse, start},
+};
 
 #[path = "manifests/accounts.rs"]
 mod accounts;
@@ -62,16 +73,38 @@ fn calls() -> impl Iterator<Item = RightRow> {
     MANAGER_RIGHTS.iter().chain(AZURE_RIGHTS).copied()
 }
 
-/// Roles of Kubernetes' own that are bound: serving/authentication/lookup.rs reads the ConfigMap that this one is about.
-const BOUND_FOREIGN_ROLES: &[&str] = &["extension-apiserver-authentication-reader"];
+/// Role of Kubernetes' own that is bound: serving/authentication/lookup.rs reads the ConfigMap that it is about.
+const BOUND_FOREIGN_ROLE: &str = "extension-apiserver-authentication-reader";
+/// API groups of documents that no API server gets.
+const FILE_FORMATS: [&str; 2] = ["kustomize.config.k8s.io/", "kubelet.config.k8s.io/"];
 
 fn read(file: &str) -> String {
     fs::read_to_string(Path::new(FOLDER).join(file)).unwrap()
 }
 
+/// The documents of a file. Objects among them have no field that Kubernetes does not know.
 fn documents(file: &str) -> Vec<Value> {
-    let text = read(file);
-    yaml::documents(&text).unwrap()
+    let documents: Vec<Value> = yaml::documents(&read(file)).unwrap();
+    for document in &documents {
+        let version = document["apiVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && !FILE_FORMATS.iter().any(|format| version.starts_with(format)) {
+            assert_eq!(&without_unknown_fields(file, document), document, "{file}: fields that Kubernetes does not know");
+        }
+    }
+    documents
+}
+
+/// The only document of a file.
+fn one<K: DeserializeOwned>(file: &str) -> K {
+    let [document] = <[Value; 1]>::try_from(documents(file)).unwrap();
+    serde_json::from_value(document).unwrap()
+}
+
+/// The kustomization of a component.
+fn component(folder: &str) -> Value {
+    let component: Value = one(&format!("{folder}/{KUSTOMIZATION}"));
+    assert_eq!(component["kind"], "Component", "{folder}");
+    component
 }
 
 fn files() -> BTreeSet<String> {
@@ -93,11 +126,6 @@ fn of_kind<K: DeserializeOwned>(kind: &str) -> Vec<K> {
     found
 }
 
-/// Reads and writes again. What the type does not know is lost on the way.
-fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
-    serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap()).unwrap()
-}
-
 /// Pod specs and what they are part of.
 fn pod_specs() -> Vec<(String, PodSpec)> {
     let deployments = of_kind::<Deployment>("Deployment").into_iter();
@@ -111,42 +139,9 @@ fn containers() -> Vec<Container> {
     all.collect()
 }
 
-/// What stands for the cloud until a component replaces it.
-const NO_CLOUD: &str = "CLOUD-NOT-SET";
-
-/// The configuration that the arguments make, with a cloud where they name none.
-fn config(container: &Container) -> ManagerConfig {
-    assert!(container.command.is_none(), "the image has an entry point");
-    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace(NO_CLOUD, "fake")));
-    let args = std::iter::once(OsString::from(NAME)).chain(given);
-    match cli::parse(args, &["azure", "fake"], &[]) {
-        Ok(CliCommand::Run(config)) => *config,
-        other => panic!("{:?}: {other:?}", container.args),
-    }
-}
-
 #[test]
 fn every_object_has_its_schema_a_name_and_our_namespace() {
-    for (file, object) in objects() {
-        let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        assert!(!name.is_empty(), "{file}: a {kind} without a name");
-        let known = match (version, kind) {
-            ("v1", "ServiceAccount") => round_trip::<ServiceAccount>(&object),
-            ("v1", "ConfigMap") => round_trip::<ConfigMap>(&object),
-            ("v1", "Pod") => round_trip::<Pod>(&object),
-            ("apps/v1", "Deployment") => round_trip::<Deployment>(&object),
-            ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>(&object),
-            ("rbac.authorization.k8s.io/v1", "ClusterRole") => round_trip::<ClusterRole>(&object),
-            ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => round_trip::<ClusterRoleBinding>(&object),
-            ("rbac.authorization.k8s.io/v1", "Role") => round_trip::<Role>(&object),
-            ("rbac.authorization.k8s.io/v1", "RoleBinding") => round_trip::<RoleBinding>(&object),
-            other => panic!("{file}: {other:?} is not known to this test"),
-        };
-        assert_eq!(known, object, "{file}: {kind} {name} has fields that Kubernetes does not know");
-        let namespace = if kind.starts_with("Cluster") { Value::Null } else { NAMESPACE.into() };
-        assert_eq!(object["metadata"]["namespace"], namespace, "{file}: {kind} {name}");
-    }
+    objects().iter().for_each(|(file, object)| check(file, object));
 }
 
 #[test]
@@ -159,20 +154,20 @@ fn kustomization_lists_every_file_but_the_static_pod() {
     assert_eq!(listed, expected);
 }
 
-type Grant = (String, String, String, String, String);
-
 /// The Deployment with the changes of these components.
 fn deployment_with(components: &[&str]) -> Deployment {
     let object = shipped::deployment(components);
-    let deployment: Deployment = serde_json::from_value(object.clone()).unwrap();
-    assert_eq!(serde_json::to_value(&deployment).unwrap(), object, "fields that Kubernetes does not know");
-    deployment
+    assert_eq!(without_unknown_fields("deployment.yaml", &object), object, "fields that Kubernetes does not know");
+    serde_json::from_value(object).unwrap()
+}
+
+fn pod_with(components: &[&str]) -> PodSpec {
+    deployment_with(components).spec.template.spec.unwrap()
 }
 
 #[test]
 fn the_azure_component_reads_the_secret_that_is_mounted() {
-    let component = documents("azure/kustomization.yaml").remove(0);
-    assert_eq!(component["kind"], "Component");
+    let component = component("azure");
     let [changes, removal] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
     assert_eq!(changes["path"], "deployment.yaml");
     assert_eq!(changes["target"]["name"], NAME);
@@ -180,8 +175,8 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
     assert_eq!((removed["metadata"]["name"].as_str(), &removed["$patch"]), (map.metadata.name.as_deref(), &"delete".into()));
 
-    let pod = deployment_with(&["azure"]).spec.template.spec.unwrap();
-    let config = config(&pod.containers[0]);
+    let pod = pod_with(&["azure"]);
+    let config = manager_config(start(&pod.containers[0]));
     assert_eq!((config.cloud.provider.as_str(), &config.notices), ("azure", &Vec::new()), "flags without effect");
     assert!(config.leader_election.enabled && !config.cloud.configure_cloud_routes, "this provider has no routes yet");
     let [volume] = <[_; 1]>::try_from(pod.volumes.unwrap()).unwrap();
@@ -194,95 +189,104 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
 }
 
-#[test]
-fn the_secret_may_be_read_by_the_account_and_no_other() {
-    let [role, binding] = <[Value; 2]>::try_from(documents("azure/secret-reader.yaml")).unwrap();
-    assert_eq!((round_trip::<Role>(&role), round_trip::<RoleBinding>(&binding)), (role.clone(), binding.clone()));
-    let role: Role = serde_json::from_value(role).unwrap();
-    let binding: RoleBinding = serde_json::from_value(binding).unwrap();
-    let secret = ConfigSecretRef::default();
-    let granted = grants(role.metadata.namespace.as_deref().unwrap(), role.rules);
-    let expected: Grant = [secret.namespace.as_str(), "", "secrets", &secret.name, "get"].map(str::to_owned).into();
-    assert_eq!(granted, [expected]);
-    assert_eq!((binding.role_ref.kind.as_str(), Some(&binding.role_ref.name)), ("Role", role.metadata.name.as_ref()));
-    let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
-    let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
-    assert_eq!(who, ("ServiceAccount", NAME, Some(NAMESPACE)));
+/// Where it is granted, API group, resource, object name, verb.
+type Grant = (String, String, String, String, String);
+
+fn grant(words: [&str; 5]) -> Grant {
+    words.map(str::to_owned).into()
 }
 
-fn grants(scope: &str, rules: Option<Vec<PolicyRule>>) -> Vec<Grant> {
+/// The rights that these calls need.
+fn needed(calls: impl IntoIterator<Item = RightRow>) -> BTreeSet<Grant> {
+    let of_call = |(scope, group, resource, name, verbs): RightRow| {
+        verbs.iter().map(move |verb| grant([scope, group, resource, name, verb]))
+    };
+    calls.into_iter().flat_map(of_call).collect()
+}
+
+/// The rights that a role grants, each one once.
+fn grants(role: &Value) -> BTreeSet<Grant> {
+    let scope = role["metadata"]["namespace"].as_str().unwrap_or("cluster");
+    let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap();
     let mut grants = Vec::new();
-    for rule in rules.unwrap_or_default() {
+    for rule in rules {
         assert!(rule.non_resource_urls.is_none(), "the code calls no such URL");
         let names = rule.resource_names.unwrap_or_else(|| vec!["*".into()]);
-        for group in rule.api_groups.unwrap() {
+        for group in rule.api_groups.as_deref().unwrap() {
             for resource in rule.resources.as_deref().unwrap() {
                 for name in &names {
-                    let to = |verb: &String| (scope.into(), group.clone(), resource.clone(), name.clone(), verb.clone());
-                    grants.extend(rule.verbs.iter().map(to));
+                    grants.extend(rule.verbs.iter().map(|verb| grant([scope, group, resource, name, verb])));
                 }
             }
         }
     }
-    grants
+    let distinct: BTreeSet<Grant> = grants.iter().cloned().collect();
+    assert_eq!(distinct.len(), grants.len(), "granted twice: {grants:?}");
+    distinct
+}
+
+/// The rights of each account: every role is bound to one account, and every binding is of one of the roles.
+fn rights(objects: &[Value]) -> BTreeMap<String, BTreeSet<Grant>> {
+    let of_kind = |end: &str| objects.iter().filter(|it| it["kind"].as_str().unwrap().ends_with(end)).collect::<Vec<_>>();
+    let (roles, bindings) = (of_kind("Role"), of_kind("RoleBinding"));
+    assert_eq!(roles.len(), bindings.len());
+    let mut rights: BTreeMap<String, BTreeSet<Grant>> = BTreeMap::new();
+    for role in roles {
+        let (kind, name) = (&role["kind"], &role["metadata"]["name"]);
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+        let binding =
+            bindings.iter().find(|binding| binding["roleRef"] == reference).unwrap_or_else(|| panic!("{reference}"));
+        assert_eq!(binding["metadata"]["namespace"], role["metadata"]["namespace"], "{reference}");
+        let account = binding["subjects"][0]["name"].as_str().unwrap();
+        let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]);
+        assert_eq!(binding["subjects"], subjects, "{reference}");
+        let own = rights.entry(account.to_owned()).or_default();
+        grants(role).into_iter().for_each(|grant| assert!(own.insert(grant), "{reference}: granted twice"));
+    }
+    rights
+}
+
+#[test]
+fn the_secret_may_be_read_by_the_account_and_no_other() {
+    let secret = ConfigSecretRef::default();
+    let read = grant([&secret.namespace, "", "secrets", &secret.name, "get"]);
+    let expected = BTreeMap::from([(NAME.to_owned(), BTreeSet::from([read]))]);
+    assert_eq!(rights(&documents("azure/secret-reader.yaml")), expected);
 }
 
 #[test]
 fn rights_are_those_that_the_code_uses() {
-    let cluster = of_kind::<ClusterRole>("ClusterRole").into_iter().flat_map(|role| grants("cluster", role.rules));
-    let namespaced = of_kind::<Role>("Role").into_iter();
-    let namespaced = namespaced.flat_map(|role| grants(&role.metadata.namespace.unwrap(), role.rules));
-    let granted: Vec<Grant> = cluster.chain(namespaced).collect();
-
-    let used = calls().flat_map(|(scope, group, resource, name, verbs)| {
-        verbs.iter().map(move |verb| [scope, group, resource, name, verb].map(str::to_owned).into())
-    });
-    let used: BTreeSet<Grant> = used.collect();
-    assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), used);
-    assert_eq!(granted.len(), used.len(), "nothing is granted twice");
+    let mut objects: Vec<Value> = objects().into_iter().map(|(_, object)| object).collect();
+    assert_eq!(objects.iter().filter(|object| object["kind"] == "ServiceAccount").count(), 1);
+    objects.push(json!({"kind": "Role", "metadata": {"name": BOUND_FOREIGN_ROLE, "namespace": NAMESPACE}, "rules": []}));
+    assert_eq!(rights(&objects), BTreeMap::from([(NAME.to_owned(), needed(calls()))]));
 }
 
-#[test]
-fn every_role_is_bound_to_the_account_and_no_other() {
-    let account = |subjects: Option<Vec<Subject>>| {
-        let [subject] = <[Subject; 1]>::try_from(subjects.unwrap()).unwrap();
-        let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
-        assert_eq!(who, ("ServiceAccount", NAME, Some(NAMESPACE)));
-    };
-    let mut bound: BTreeSet<(String, String)> = BTreeSet::new();
-    let mut bind = |role: RoleRef, subjects| {
-        account(subjects);
-        assert_eq!(role.api_group.as_deref(), Some("rbac.authorization.k8s.io"));
-        bound.insert((role.kind, role.name));
-    };
-    of_kind::<ClusterRoleBinding>("ClusterRoleBinding").into_iter().for_each(|one| bind(one.role_ref, one.subjects));
-    of_kind::<RoleBinding>("RoleBinding").into_iter().for_each(|one| bind(one.role_ref, one.subjects));
-
-    let cluster = of_kind::<ClusterRole>("ClusterRole").into_iter().map(|role| ("ClusterRole", role.metadata.name.unwrap()));
-    let namespaced = of_kind::<Role>("Role").into_iter().map(|role| ("Role", role.metadata.name.unwrap()));
-    let foreign = BOUND_FOREIGN_ROLES.iter().map(|name| ("Role", (*name).to_owned()));
-    let expected = cluster.chain(namespaced).chain(foreign).map(|(kind, name)| (kind.to_owned(), name)).collect();
-    assert_eq!(bound, expected);
-    assert_eq!(of_kind::<ServiceAccount>("ServiceAccount").len(), 1);
+/// Fails when a container has privileges, may write to its files, or has no bounds.
+fn assert_confined(container: &Container) {
+    let security = container.security_context.as_ref().unwrap();
+    assert_eq!(security.allow_privilege_escalation, Some(false));
+    assert_eq!(security.read_only_root_filesystem, Some(true));
+    assert_eq!((security.privileged, security.run_as_user, security.run_as_non_root), (None, None, None));
+    let capabilities = security.capabilities.as_ref().unwrap();
+    assert_eq!((&capabilities.add, &capabilities.drop), (&None, &Some(vec!["ALL".to_owned()])));
+    assert!(container.volume_mounts.iter().flatten().all(|mount| mount.read_only == Some(true)));
+    let resources = container.resources.as_ref().unwrap();
+    let requests = resources.requests.as_ref().unwrap();
+    assert!(requests.contains_key("cpu") && requests.contains_key("memory"));
+    assert!(resources.limits.as_ref().unwrap().contains_key("memory"));
 }
 
 #[test]
 fn pods_have_no_privileges() {
-    for (owner, spec) in pod_specs() {
+    let node_manager = daemon_set("daemonset.yaml").spec.template.spec.unwrap();
+    for (owner, spec) in pod_specs().into_iter().chain([("DaemonSet".to_owned(), node_manager)]) {
         let pod = spec.security_context.unwrap();
         assert_eq!(pod.run_as_non_root, Some(true), "{owner}");
         assert_eq!((pod.run_as_user, pod.run_as_group), (Some(NON_ROOT), Some(NON_ROOT)), "{owner}");
         assert_eq!(pod.seccomp_profile.unwrap().type_, "RuntimeDefault", "{owner}");
         assert!(spec.host_pid.is_none() && spec.host_ipc.is_none(), "{owner}");
-    }
-    for container in containers() {
-        let security: SecurityContext = container.security_context.unwrap();
-        assert_eq!(security.allow_privilege_escalation, Some(false));
-        assert_eq!(security.read_only_root_filesystem, Some(true));
-        assert_eq!((security.privileged, security.run_as_user, security.run_as_non_root), (None, None, None));
-        let capabilities = security.capabilities.unwrap();
-        assert_eq!((capabilities.add, capabilities.drop), (None, Some(vec!["ALL".to_owned()])));
-        assert!(container.volume_mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
+        spec.init_containers.iter().flatten().chain(&spec.containers).for_each(assert_confined);
     }
 }
 
@@ -292,16 +296,10 @@ fn pods_can_run_before_the_cluster_works() {
         assert_eq!((spec.host_network, spec.dns_policy.as_deref()), (Some(true), Some("Default")), "{owner}");
         assert!(spec.priority_class_name.unwrap().starts_with("system-"), "{owner}");
         let grace = Duration::from_secs(spec.termination_grace_period_seconds.unwrap().try_into().unwrap());
-        assert!(spec.containers.iter().all(|container| config(container).shutdown_grace_period * 2 <= grace), "{owner}");
-        for container in &spec.containers {
-            let resources = container.resources.as_ref().unwrap();
-            let requests = resources.requests.as_ref().unwrap();
-            assert!(requests.contains_key("cpu") && requests.contains_key("memory"), "{owner}");
-            assert!(resources.limits.as_ref().unwrap().contains_key("memory"), "{owner}");
-        }
+        let ends_in_time = |container: &Container| manager_config(start(container)).shutdown_grace_period * 2 <= grace;
+        assert!(spec.containers.iter().all(ends_in_time), "{owner}");
     }
-    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
-    let pod = deployment.spec.template.spec.unwrap();
+    let pod = pod_with(&[]);
     assert_eq!(pod.service_account_name.as_deref(), Some(NAME));
     let tolerated: BTreeSet<_> = pod.tolerations.unwrap().into_iter().map(|toleration| toleration.key.unwrap()).collect();
     for taint in [
@@ -317,8 +315,7 @@ fn pods_can_run_before_the_cluster_works() {
 
 #[test]
 fn a_rollout_frees_a_port_before_it_takes_one() {
-    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
-    let spec = deployment.spec;
+    let spec = deployment_with(&[]).spec;
     let rolling = spec.strategy.unwrap().rolling_update.unwrap();
     assert_eq!((rolling.max_surge, rolling.max_unavailable), (Some(IntOrString::Int(0)), Some(IntOrString::Int(1))));
 
@@ -333,7 +330,7 @@ fn a_rollout_frees_a_port_before_it_takes_one() {
 #[test]
 fn probes_ask_for_what_they_decide_on_the_port_that_is_served() {
     for container in containers() {
-        let served = config(&container).serving.port;
+        let served = manager_config(start(&container)).serving.port;
         let [port] = <[_; 1]>::try_from(container.ports.unwrap()).unwrap();
         assert_eq!(port.container_port, i32::from(served));
         let probe = |probe: Option<Probe>| {
@@ -352,7 +349,7 @@ fn probes_ask_for_what_they_decide_on_the_port_that_is_served() {
 fn arguments_are_accepted_and_name_files_that_are_mounted() {
     for (owner, spec) in pod_specs() {
         for container in spec.containers {
-            let config = config(&container);
+            let config = manager_config(start(&container));
             assert_eq!(config.notices, Vec::<String>::new(), "{owner}: flags without effect");
             assert!(config.leader_election.enabled, "{owner}: two replicas must not both write");
             let mounts = container.volume_mounts.unwrap();
@@ -385,19 +382,16 @@ fn manifests_name_no_cloud_and_the_program_says_what_to_set() {
 
 #[test]
 fn the_fake_cloud_knows_every_node() {
-    let component = documents("fake/kustomization.yaml").remove(0);
-    assert_eq!((&component["kind"], &component["patches"][1]["path"]), (&"Component".into(), &"cloud-config.yaml".into()));
-    let [object] = <[Value; 1]>::try_from(documents("fake/cloud-config.yaml")).unwrap();
-    assert_eq!(round_trip::<ConfigMap>(&object), object);
-    let map: ConfigMap = serde_json::from_value(object).unwrap();
+    assert_eq!(component("fake")["patches"][1]["path"], "cloud-config.yaml");
+    let map: ConfigMap = one("fake/cloud-config.yaml");
     let [placeholder] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
     assert_eq!(map.metadata, placeholder.metadata);
     let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
-    let spec = deployment_with(&["fake"]).spec.template.spec.unwrap();
+    let spec = pod_with(&["fake"]);
     assert!(spec.containers[0].args.iter().flatten().any(|word| word == "--cloud-provider=fake"));
     let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
     assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
-    let config = config(&spec.containers[0]);
+    let config = manager_config(start(&spec.containers[0]));
     let file = config.cloud.config.cloud_config.unwrap();
     let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
     assert!(cloud.any_instance.is_some() && !cloud.allow_foreign_nodes);
@@ -405,53 +399,27 @@ fn the_fake_cloud_knows_every_node() {
     assert!(cloud.state_file.is_none(), "the volume cannot be written");
 }
 
-/// What cloud-node-manager calls: resource and verbs, all cluster-wide in the core group.
+/// What cloud-node-manager calls.
 #[rustfmt::skip]
-const NODE_MANAGER_CALLS: &[(&str, &[&str])] = &[
+const NODE_MANAGER_CALLS: &[RightRow] = &[
     // The informer; `ObjectWriter::get` and `PatchTarget::Object` in the node controller.
-    ("nodes", &["get", "list", "watch", "patch"]),
+    ("cluster", "", "nodes", "*", &["get", "list", "watch", "patch"]),
     // `PatchTarget::Status` there.
-    ("nodes/status", &["patch"]),
+    ("cluster", "", "nodes/status", "*", &["patch"]),
     // runtime/events/sink.rs
-    ("events", &["create", "patch"]),
+    ("cluster", "", "events", "*", &["create", "patch"]),
 ];
 
 const NODE_MANAGER: &str = "cloud-node-manager";
 
 fn daemon_set(file: &str) -> DaemonSet {
-    let [object] = <[Value; 1]>::try_from(documents(&format!("{NODE_MANAGER}/{file}"))).unwrap();
-    assert_eq!(round_trip::<DaemonSet>(&object), object, "{file}: fields that Kubernetes does not know");
-    serde_json::from_value(object).unwrap()
-}
-
-fn node_manager_config(container: &Container) -> cli::NodeManagerConfig {
-    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "Node-1")));
-    match cli::parse(std::iter::once(OsString::from(NAME)).chain(given), &["azure", "fake"], &[]) {
-        Ok(CliCommand::ManageNode(config)) => *config,
-        other => panic!("{:?}: {other:?}", container.args),
-    }
+    one(&format!("{NODE_MANAGER}/{file}"))
 }
 
 #[test]
 fn the_node_manager_may_do_what_it_calls_and_no_more() {
-    let [account, role, binding] = <[Value; 3]>::try_from(documents("cloud-node-manager/rbac.yaml")).unwrap();
-    assert_eq!(round_trip::<ServiceAccount>(&account), account);
-    assert_eq!(
-        (round_trip::<ClusterRole>(&role), round_trip::<ClusterRoleBinding>(&binding)),
-        (role.clone(), binding.clone())
-    );
-    let role: ClusterRole = serde_json::from_value(role).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
-    let granted = grants("cluster", role.rules);
-    let used = NODE_MANAGER_CALLS.iter().flat_map(|(resource, verbs)| {
-        verbs.iter().map(|verb| -> Grant { ["cluster", "", *resource, "*", *verb].map(str::to_owned).into() })
-    });
-    let used: BTreeSet<Grant> = used.collect();
-    assert_eq!((granted.len(), granted.into_iter().collect::<BTreeSet<_>>()), (used.len(), used));
-    assert_eq!((binding.role_ref.kind.as_str(), Some(binding.role_ref.name)), ("ClusterRole", role.metadata.name));
-    let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
-    let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
-    assert_eq!(who, ("ServiceAccount", NODE_MANAGER, Some(NAMESPACE)));
+    let used = needed(NODE_MANAGER_CALLS.iter().copied());
+    assert_eq!(rights(&documents("cloud-node-manager/rbac.yaml")), BTreeMap::from([(NODE_MANAGER.to_owned(), used)]));
 }
 
 #[test]
@@ -469,29 +437,20 @@ fn node_managers_run_on_every_node_before_it_works() {
     let [variable] = <[_; 1]>::try_from(container.env.clone().unwrap()).unwrap();
     let field = variable.value_from.unwrap().field_ref.unwrap().field_path;
     assert_eq!((variable.name.as_str(), field.as_str()), ("NODE_NAME", "spec.nodeName"));
-    let config = node_manager_config(&container);
+    let config = node_manager_config(start(&container));
     assert_eq!((config.node_name.as_deref(), &config.notices), (Some("node-1"), &Vec::new()));
     assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.port == 0);
-    let resources = container.resources.unwrap();
-    assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
-
-    let security = pod.security_context.unwrap();
-    assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(NON_ROOT)));
-    let own = container.security_context.unwrap();
-    assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
-    assert_eq!(own.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
 }
 
 #[test]
 fn with_node_managers_the_deployment_leaves_nodes_alone() {
-    let component = documents("cloud-node-manager/kustomization.yaml").remove(0);
-    assert_eq!(component["kind"], "Component");
+    let component = component(NODE_MANAGER);
     for file in component["resources"].as_array().unwrap() {
         assert!(!documents(&format!("{NODE_MANAGER}/{}", file.as_str().unwrap())).is_empty());
     }
     let [patch] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
     assert_eq!((&patch["target"]["kind"], &patch["target"]["name"]), (&"Deployment".into(), &NAME.into()));
-    let config = config(&deployment_with(&["azure", NODE_MANAGER]).spec.template.spec.unwrap().containers[0]);
+    let config = manager_config(start(&pod_with(&["azure", NODE_MANAGER]).containers[0]));
     assert!(!config.controllers.contains("cloud-node-controller"));
     assert!(config.controllers.contains("cloud-node-lifecycle-controller"), "gone machines are still noticed");
 }

@@ -1,17 +1,20 @@
 //! `--node-filter-requirements`: the whole manager over the in-memory API server and the fake cloud sees the Nodes that the selector
 //! selects, and does no harm to the others. Paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
     app::manager::{self, ManagerDeps, ManagerOutcome},
-    cli,
     metrics::Metrics,
     node::taints,
     providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
     runtime::{clock::Clock, shutdown::Shutdown},
-    sandbox::{api_server::ApiServer, in_process::InProcess},
+    sandbox::{
+        api_server::ApiServer,
+        in_process::InProcess,
+        objects::{NodeExt, ObjectExt, uninitialized_node},
+    },
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -35,19 +38,9 @@ impl Cluster {
     }
 
     fn parts(&self, flags: &[&str]) -> ManagerDeps {
-        let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
-        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
-            panic!("no help asked for")
-        };
-        ManagerDeps {
-            config: *config,
-            clients: Arc::new(InProcess(self.server.clone())),
-            provider: Arc::new(self.cloud.clone()),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock: Clock::System,
-            set_verbosity: Arc::new(|_| ()),
-        }
+        let flags = [&["--leader-elect=false"], flags].concat();
+        let clients = Arc::new(InProcess(self.server.clone()));
+        crate::manager_deps(&flags, clients, self.cloud.clone(), &Arc::new(Metrics::new().unwrap()), Clock::System)
     }
 
     async fn start(&self, flags: &[&str]) {
@@ -58,15 +51,18 @@ impl Cluster {
     }
 
     fn join(&self, name: &str, labels: &[&str], cidr: &str) {
-        let labels: serde_json::Map<_, _> = labels.iter().map(|label| ((*label).to_owned(), json!(""))).collect();
-        let node = json!({
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"podCIDRs": [cidr], "taints": [
-                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
-            ]},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+        let node = uninitialized_node(name).pod_cidrs(&[cidr]);
+        self.server.create(&labels.iter().fold(node, |node, label| node.label(label, "")));
+    }
+
+    /// The filter of most tests selects it no longer.
+    fn hide(&self, name: &str) {
+        self.server.update_with("", name, |node: &mut Node| *node = node.clone().label("on-prem", ""));
+    }
+
+    /// Its kubelet reports nothing any more.
+    fn silence(&self, name: &str) {
+        self.server.update_with("", name, |node: &mut Node| *node = node.clone().ready("Unknown"));
     }
 
     fn node(&self, name: &str) -> Option<Node> {
@@ -104,16 +100,11 @@ async fn nodes_that_are_not_selected_do_not_exist_and_keep_what_they_have() {
     assert_eq!(cluster.routed(), names(&["ours", "moves"]));
 
     // A Node that is not selected any more is no Node that is gone.
-    cluster.server.update_with::<Node>("", "moves", |node| {
-        node.metadata.labels.get_or_insert_default().insert("on-prem".into(), String::new());
-    });
+    cluster.hide("moves");
     pass(30).await;
     assert_eq!(cluster.routed(), names(&["ours", "moves"]));
     cluster.cloud.configure(|config| *config = FakeConfig::default());
-    cluster.server.update_with::<Node>("", "moves", |node| {
-        let status = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
-        node.status = serde_json::from_value(status).unwrap();
-    });
+    cluster.silence("moves");
     pass(3_600).await;
     assert!(cluster.node("moves").is_some(), "its machine is nobody's business here");
 
@@ -134,18 +125,13 @@ async fn a_node_that_is_hidden_while_its_machine_is_looked_for_stays() {
         cluster.cloud.configure(|config| {
             *config = FakeConfig { calls: [(CallName::InstanceExists, slow)].into(), ..FakeConfig::default() };
         });
-        cluster.server.update_with::<Node>("", "moves", |node| {
-            let status = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
-            node.status = serde_json::from_value(status).unwrap();
-        });
+        cluster.silence("moves");
         pass(seconds).await;
         if cluster.node("moves").is_none() {
             assert!(seconds > 40, "deleted after {seconds} seconds");
             continue;
         }
-        cluster.server.update_with::<Node>("", "moves", |node| {
-            node.metadata.labels.get_or_insert_default().insert("on-prem".into(), String::new());
-        });
+        cluster.hide("moves");
         pass(300).await;
         assert!(cluster.node("moves").is_some(), "hidden after {seconds} seconds");
     }

@@ -1,5 +1,5 @@
 //! Pod CIDRs: the whole manager over the in-memory API server and the fake cloud. Paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 #[path = "node_ipam/crashes.rs"]
 mod crashes;
@@ -37,22 +37,17 @@ async fn the_patch_that_initialises_a_node_brings_its_pod_cidrs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_nobody_here_initialises_get_them_by_themselves() {
-    let cluster = Cluster::new();
-    cluster.start(&["--cluster-cidr=10.244.0.0/16", "--controllers=*,-cloud-node"]);
-    for (name, taint) in [("new", Taint::Uninitialized), ("old", Taint::None)] {
-        cluster.join(name, taint);
+async fn nodes_that_are_not_initialised_here_get_them_by_themselves() {
+    let all: &[(&str, Taint)] = &[("new", Taint::Uninitialized), ("old", Taint::None)];
+    for (controllers, has_machines, nodes) in [("*,-cloud-node", true, all), ("*", false, &all[..1])] {
+        let cluster = Cluster::new();
+        if !has_machines {
+            cluster.cloud.configure(|config| config.any_instance = None);
+        }
+        cluster.start(&["--cluster-cidr=10.244.0.0/16", &format!("--controllers={controllers}")]);
+        nodes.iter().for_each(|(name, taint)| cluster.join(name, *taint));
+        cluster.until_all_have_cidrs(1).await;
     }
-    cluster.until_all_have_cidrs(1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_without_machine_gets_them_too() {
-    let cluster = Cluster::new();
-    cluster.cloud.configure(|config| config.any_instance = None);
-    cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
-    cluster.join("foreign", Taint::Uninitialized);
-    cluster.until_all_have_cidrs(1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,6 +77,7 @@ async fn an_exhausted_range_is_told_and_a_block_that_comes_back_is_used() {
     let events: Vec<Event> = cluster.server.list();
     let told = events.iter().find(|event| event.reason.as_deref() == Some("CIDRNotAvailable")).unwrap();
     assert_eq!(told.message.as_deref(), Some("Node d status is now: CIDRNotAvailable"));
+    assert_eq!(told.type_.as_deref(), Some("Normal"));
     assert_eq!(told.source.as_ref().unwrap().component.as_deref(), Some("cidrAllocator"));
 }
 

@@ -1,13 +1,6 @@
 //! The cluster of the scenarios and the built binary in it: how both start, and what the binary has used.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -24,12 +17,13 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Bounds, LIMIT, MIB, Row, SHIPPED, TICK};
+use super::{
+    Bounds, LIMIT, MIB, Row, TICK,
+    program::{Program, free_port, log_tail},
+};
 
 /// Nothing that is going on pauses for so long.
 const QUIET: Duration = Duration::from_secs(4);
-/// Of `/proc/*/stat` on Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A cluster in Azure, served to other processes.
 pub(super) struct Place {
@@ -83,33 +77,25 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// The built binary, or the one that `CCM_BINARY` names, with the flags of `manifests/deployment.yaml`.
     pub(super) fn start(&self) -> Manager {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-        let log = fs::File::create(self.file("log")).expect("a log");
-        let binary = std::env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned());
-        let child = Command::new(binary)
-            .env("SSL_CERT_FILE", self.file("ca.pem"))
-            // As in the image.
-            .env("MALLOC_ARENA_MAX", "1")
-            .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
-            .arg(format!("--cloud-config={}", self.file("azure.json").display()))
-            .arg(format!("--secure-port={port}"))
-            .args(["--cloud-provider=azure", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
-            .arg("--leader-elect=true")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the program starts");
+        let port = free_port();
+        let flags = ["--cloud-provider=azure", "--leader-elect=true"];
+        let variables = [("SSL_CERT_FILE", self.file("ca.pem"))];
+        let program = Program::start(self.folder.path(), "azure.json", port, &flags, &variables);
         let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
-        Manager { child, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
+        Manager { program, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
+    }
+
+    /// The end of the log.
+    pub(super) fn log(&self) -> String {
+        log_tail(self.folder.path())
     }
 
     pub(super) async fn until_ready(&self, manager: &Manager) {
         let deadline = Instant::now() + LIMIT;
         let mut ticks = tokio::time::interval(self.tick);
         while !self.server.list::<Service>().iter().all(has_address) {
-            assert!(Instant::now() < deadline, "not ready:\n{}", tail(&self.file("log")));
+            assert!(Instant::now() < deadline, "not ready:\n{}", self.log());
             manager.look();
             ticks.tick().await;
         }
@@ -140,14 +126,13 @@ impl Place {
         let received: usize = azure.requests().iter().filter(|request| is_arm(request)).map(|request| request.bytes).sum();
         Row {
             name: name.to_owned(),
-            count: None,
             wall: last.duration_since(started).as_secs_f64(),
             reads: count(&[Class::Read]),
             polls: count(&[Class::Poll]),
             writes: count(&[Class::Write, Class::Delete]),
             received: f64::from(u32::try_from(received).unwrap_or(u32::MAX)) / MIB,
-            cpu: manager.cpu() - cpu,
-            memory: manager.mib("VmHWM:"),
+            cpu: manager.program.cpu() - cpu,
+            memory: manager.program.mib("VmHWM:"),
             own: manager.own.get(),
             asked: asked(&azure.requests()),
             go,
@@ -178,16 +163,9 @@ fn has_address(service: &Service) -> bool {
     balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
 }
 
-/// The end of a log.
-pub(super) fn tail(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<_> = text.lines().rev().take(20).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
-}
-
-/// The program.
+/// The program and what was seen of it.
 pub(super) struct Manager {
-    child: Child,
+    pub(super) program: Program,
     /// The most memory of its own that was seen, in MiB.
     own: std::cell::Cell<f64>,
     client: reqwest::Client,
@@ -195,20 +173,9 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    fn proc(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
-    }
-
-    /// Seconds of processor time so far.
-    pub(super) fn cpu(&self) -> f64 {
-        let stat = self.proc("stat");
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
-    }
-
     /// Looks at how much memory is the program's own at present.
     pub(super) fn look(&self) {
-        self.own.set(self.own.get().max(self.mib("RssAnon:")));
+        self.own.set(self.own.get().max(self.program.mib("RssAnon:")));
     }
 
     /// How long `/livez` takes.
@@ -217,28 +184,5 @@ impl Manager {
         let response = self.client.get(&self.livez).send().await.expect("a response of /livez");
         assert!(response.status().is_success(), "/livez: {}", response.status());
         started.elapsed()
-    }
-
-    /// A field of `/proc/*/status`.
-    fn mib(&self, field: &str) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::MAX) / 1024.0
-    }
-
-    /// Sends SIGTERM and waits for the end.
-    pub(super) fn terminate(mut self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
-        assert!(status.success(), "kill failed");
-        let status = self.child.wait().expect("the program ends");
-        assert!(status.success(), "the program ended with {status}");
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        // It has ended already unless something failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -72,25 +72,32 @@ macro_rules! targets {
     };
 }
 
-targets![
-    provider_id,
-    resource_id,
-    azure_json,
-    arm_documents,
-    arm_reads,
-    arm_operations,
-    inventory,
-    tokens,
-    go_values,
-    lease,
-    service_spec,
-    annotation_values,
-    network_plans,
-    request_heads,
-    proxy_header,
-    image_credentials,
-    admission_review,
-];
+/// Calls a macro with the names of all targets.
+macro_rules! all_targets {
+    ($apply:ident) => {
+        $apply![
+            provider_id,
+            resource_id,
+            azure_json,
+            arm_documents,
+            arm_reads,
+            arm_operations,
+            inventory,
+            tokens,
+            go_values,
+            lease,
+            service_spec,
+            annotation_values,
+            network_plans,
+            request_heads,
+            proxy_header,
+            image_credentials,
+            admission_review,
+        ];
+    };
+}
+
+all_targets!(targets);
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
 

@@ -126,26 +126,16 @@ pub(super) async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
 mod tests {
     use super::*;
 
-    /// Tells when it is dropped.
-    struct Step(Arc<std::sync::atomic::AtomicBool>);
-
-    impl Drop for Step {
-        fn drop(&mut self) {
-            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn steps_that_outlast_the_grace_period_are_dropped_before_the_lease_is_released() {
-        let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let step = Step(Arc::clone(&dropped));
+        let (step, mut dropped) = tokio::sync::oneshot::channel::<()>();
         let mut controllers = tokio::spawn(async move {
             let _step = step;
             std::future::pending().await
         });
         let started = tokio::time::Instant::now();
         drain(&mut controllers, Duration::from_secs(10)).await;
-        assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!(dropped.try_recv(), Err(tokio::sync::oneshot::error::TryRecvError::Closed));
         assert_eq!(started.elapsed().as_secs(), 10);
     }
 

@@ -83,10 +83,4 @@ mod tests {
         let list = ["-x", "cloud-node", "*", "Route", "node-ipam", "-node-ipam", "-*"].map(str::to_owned);
         assert_eq!(select(&list).unknown, ["x", "Route", "*"]);
     }
-
-    #[test]
-    fn names_are_unique() {
-        let names: BTreeSet<_> = TABLE.iter().flat_map(|names| [names.canonical, names.alias]).collect();
-        assert_eq!(names.len(), 2 * TABLE.len());
-    }
 }

@@ -59,31 +59,15 @@ async fn until_initialised(
 mod tests {
     use super::*;
     use crate::{
-        cloud_provider::CloudError,
-        metrics::Metrics,
+        cloud_provider::{CloudError, conformance},
         providers::fake::{CallName, FakeCloud, FakeConfig},
-        runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, store::InformerStore},
+        runtime::leader_election::Leadership,
     };
 
     #[tokio::test(start_paused = true)]
     async fn a_provider_that_fails_or_panics_at_its_start_is_tried_again() {
         let cloud = FakeCloud::new(FakeConfig::parse("calls: {initialize: {panic: true, times: 1}}").unwrap());
-        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("not asked for"))
-        });
-        let context = ProviderContext {
-            client: kube::Client::new(service, "default"),
-            leadership: Leadership::unopposed(),
-            route_leadership: Leadership::unopposed(),
-            shutdown: Shutdown::new(),
-            clock: Clock::System,
-            metrics: Arc::new(Metrics::new().unwrap()),
-            nodes: InformerStore::default(),
-            services: InformerStore::default(),
-            namespaces: Default::default(),
-            endpoint_slices: Default::default(),
-            events: EventRecorder::channel("test").0,
-        };
+        let context = conformance::context(Leadership::unopposed(), Shutdown::new(), &[], &[]).unwrap();
         let background = Shutdown::new();
         let mut ready = initialize(Arc::new(cloud.clone()), context.clone(), &background);
         ready.wait_for(|state| matches!(state, Some(Err(reason)) if reason.contains("panicked"))).await.unwrap();

@@ -89,6 +89,8 @@ mod tests {
         LeaderMigration { lease_name: "m".to_owned(), controllers: entries.iter().map(entry).collect() }
     }
 
+    /// Upstream: `TestLeaderMigratorFilterFunc`, of which this program is the component `cloud-controller-manager`, and
+    /// `TestLeaderMigrationOptions`.
     #[test]
     fn the_lease_follows_name_and_component() {
         let elsewhere = || ControllerLease::Elsewhere("kube-controller-manager".to_owned());
@@ -102,31 +104,14 @@ mod tests {
             (&[("node-controller", "*")], NODE, ControllerLease::Main),
             (&[("node-controller", "*")], NODE_LIFECYCLE, ControllerLease::Main),
             (&[("cloud-node", "*")], NODE, ControllerLease::Migration),
+            (&[("service", "*")], NODE_IPAM, ControllerLease::Main),
+            (&[("nodeipam", "*")], NODE_IPAM, ControllerLease::Migration),
+            (&[("node-ipam", "*")], NODE_IPAM, ControllerLease::Migration),
+            (&[("node-ipam-controller", "kube-controller-manager")], NODE_IPAM, elsewhere()),
+            (&[("route", "cloud-controller-manager")], ROUTE, ControllerLease::Migration),
+            (&[("cloud-node-lifecycle", "kube-controller-manager")], NODE_LIFECYCLE, elsewhere()),
         ] {
             assert_eq!(migration(entries).lease_of(&names), expected, "{entries:?} {}", names.canonical);
-        }
-    }
-
-    /// Upstream: `TestLeaderMigratorFilterFunc`, of which this program is the component `cloud-controller-manager`, and
-    /// `TestLeaderMigrationOptions`.
-    #[test]
-    fn before_a_migration_the_other_program_runs_them_and_then_this_one() {
-        let of = |entries: &[(&str, &str)]| {
-            let migration = migration(entries);
-            [NODE, ROUTE, SERVICE, NODE_LIFECYCLE, NODE_IPAM].map(|names| migration.lease_of(&names))
-        };
-        let elsewhere = || ControllerLease::Elsewhere("kube-controller-manager".to_owned());
-        let moving = |component| ["route", "service", "cloud-node-lifecycle"].map(|name| (name, component));
-        let (main, moved) = (ControllerLease::Main, ControllerLease::Migration);
-        let before = [main.clone(), elsewhere(), elsewhere(), elsewhere(), main.clone()];
-        assert_eq!(of(&moving("kube-controller-manager")), before);
-        let after = [main.clone(), moved.clone(), moved.clone(), moved.clone(), main.clone()];
-        assert_eq!(of(&moving("cloud-controller-manager")), after);
-        for name in ["nodeipam", "node-ipam", "node-ipam-controller"] {
-            let any = [&moving("*")[..], &[(name, "*")]].concat();
-            assert_eq!(of(&any), [&main, &moved, &moved, &moved, &moved].map(Clone::clone), "{name}");
-            let apart = [&moving("cloud-controller-manager")[..], &[(name, "kube-controller-manager")]].concat();
-            assert_eq!(of(&apart)[4], elsewhere(), "{name}");
         }
     }
 

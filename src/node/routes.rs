@@ -48,7 +48,7 @@ pub fn network_unavailable_patch(node: &Node, now: Timestamp) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{fixtures::*, initialize::*, taints, well_known::TAINT_UNINITIALIZED};
+    use crate::node::fixtures::*;
 
     fn with_condition(type_: &str, value: &str) -> Node {
         node("n").with(|n| status(n).conditions = Some(vec![condition("Ready", "True"), condition(type_, value)]))
@@ -73,15 +73,5 @@ mod tests {
             (&condition["reason"], &condition["message"]),
             (&json!("NodeInitialization"), &json!("Waiting for cloud routes"))
         );
-    }
-
-    #[test]
-    fn everything_but_the_taint_goes() {
-        let tainted = node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]));
-        let metadata = crate::cloud_provider::InstanceMetadata { provider_id: "fake://1".into(), ..Default::default() };
-        let decided = initialize(&tainted, &metadata, ProviderIdRequirement::Required, false).unwrap();
-        assert_eq!(decided.changes.taints, taints::without_uninitialized(&tainted));
-        let held = without_taint_removal(decided);
-        assert_eq!((held.changes.provider_id.as_deref(), held.changes.taints), (Some("fake://1"), None));
     }
 }

@@ -25,6 +25,8 @@ pub mod planner;
 pub mod pod_cidr_masks;
 pub mod provider;
 pub mod routes;
+#[cfg(test)]
+mod samples;
 pub mod session;
 mod session_proxy;
 pub mod topics;

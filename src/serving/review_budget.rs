@@ -123,18 +123,6 @@ mod tests {
         PeerNetwork::of([10, 0, 0, number].into(), [10, 0, 0, 1].into())
     }
 
-    #[test]
-    fn a_burst_passes_and_then_the_rate_holds() {
-        let now = Instant::now();
-        let mut bucket = TokenBucket::new(AUTHORIZED_LIMITS.per_second, AUTHORIZED_LIMITS.burst, now);
-        for _ in 0..400 {
-            assert_eq!(bucket.take(now), Duration::ZERO);
-        }
-        assert_eq!(bucket.take(now), Duration::from_millis(5));
-        assert_eq!(bucket.take(now), Duration::from_millis(10));
-        assert_eq!(bucket.take(now + Duration::from_secs(60)), Duration::ZERO);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn abandoned_turns_cost_nothing() {
         let budget = ReviewBudget::new(AUTHORIZED_LIMITS);

@@ -147,13 +147,4 @@ mod tests {
         let x25519 = SecureServingConfig { tls_curve_preferences: vec![29], ..Default::default() };
         assert_eq!(provider(&x25519).unwrap().kx_groups.len(), 1);
     }
-
-    #[test]
-    fn versions_and_protocols() {
-        for (minimum, count) in [(TlsMinVersion::Tls12, 2), (TlsMinVersion::Tls13, 1)] {
-            assert_eq!(versions(minimum).len(), count, "{minimum:?}");
-        }
-        assert_eq!(alpn(false), [b"h2".to_vec(), b"http/1.1".to_vec()]);
-        assert_eq!(alpn(true), [b"http/1.1".to_vec()]);
-    }
 }

@@ -83,18 +83,22 @@ fn refresh(client: &str, host: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_machine_pulls() {
-    let asked = Asked::new(true);
-    let image = format!("{REGISTRY}/bar/image:version");
-    assert_eq!(asked.ask(&request(&image, false)).await, Ok(refresh(MACHINE, REGISTRY)));
-}
-
-#[tokio::test]
-async fn the_pods_service_account_pulls() {
-    for managed in [true, false] {
-        let asked = Asked::new(managed);
-        let image = format!("{REGISTRY}/bar/image:version");
-        assert_eq!(asked.ask(&request(&image, true)).await, Ok(refresh(POD_CLIENT, REGISTRY)), "{managed}");
+async fn images_are_pulled_in_every_mode() {
+    let (image, principal) = (format!("{REGISTRY}/bar/image:version"), format!("{CLIENT_SECRET}-{MARK}"));
+    let mirror = password(MACHINE, MIRROR);
+    let mirrored = response(&[(MIRROR, TOKEN_USER, &mirror), ("mcr.microsoft.com", TOKEN_USER, &mirror)]);
+    let patterns = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"];
+    let mirrors = &["mcr.microsoft.com:abc.azurecr.io", "malformed"];
+    for (asked, request, expected) in [
+        (Asked::new(true), request(&image, false), refresh(MACHINE, REGISTRY)),
+        (Asked::new(true), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
+        (Asked::new(false), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
+        (Asked::new(true).bound(POD_CLIENT).mirrored(mirrors), request("mcr.microsoft.com/oss/image", true), mirrored),
+        (Asked::new(false), request(&image, false), response(&patterns.map(|it| (it, CLIENT_ID, principal.as_str())))),
+    ] {
+        let is_principal = expected["auth"].get("*.azurecr.us").is_some();
+        assert_eq!(asked.ask(&request).await, Ok(expected), "{request}");
+        assert_eq!(asked.hosts().is_empty(), is_principal, "the service principal is its own password: {request}");
     }
 }
 
@@ -111,24 +115,6 @@ async fn the_identity_binding_pulls() {
     assert!(error.contains("tokenAttributes"), "{error}");
     let refused = Asked::new(true).bound("nobody").ask(&kubelets).await.unwrap_err();
     assert!(refused.contains("--ib-sni-name") && refused.contains("HTTP 400"), "{refused}");
-}
-
-#[tokio::test]
-async fn a_mirror_is_the_machines_and_counts_under_both_names() {
-    let asked = Asked::new(true).bound(POD_CLIENT).mirrored(&["mcr.microsoft.com:abc.azurecr.io", "malformed"]);
-    let secret = password(MACHINE, MIRROR);
-    let expected = response(&[(MIRROR, TOKEN_USER, &secret), ("mcr.microsoft.com", TOKEN_USER, &secret)]);
-    assert_eq!(asked.ask(&request("mcr.microsoft.com/oss/image", true)).await, Ok(expected));
-}
-
-#[tokio::test]
-async fn the_service_principal_is_its_own_password() {
-    let asked = Asked::new(false);
-    let secret = format!("{CLIENT_SECRET}-{MARK}");
-    let patterns = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"];
-    let expected = response(&patterns.map(|pattern| (pattern, CLIENT_ID, secret.as_str())));
-    assert_eq!(asked.ask(&request(&format!("{REGISTRY}/x"), false)).await, Ok(expected));
-    assert_eq!(asked.hosts(), [""; 0], "nobody has to be asked");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tokio::time::sleep;
 
 use crate::api_server_faults::{
-    InProcess, Replica, clock,
+    Replica, clients, clock,
     scraped::{ScrapedSeries, set},
     serve, start, start_on, start_with,
 };
@@ -48,7 +48,7 @@ fn any_node() -> FakeCloud {
 
 /// A replica with further flags.
 fn flagged(server: &ApiServer, cloud: FakeCloud, flags: &[&str]) -> Replica {
-    start_with(Arc::new(InProcess(server.clone())), cloud, Arc::new(Metrics::new().unwrap()), flags)
+    start_with(clients(server), cloud, Arc::new(Metrics::new().unwrap()), flags)
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,8 +259,7 @@ async fn memory_near_the_limit_fires() {
     let metrics = Arc::new(Metrics::new().unwrap().with_process().unwrap());
     let used = metrics.registry().gather().into_iter().find(|family| family.name() == "process_resident_memory_bytes");
     let used = used.unwrap().get_metric()[0].get_gauge().get_value();
-    let clients = Arc::new(InProcess(server.clone()));
-    let (replica, mut scraped) = (start_with(clients, any_node(), Arc::clone(&metrics), &[]), nothing_scraped());
+    let (replica, mut scraped) = (start_with(clients(&server), any_node(), Arc::clone(&metrics), &[]), nothing_scraped());
     serve(&server, "web").await;
     metrics.memory_limit.with_label_values::<&str>(&[]).set(used * 4.0);
     read(&mut scraped, &[&replica], 20).await;

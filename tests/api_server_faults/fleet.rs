@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps},
-    cli,
+    app::manager::{self, ClientSource},
     metrics::Metrics,
     providers::fake::{FakeCloud, FakeConfig, InstanceSpec},
     runtime::{
@@ -22,9 +21,9 @@ use crate::api_server_faults::is_served;
 /// Nodes with a machine.
 pub(crate) const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
-struct NamedClients {
-    server: ApiServer,
-    replica: String,
+pub(crate) struct NamedClients {
+    pub(crate) server: ApiServer,
+    pub(crate) replica: String,
 }
 
 impl ClientSource for NamedClients {
@@ -80,18 +79,11 @@ impl Fleet {
     fn start(&mut self) -> FleetReplica {
         self.started += 1;
         let name = format!("replica-{}", self.started);
-        let common = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-        let flags = common.iter().chain(self.flags).map(Into::into);
-        let cli::CliCommand::Run(config) = cli::parse(flags, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
+        let flags = [&["--configure-cloud-routes=false"], self.flags].concat();
         let (clock, jump) = Clock::adjustable("2026-01-01T00:00:00Z".parse().unwrap());
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(NamedClients { server: self.server.clone(), replica: name.clone() }),
-            provider: Arc::new(self.cloud.replica()),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock,
-            set_verbosity: Arc::new(|_| ()),
-        };
+        let clients = Arc::new(NamedClients { server: self.server.clone(), replica: name.clone() });
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let parts = crate::manager_deps(&flags, clients, self.cloud.replica(), &metrics, clock);
         let stop = Shutdown::new();
         let (until, faults, client) = (stop.clone(), self.server.faults(), prefix(&name));
         let ended = tokio::spawn(async move {

@@ -13,20 +13,20 @@ mod sweep;
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
-    cli,
+    app::manager::{self, ClientSource, ManagerOutcome, ManagerStartError},
     cloud_provider::CloudError,
     metrics::Metrics,
     providers::fake::{CallName, FakeCloud, FakeConfig},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::{ApiServer, RequestRecord},
         faults::{Manner, on},
         http::Verb,
+        objects::load_balancer_service,
     },
 };
+use fleet::NamedClients;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
-use serde_json::json;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -35,18 +35,8 @@ use tokio::{
 /// What is noticed within this time is noticed in time.
 const NOTICED: Duration = Duration::from_secs(45);
 
-struct InProcess(ApiServer);
-
-impl ClientSource for InProcess {
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_with_deadlines_as(component))
-    }
-    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.component(account)
-    }
-    fn watches(&self) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as("shared-informers"))
-    }
+fn clients(server: &ApiServer) -> Arc<dyn ClientSource> {
+    Arc::new(NamedClients { server: server.clone(), replica: "replica".to_owned() })
 }
 
 /// A manager that campaigns on `server`.
@@ -71,21 +61,12 @@ fn start(server: &ApiServer) -> Replica {
 }
 
 fn start_on(server: &ApiServer, cloud: FakeCloud) -> Replica {
-    start_with(Arc::new(InProcess(server.clone())), cloud, Arc::new(Metrics::new().unwrap()), &[])
+    start_with(clients(server), cloud, Arc::new(Metrics::new().unwrap()), &[])
 }
 
 fn start_with(clients: Arc<dyn ClientSource>, cloud: FakeCloud, metrics: Arc<Metrics>, more: &[&str]) -> Replica {
-    let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-    let flags = flags.iter().chain(more).map(Into::into);
-    let cli::CliCommand::Run(config) = cli::parse(flags, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
-    let parts = ManagerDeps {
-        config: *config,
-        clients,
-        provider: Arc::new(cloud),
-        metrics: Arc::clone(&metrics),
-        clock: clock(),
-        set_verbosity: Arc::new(|_| ()),
-    };
+    let flags = [&["--configure-cloud-routes=false"], more].concat();
+    let parts = crate::manager_deps(&flags, clients, cloud, &metrics, clock());
     let stop = Shutdown::new();
     let until = stop.clone();
     let ended = tokio::spawn(async move { manager::run(parts, &until).await });
@@ -93,19 +74,12 @@ fn start_with(clients: Arc<dyn ClientSource>, cloud: FakeCloud, metrics: Arc<Met
 }
 
 fn create_service(server: &ApiServer, name: &str) {
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-    });
-    server.create::<Service>(&serde_json::from_value(service).unwrap());
+    server.create(&load_balancer_service("default", name));
 }
 
 fn is_served(server: &ApiServer, name: &str) -> bool {
-    let status = server.get::<Service>("default", name).and_then(|service| service.status);
-    status
-        .and_then(|status| status.load_balancer)
-        .and_then(|balancer| balancer.ingress)
-        .is_some_and(|ingress| !ingress.is_empty())
+    let ingress = server.get::<Service>("default", name).and_then(|service| service.status?.load_balancer?.ingress);
+    ingress.is_some_and(|ingress| !ingress.is_empty())
 }
 
 /// Creates a Service and waits until it is served; answers how long that took.

@@ -52,23 +52,12 @@ async fn measure(pools: u32) -> Growth {
     cluster.session.inventory.warm().await.unwrap();
     cluster.initialize(&nodes).await;
     let first = Cost::of(&cluster.requests());
-    let hour = steady_hour(&cluster).await;
+    cluster.ask_each(BETWEEN_QUESTIONS, 60).await;
+    let hour = Cost::of(&cluster.requests());
     tokio::time::advance(MINUTE).await;
-    let pool = cluster.world.topology().pools[0].name.clone();
-    let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-    cluster.initialize(&[Arc::new(cluster.world.uninitialized_node(&name).unwrap())]).await;
+    cluster.add_node().await;
     let one_more = Cost::of(&cluster.requests());
     Growth { nodes: nodes.len(), first, hour, one_more, kept: kept(&cluster, &nodes).await }
-}
-
-async fn steady_hour(cluster: &Cluster) -> Cost {
-    let nodes = arcs(cluster.world.nodes());
-    for _ in 0..60 {
-        tokio::time::advance(BETWEEN_QUESTIONS).await;
-        cluster.session.inventory.warm().await.unwrap();
-        cluster.initialize(&nodes).await;
-    }
-    Cost::of(&cluster.requests())
 }
 
 /// Bytes of the machines that answer for these nodes. A text that several machines share counts once.

@@ -4,17 +4,12 @@
 
 mod growth;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
     cloud_provider::{AddressType, InstancesV2},
-    metrics::Metrics,
-    providers::azure::{
-        arm::{Budget, BudgetSettings},
-        config::{self, ConfigTexts, EnvironmentOverrides},
-        session::{Session, SessionDeps},
-    },
-    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
+    providers::azure::session::Session,
+    runtime::clock::Clock,
     sandbox::azure::{
         AzureOptions, Class, RequestRecord,
         topology::{PoolKind, Topology},
@@ -22,6 +17,8 @@ use cloud_controller_manager::{
     },
 };
 use k8s_openapi::api::core::v1::Node;
+
+use crate::golden::replica;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POOLS: u32 = 5;
@@ -35,28 +32,11 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn new(kind: PoolKind) -> Self {
-        Self::of_pools(kind, POOLS).await
-    }
-
     async fn of_pools(kind: PoolKind, pools: u32) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let topology = Topology::new().pools(kind, pools, EACH);
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
-        let texts = ConfigTexts { file: Some(world.config().to_string()), secret: None };
-        let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let surroundings = SessionDeps {
-            transport: world.azure().transport(),
-            environment: BTreeMap::new(),
-            leadership: Leadership::unopposed(),
-            route_leadership: Leadership::unopposed(),
-            budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
-            metrics,
-            clock,
-            nodes: InformerStore::default(),
-        };
-        let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
+        let (session, _) = replica::session(world.azure(), clock, &world.config(), Vec::new()).await;
         Self { world, session }
     }
 
@@ -65,6 +45,23 @@ impl Cluster {
         for told in self.session.instances.instance_metadata_batch(nodes).await {
             let addresses = told.unwrap().unwrap().node_addresses;
             assert!(addresses.iter().any(|address| address.type_ == AddressType::InternalIP));
+        }
+    }
+
+    /// One more machine, and its Node with an address.
+    async fn add_node(&self) {
+        let pool = self.world.topology().pools[0].name.clone();
+        let name = self.world.scale_out(&pool, 1).unwrap().remove(0);
+        self.initialize(&[Arc::new(self.world.uninitialized_node(&name).unwrap())]).await;
+    }
+
+    /// Asks for all nodes again and again.
+    async fn ask_each(&self, pause: Duration, times: usize) {
+        let nodes = arcs(self.world.nodes());
+        for _ in 0..times {
+            tokio::time::advance(pause).await;
+            self.session.inventory.warm().await.unwrap();
+            self.initialize(&nodes).await;
         }
     }
 
@@ -84,7 +81,7 @@ fn arcs(nodes: Vec<Node>) -> Vec<Arc<Node>> {
 
 /// 5,000 nodes, then one more, then asking for all of them each minute. `lists` and `for_one`: requests at most.
 async fn costs(kind: PoolKind, lists: usize, for_one: usize, minutes: usize) {
-    let cluster = Cluster::new(kind).await;
+    let cluster = Cluster::of_pools(kind, POOLS).await;
     let warm = cluster.session.inventory.warm().await;
     assert!(warm.is_ok(), "{warm:?}");
     cluster.initialize(&arcs(cluster.world.uninitialized_nodes())).await;
@@ -92,18 +89,11 @@ async fn costs(kind: PoolKind, lists: usize, for_one: usize, minutes: usize) {
     assert!(first <= lists, "{kind:?}: {first} requests for all");
 
     tokio::time::advance(MINUTE).await;
-    let pool = cluster.world.topology().pools[0].name.clone();
-    let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-    cluster.initialize(&[Arc::new(cluster.world.uninitialized_node(&name).unwrap())]).await;
+    cluster.add_node().await;
     let one = cluster.requests().len();
     assert!(one <= for_one, "{kind:?}: {one} requests for one more");
 
-    let nodes = arcs(cluster.world.nodes());
-    for _ in 0..minutes {
-        tokio::time::advance(MINUTE).await;
-        cluster.session.inventory.warm().await.unwrap();
-        cluster.initialize(&nodes).await;
-    }
+    cluster.ask_each(MINUTE, minutes).await;
     let requests = cluster.requests();
     assert!(requests.iter().all(|request| request.list), "{kind:?}: a node was asked for by itself");
     // A list is due when it is older than ten minutes, which is seen in the eleventh.

@@ -7,29 +7,22 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps, ManagerOutcome, ManagerStartError},
-    cli,
-    cloud_provider::registry::ProviderConfig,
+    cloud_provider::Route,
     metrics::Metrics,
-    providers::azure::{
-        AzureCloud,
-        arm::{Budget, BudgetSettings},
-        config::{self, ConfigTexts, EnvironmentOverrides},
-        session::{Session, SessionDeps},
-    },
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
+    providers::azure::session::Session,
+    runtime::clock::Clock,
     sandbox::{
         api_server::ApiServer,
-        azure::{AzureOptions, Class, RequestRecord, topology::Topology, world::World},
-        in_process::InProcess,
+        azure::{AzureOptions, Class, Fault, Latencies, Latency, RequestRecord, topology::Topology, world::World},
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
-pub(crate) const TABLE_TYPE: &str = "Microsoft.Network/routeTables";
+use crate::golden::replica::{self, Replica, manager_deps};
+
+const TABLE_TYPE: &str = "Microsoft.Network/routeTables";
 const POD_CIDRS: &str = "--cluster-cidr=100.64.0.0/10,fd00:64::/32";
 
 /// A cluster and its cloud.
@@ -38,13 +31,6 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     pub(crate) config: Value,
     clock: Clock,
-}
-
-/// A manager at work.
-pub(crate) struct Life {
-    pub(crate) metrics: Arc<Metrics>,
-    stop: Shutdown,
-    task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
 }
 
 impl Cluster {
@@ -69,37 +55,23 @@ impl Cluster {
     }
 
     /// All controllers that make sense on Azure.
-    pub(crate) fn start(&self) -> Life {
+    pub(crate) fn start(&self) -> Replica {
         self.start_with(&["--leader-elect=false"])
     }
 
-    pub(crate) fn start_with(&self, flags: &[&str]) -> Life {
-        let files = tempfile::tempdir().unwrap();
-        let azure_json = files.path().join("azure.json");
-        std::fs::write(&azure_json, self.config.to_string()).unwrap();
-        let flags = [&["ccm", "--cloud-provider=azure", "--secure-port=0", POD_CIDRS], flags].concat();
-        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
-            panic!("no help asked for")
-        };
-        let cloud_config = ProviderConfig {
-            cloud_config: Some(azure_json),
-            cluster_name: "kubernetes".into(),
-            ..ProviderConfig::default()
-        };
-        let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), self.world.azure().transport()).unwrap();
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(InProcess(self.server.clone())),
-            provider: Arc::new(provider),
-            metrics: Arc::clone(&metrics),
-            clock: self.clock,
-            set_verbosity: Arc::new(|_| ()),
-        };
-        let stop = Shutdown::new();
-        let until = stop.clone();
-        let task = tokio::spawn(async move { manager::run(parts, &until).await });
-        Life { metrics, stop, task }
+    pub(crate) fn start_with(&self, flags: &[&str]) -> Replica {
+        let flags = [&[POD_CIDRS], flags].concat();
+        Replica::start(manager_deps(&self.server, self.world.azure(), self.clock, &self.config, &flags))
+    }
+
+    /// Kubelets of all machines have registered, the manager runs, and routes have been written.
+    pub(crate) async fn converge(&self) -> Replica {
+        self.join();
+        let replica = self.start();
+        pass(60).await;
+        self.assert_converged("at first");
+        self.requests();
+        replica
     }
 
     /// The provider's session alone, without controllers.
@@ -109,20 +81,22 @@ impl Cluster {
 
     /// The same, and where it counts.
     pub(crate) async fn counted_session(&self) -> (Session, Arc<Metrics>) {
-        let texts = ConfigTexts { file: Some(self.config.to_string()), secret: None };
-        let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let surroundings = SessionDeps {
-            transport: self.world.azure().transport(),
-            environment: BTreeMap::new(),
-            leadership: Leadership::unopposed(),
-            route_leadership: Leadership::unopposed(),
-            budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), self.clock),
-            metrics: Arc::clone(&metrics),
-            clock: self.clock,
-            nodes: InformerStore::of(self.world.nodes()),
+        replica::session(self.world.azure(), self.clock, &self.config, self.world.nodes()).await
+    }
+
+    /// The route that each machine wants.
+    pub(crate) fn wanted(&self) -> Vec<Route> {
+        let route = |node: &Node| Route {
+            target_node: node.name_any(),
+            destination_cidr: cidrs(node).remove(0),
+            ..Route::default()
         };
-        (Session::open(Arc::new(config), &surroundings).await.unwrap(), metrics)
+        self.world.nodes().iter().map(route).collect()
+    }
+
+    /// Writes of the table meet this.
+    pub(crate) fn add_fault_of_writes(&self, fault: Fault) {
+        self.world.azure().add_fault(fault.method("PUT").path(&format!("*/{TABLE_TYPE}/*")));
     }
 
     pub(crate) fn table_id(&self) -> String {
@@ -202,24 +176,22 @@ impl Cluster {
     }
 }
 
-impl Life {
-    pub(crate) async fn stop(self) {
-        self.stop.begin();
-        assert_eq!(self.task.await.unwrap().unwrap(), ManagerOutcome::Stopped);
-    }
-}
-
 pub(crate) fn cidrs(node: &Node) -> Vec<String> {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
-/// A route as Go's program leaves it in ARM.
-pub(crate) fn route_left_by_go(node: &str, cidr: &str, hop: &str) -> Value {
-    let suffix: String = cidr.chars().filter(|c| !".:/".contains(*c)).collect();
+/// A route as ARM has it.
+pub(crate) fn route(name: &str, cidr: &str, hop: &str) -> Value {
     json!({
-        "name": format!("{node}____{suffix}"),
+        "name": name,
         "properties": {"addressPrefix": cidr, "nextHopType": "VirtualAppliance", "nextHopIpAddress": hop, "hasBgpOverride": false},
     })
+}
+
+/// A write of the table takes ten seconds.
+pub(crate) fn slow() -> AzureOptions {
+    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
+    AzureOptions { latencies: Latencies::default().with(Class::Write, TABLE_TYPE, latency), ..AzureOptions::default() }
 }
 
 /// Lets everything happen that happens within this (virtual) time.

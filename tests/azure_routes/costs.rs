@@ -4,25 +4,16 @@ use std::time::Duration;
 
 use cloud_controller_manager::{
     cloud_provider::{AddressType, NodeAddress, Route, RouteChanges, RouteOutcomes, Routes},
-    sandbox::azure::{
-        AzureOptions, Class, Latencies, Latency,
-        topology::{PoolKind, Topology},
-    },
+    sandbox::azure::topology::{PoolKind, Topology},
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::azure_routes::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
-
-/// A write of the table takes ten seconds.
-fn slow() -> AzureOptions {
-    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
-    AzureOptions { latencies: Latencies::default().with(Class::Write, TABLE_TYPE, latency), ..AzureOptions::default() }
-}
+use crate::azure_routes::cluster::{Cluster, pass, slow};
 
 #[tokio::test(start_paused = true)]
 async fn four_hundred_nodes_at_once() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 4, 100), slow());
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(5).await;
     cluster.join();
     pass(60).await;
@@ -30,18 +21,12 @@ async fn four_hundred_nodes_at_once() {
     let (writes, reads) = cluster.requests();
     assert!((1..=3).contains(&writes) && reads <= 3, "{writes} writes, {reads} reads");
     assert_eq!(cluster.routes().len(), 400);
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 2, 100), slow());
-    cluster.join();
-    let life = cluster.start();
-    pass(60).await;
-    cluster.assert_converged("before");
-    cluster.requests();
-
+    let _replica = cluster.converge().await;
     let pool = cluster.world.topology().pools[0].name.clone();
     for gone in cluster.world.scale_in(&pool, 100).unwrap() {
         cluster.server.delete::<Node>("", &gone);
@@ -52,63 +37,25 @@ async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
     cluster.assert_converged("replaced");
     let (writes, _) = cluster.requests();
     assert!((1..=3).contains(&writes), "{writes} writes");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_while_nothing_changes_and_read_only_when_the_cache_is_old() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 100).dual_stack());
-    cluster.join();
-    let life = cluster.start();
-    pass(60).await;
-    cluster.assert_converged("at first");
-    cluster.requests();
+    let replica = cluster.converge().await;
     pass(3600).await;
     let (writes, reads) = cluster.requests();
     // Full comparisons are five minutes apart, longer than the cache time.
     assert!(writes == 0 && (11..=13).contains(&reads), "{writes} writes, {reads} reads");
     cluster.assert_converged("an hour later");
-    life.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_table_left_by_gos_program_is_taken_over_without_a_write() {
-    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 100));
-    for node in cluster.world.nodes() {
-        cluster.server.create::<Node>(&node);
-    }
-    let name = |cidr: &String| {
-        let nodes = cluster.server.list::<Node>();
-        let node = nodes.iter().find(|node| cidrs(node).contains(cidr)).unwrap();
-        node.metadata.name.clone().unwrap()
-    };
-    let wanted = cluster.wanted_routes();
-    let routes: Vec<_> = wanted.iter().map(|(cidr, hop)| route_left_by_go(&name(cidr), cidr, hop)).collect();
-    let mut table = cluster.table();
-    table["properties"]["routes"] = routes.into();
-    cluster.world.azure().put_document(table).unwrap();
-    cluster.world.azure().clear_requests();
-    let life = cluster.start();
-    pass(900).await;
-    cluster.assert_converged("taken over");
-    let (writes, reads) = cluster.requests();
-    assert!(writes == 0 && (1..=4).contains(&reads), "{writes} writes, {reads} reads");
-    life.stop().await;
+    replica.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn single_calls_gather_while_a_write_is_in_flight() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 1, 50), slow());
     let routes = cluster.session().await.routes;
-    let nodes = cluster.world.nodes();
-    let wanted: Vec<Route> = nodes
-        .iter()
-        .map(|node| Route {
-            target_node: node.metadata.name.clone().unwrap(),
-            destination_cidr: cidrs(node).remove(0),
-            ..Route::default()
-        })
-        .collect();
+    let wanted = cluster.wanted();
     let first = routes.create_route("", "", &wanted[0]);
     let others = async {
         pass(3).await;
@@ -140,12 +87,10 @@ async fn single_calls_gather_while_a_write_is_in_flight() {
 async fn a_route_that_is_replaced_counts_as_deleted_and_as_created() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 1));
     let routes = cluster.session().await.routes;
-    let node = &cluster.world.nodes()[0];
-    let name = node.metadata.name.clone().unwrap();
-    let route = Route { target_node: name.clone(), destination_cidr: cidrs(node).remove(0), ..Route::default() };
+    let route = cluster.wanted().remove(0);
     routes.create_route("", "", &route).await.unwrap();
     for hop in [None, Some("10.224.7.7")] {
-        hop.iter().for_each(|hop| cluster.world.move_address(&name, hop.parse().unwrap()).unwrap());
+        hop.iter().for_each(|hop| cluster.world.move_address(&route.target_node, hop.parse().unwrap()).unwrap());
         let node_addresses = hop.map(|hop| NodeAddress { type_: AddressType::InternalIP, address: hop.to_owned() });
         let wanted = Route { target_node_addresses: node_addresses.into_iter().collect(), ..route.clone() };
         let listed = routes.list_routes("").await.unwrap();
@@ -163,9 +108,7 @@ async fn a_route_that_is_replaced_counts_as_deleted_and_as_created() {
 async fn each_route_is_counted_as_an_operation_of_its_node() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2));
     let (session, metrics) = cluster.counted_session().await;
-    let node = &cluster.world.nodes()[0];
-    let name = node.metadata.name.clone().unwrap();
-    let route = Route { target_node: name.clone(), destination_cidr: cidrs(node).remove(0), ..Route::default() };
+    let route = cluster.wanted().remove(0);
     session.routes.create_route("", "", &route).await.unwrap();
     let nowhere = Route { target_node: "nobody".into(), ..route.clone() };
     assert!(session.routes.create_route("", "", &nowhere).await.is_err());
@@ -177,8 +120,8 @@ async fn each_route_is_counted_as_an_operation_of_its_node() {
         page.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next()).collect::<Vec<_>>()
     };
     let duration = "cloudprovider_azure_op_duration_seconds_count";
-    assert_eq!(lines(duration, "create_route", &name), ["1"]);
-    assert_eq!(lines(duration, "delete_route", &name), ["1"]);
+    assert_eq!(lines(duration, "create_route", &route.target_node), ["1"]);
+    assert_eq!(lines(duration, "delete_route", &route.target_node), ["1"]);
     assert_eq!(lines("cloudprovider_azure_op_failure_count", "create_route", "nobody"), ["1"]);
-    assert!(lines("cloudprovider_azure_op_failure_count", "create_route", &name).is_empty());
+    assert!(lines("cloudprovider_azure_op_failure_count", "create_route", &route.target_node).is_empty());
 }

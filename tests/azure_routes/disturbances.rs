@@ -3,16 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cloud_controller_manager::{
-    cloud_provider::{Route, RouteChanges, Routes},
+    cloud_provider::{RouteChanges, Routes},
     sandbox::azure::{
-        AzureOptions, Class, Crash, Effect, Fault, Latencies, Latency,
+        AzureOptions, Class, Crash, Effect, Fault,
         topology::{Pool, PoolKind, Topology},
     },
 };
 use k8s_openapi::api::core::v1::Node;
 
 use crate::azure_routes::{
-    cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go},
+    cluster::{Cluster, pass, route, slow},
     seeds,
 };
 
@@ -37,13 +37,10 @@ fn churn(cluster: &Cluster) {
 /// The routes that an undisturbed run leaves.
 async fn undisturbed() -> BTreeMap<String, String> {
     let cluster = cluster(0);
-    cluster.join();
-    let life = cluster.start();
-    pass(30).await;
+    let _replica = cluster.converge().await;
     churn(&cluster);
     pass(30).await;
     cluster.assert_converged("undisturbed");
-    life.stop().await;
     cluster.routes()
 }
 
@@ -57,26 +54,22 @@ async fn a_crash_at_any_request_leaves_the_same_table() {
                 let cluster = cluster(0);
                 cluster.join();
                 if at_churn {
-                    let life = cluster.start();
-                    pass(30).await;
-                    cluster.assert_converged("before the churn");
-                    life.stop().await;
+                    cluster.converge().await.stop().await;
                 }
                 cluster.world.azure().faults().crash_at(nth, crash);
-                let life = cluster.start();
+                let replica = cluster.start();
                 churn(&cluster);
                 pass(20).await;
                 cluster.assert_truthful();
                 // What is left of the process reaches nobody.
                 let has_crashed = cluster.world.azure().faults().has_crashed();
-                life.stop().await;
+                replica.stop().await;
                 cluster.world.azure().faults().clear();
-                let life = cluster.start();
+                let _replica = cluster.start();
                 pass(60).await;
                 let when = format!("{crash:?} request {nth}");
                 cluster.assert_converged(&when);
                 assert_eq!(cluster.routes(), expected, "{when}");
-                life.stop().await;
                 if !has_crashed {
                     break;
                 }
@@ -124,7 +117,7 @@ async fn a_storm_of_faults_leaves_the_same_table() {
         let cluster = cluster(seed);
         cluster.join();
         storm(&cluster);
-        let life = cluster.start();
+        let replica = cluster.start();
         pass(120).await;
         churn(&cluster);
         for _ in 0..20 {
@@ -136,7 +129,7 @@ async fn a_storm_of_faults_leaves_the_same_table() {
         cluster.assert_converged(&format!("seed {seed}"));
         assert_eq!(cluster.routes(), expected, "seed {seed}");
         assert_eq!(cluster.drifted(), Vec::<String>::new(), "faults are nobody's doing: seed {seed}");
-        life.stop().await;
+        replica.stop().await;
     }
 }
 
@@ -144,26 +137,20 @@ async fn a_storm_of_faults_leaves_the_same_table() {
 async fn a_lost_answer_is_looked_up_before_anything_is_written_again() {
     let cluster = cluster(0);
     cluster.join();
-    let put = Fault::new(Effect::DropAfter).method("PUT").path(&format!("*/{TABLE_TYPE}/*")).times(1);
-    cluster.world.azure().add_fault(put);
-    let life = cluster.start();
+    cluster.add_fault_of_writes(Fault::new(Effect::DropAfter).times(1));
+    let _replica = cluster.start();
     pass(60).await;
     cluster.assert_converged("the answer was lost");
     let (writes, reads) = cluster.requests();
     assert!(writes == 1 && reads >= 2, "{writes} writes, {reads} reads");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
     let cluster = cluster(0);
-    cluster.join();
-    let life = cluster.start();
-    pass(30).await;
+    let _replica = cluster.converge().await;
     let mut table = cluster.table();
-    let theirs = serde_json::json!({"name": "to-firewall", "properties": {
-        "addressPrefix": "0.0.0.0/0", "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.0.0.4"}});
-    table["properties"]["routes"].as_array_mut().unwrap().push(theirs);
+    table["properties"]["routes"].as_array_mut().unwrap().push(route("to-firewall", "0.0.0.0/0", "10.0.0.4"));
     cluster.world.azure().put_document(table).unwrap();
     cluster.requests();
     churn(&cluster);
@@ -173,7 +160,6 @@ async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
     let mut routes = cluster.routes();
     assert_eq!(routes.remove("0.0.0.0/0").as_deref(), Some("10.0.0.4"));
     assert_eq!(routes, cluster.wanted_routes());
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,9 +168,8 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
     // Initialised: no change of a Node makes routes due before their time.
     cluster.world.nodes().iter().for_each(|node| drop(cluster.server.create::<Node>(node)));
     // All four, the first two, the first one.
-    let bad = Fault::refuse(400, "InvalidRequestFormat").method("PUT").path(&format!("*/{TABLE_TYPE}/*"));
-    cluster.world.azure().add_fault(bad.times(3));
-    let life = cluster.start();
+    cluster.add_fault_of_writes(Fault::refuse(400, "InvalidRequestFormat").times(3));
+    let _replica = cluster.start();
     pass(60).await;
     assert_eq!((cluster.unavailable("False").len(), cluster.unavailable("True").len()), (3, 1));
     cluster.assert_truthful();
@@ -194,7 +179,6 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
     pass(300).await;
     cluster.assert_converged("tried again");
     assert_eq!(cluster.requests().0, 1);
-    life.stop().await;
 }
 
 /// What was rejected is tried one by one, more than one batch may try.
@@ -202,16 +186,9 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
 async fn when_everything_was_rejected_and_no_longer_is_what_is_called_done_is_there() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 60));
     let routes = cluster.session().await.routes;
-    let nodes = cluster.world.nodes();
-    let wanted = |node: &Node| Route {
-        target_node: node.metadata.name.clone().unwrap(),
-        destination_cidr: cidrs(node).remove(0),
-        ..Route::default()
-    };
-    let create = nodes.iter().map(|node| (String::new(), wanted(node))).collect();
+    let create = cluster.wanted().into_iter().map(|route| (String::new(), route)).collect();
     let changes = RouteChanges { create, ..RouteChanges::default() };
-    let bad = Fault::refuse(400, "InvalidRequestFormat").method("PUT").path(&format!("*/{TABLE_TYPE}/*"));
-    cluster.world.azure().add_fault(bad);
+    cluster.add_fault_of_writes(Fault::refuse(400, "InvalidRequestFormat"));
     for _ in 0..5 {
         assert!(routes.apply_routes("", &changes).await.created.iter().all(Result::is_err));
     }
@@ -226,14 +203,9 @@ async fn when_everything_was_rejected_and_no_longer_is_what_is_called_done_is_th
 /// A Node is deleted and registers anew, with another pod CIDR, while its route is being written.
 #[tokio::test(start_paused = true)]
 async fn a_route_of_a_former_node_is_none_of_its_successor() {
-    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
-    let latencies = Latencies::default().with(Class::Write, TABLE_TYPE, latency);
-    let cluster = Cluster::with_options(
-        Topology::new().pools(PoolKind::Uniform, 1, 2),
-        AzureOptions { latencies, ..AzureOptions::default() },
-    );
+    let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 1, 2), slow());
     cluster.join();
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(5).await;
     let mut node = cluster.world.uninitialized_nodes().remove(0);
     let name = node.metadata.name.clone().unwrap();
@@ -242,14 +214,12 @@ async fn a_route_of_a_former_node_is_none_of_its_successor() {
     (spec.pod_cidr, spec.pod_cidrs) = (Some("100.64.77.0/24".into()), Some(vec!["100.64.77.0/24".into()]));
     cluster.server.create::<Node>(&node);
     // The next write takes its time before it shows.
-    let put = Fault::new(Effect::Delay(Duration::from_secs(10))).method("PUT").path(&format!("*/{TABLE_TYPE}/*")).times(1);
-    cluster.world.azure().add_fault(put);
+    cluster.add_fault_of_writes(Fault::new(Effect::Delay(Duration::from_secs(10))).times(1));
     for _ in 0..60 {
         pass(1).await;
         cluster.assert_truthful();
     }
     cluster.assert_converged("registered anew");
-    life.stop().await;
 }
 
 /// Nothing but the table's own 404 says that there is no table, and no list of machines takes a route away.
@@ -262,13 +232,11 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
     let expected = undisturbed().await;
     for (fault, restarted) in empty.chain(failed).flat_map(|fault| [(fault.clone(), false), (fault, true)]) {
         let cluster = cluster(0);
-        cluster.join();
-        let mut life = cluster.start();
-        pass(30).await;
+        let mut replica = cluster.converge().await;
         let before = cluster.routes();
         if restarted {
-            life.stop().await;
-            life = cluster.start();
+            replica.stop().await;
+            replica = cluster.start();
         }
         let when = format!("{fault:?}, restarted: {restarted}");
         cluster.world.azure().add_fault(fault);
@@ -282,7 +250,7 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
         pass(60).await;
         cluster.assert_converged(&when);
         assert_eq!(cluster.routes(), expected, "{when}");
-        life.stop().await;
+        replica.stop().await;
     }
 }
 
@@ -292,7 +260,7 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
 async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
     let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 4)));
     cluster.join();
-    let life = cluster.start();
+    let replica = cluster.start();
     for _ in 0..3 {
         pass(1200).await;
         churn(&cluster);
@@ -304,14 +272,14 @@ async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
     let routes = table["properties"]["routes"].as_array_mut().unwrap();
     let gone = routes.remove(0);
     routes[1]["properties"]["nextHopIpAddress"] = routes[0]["properties"]["nextHopIpAddress"].clone();
-    routes.push(route_left_by_go("nobody", "100.64.200.0/24", "10.0.0.9"));
+    routes.push(route("nobody____1006420024", "100.64.200.0/24", "10.0.0.9"));
     cluster.world.azure().put_document(table).unwrap();
     cluster.requests();
     pass(900).await;
     cluster.assert_converged("put right");
     assert_eq!(cluster.requests().0, 1, "one write for all");
     for change in ["deleted", "changed", "added"] {
-        let counted = life.metrics.route_drift_total.with_label_values(&[change]).get();
+        let counted = replica.metrics.route_drift_total.with_label_values(&[change]).get();
         assert!((counted - 1.0).abs() < f64::EPSILON, "{change}: {counted}");
     }
     let told = cluster.drifted();
@@ -322,5 +290,4 @@ async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
     let is_whole =
         |message: &String| message.contains(" between 2026-01-01T01:") && message.ends_with("Z; it is put right now");
     assert!(told.iter().all(is_whole), "{told:?}");
-    life.stop().await;
 }

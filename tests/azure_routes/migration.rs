@@ -25,13 +25,12 @@ async fn routes_are_written_under_the_lease_of_their_controller() {
         cluster.server.create::<Lease>(&serde_json::from_value(lease).unwrap());
         cluster.join();
         let named = format!("--leader-migration-config={}", file.path().display());
-        let life = cluster.start_with(&["--enable-leader-migration", &named]);
+        let _replica = cluster.start_with(&["--enable-leader-migration", &named]);
         pass(60).await;
         if writes {
             cluster.assert_converged("the route controller leads");
         } else {
             assert!(cluster.routes().is_empty(), "another program's route controller leads");
         }
-        life.stop().await;
     }
 }

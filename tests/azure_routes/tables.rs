@@ -9,15 +9,20 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
-use crate::azure_routes::cluster::{Cluster, cidrs, pass};
+use crate::azure_routes::cluster::{Cluster, cidrs, pass, route};
+
+/// With so many nodes.
+fn cluster(nodes: u32) -> Cluster {
+    Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", nodes)))
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {
-    let mut cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 2)));
+    let mut cluster = cluster(2);
     cluster.config["tags"] = json!("team=net");
     cluster.world.azure().delete_document(&cluster.table_id());
     cluster.join();
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(60).await;
     cluster.assert_converged("made");
     let table = cluster.table();
@@ -28,16 +33,12 @@ async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {
     pass(600).await;
     assert_eq!(cluster.table()["tags"], json!({"own": "1", "team": "net"}));
     assert_eq!(cluster.requests().0, 1);
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_address_of_a_node_changes_its_route() {
-    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 3)));
-    cluster.join();
-    let life = cluster.start();
-    pass(30).await;
-    cluster.assert_converged("before");
+    let cluster = cluster(3);
+    let _replica = cluster.converge().await;
     let name = cluster.server.list::<Node>()[0].metadata.name.clone().unwrap();
     let address: IpAddr = "10.224.7.7".parse().unwrap();
     cluster.world.move_address(&name, address).unwrap();
@@ -53,26 +54,21 @@ async fn a_changed_address_of_a_node_changes_its_route() {
     cluster.assert_converged("moved");
     assert!(cluster.routes().values().any(|hop| hop == "10.224.7.7"));
     assert_eq!(cluster.requests().0, 1);
-    life.stop().await;
 }
 
 /// Single-stack programs called routes like their Nodes; so may anybody.
 #[tokio::test(start_paused = true)]
 async fn a_strangers_route_keeps_its_name_even_when_that_is_a_nodes() {
-    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 2)));
+    let cluster = cluster(2);
     let nodes = cluster.world.nodes();
     let named = |at: usize| nodes[at].metadata.name.clone().unwrap();
-    let route = |name: &str, prefix: &str, hop: &str| {
-        json!({"name": name, "properties": {
-        "addressPrefix": prefix, "nextHopType": "VirtualAppliance", "nextHopIpAddress": hop, "hasBgpOverride": false}})
-    };
     let theirs = route(&named(0), "192.168.0.0/16", "10.224.9.9");
     let own = route(&named(1), &cidrs(&nodes[1])[0], "10.224.0.5");
     cluster.world.azure().change_document(&cluster.table_id(), |table| {
         table["properties"]["routes"] = json!([theirs.clone(), own.clone()]);
     });
     cluster.join();
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(30).await;
     let table = cluster.table();
     let routes = table["properties"]["routes"].as_array().unwrap();
@@ -80,26 +76,24 @@ async fn a_strangers_route_keeps_its_name_even_when_that_is_a_nodes() {
     let full = |at: usize| names::route_name(&named(at), &cidrs(&nodes[at])[0]);
     assert_eq!(names, [named(0), full(1), full(0)], "{table:#}");
     assert_eq!(routes[0]["properties"]["addressPrefix"], "192.168.0.0/16");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_table_in_the_configuration_it_is_said_what_to_do() {
-    let mut cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 1)));
+    let mut cluster = cluster(1);
     cluster.config["routeTableName"] = json!("");
     cluster.join();
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(30).await;
     assert_eq!(cluster.requests(), (0, 0));
     assert_eq!(cluster.unavailable("False").len(), 0);
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_of_a_table_costs_no_other_node_its_route() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 5, 81));
     cluster.join();
-    let life = cluster.start();
+    let _replica = cluster.start();
     pass(60).await;
     assert_eq!(
         (cluster.routes().len(), cluster.unavailable("False").len(), cluster.unavailable("True").len()),
@@ -108,5 +102,4 @@ async fn the_limit_of_a_table_costs_no_other_node_its_route() {
     cluster.assert_truthful();
     assert!(cluster.requests().0 <= 3);
     assert!(cluster.warnings().iter().any(|warning| warning.contains("more than 400 routes")), "{:?}", cluster.warnings());
-    life.stop().await;
 }

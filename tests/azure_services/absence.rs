@@ -7,43 +7,21 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Fault};
+use cloud_controller_manager::sandbox::azure::{Class, Fault};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
+    cluster::{BALANCERS, Cluster, Life, PATIENCE, addresses, alone, is_ready},
+    crash::{ACTS, Act, Kind, SHARED, act},
     documents::{State, differences, unordered},
-    services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
+    services::{annotate, dual_stack, external, internal, pinned},
     wire::Lie,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
-    External,
-    Internal,
-    DualStack,
-    Local,
-    Shared,
-    /// Internal, with a private link service.
-    PrivateLink,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Act {
-    Create,
-    Update,
-    Delete,
-}
-
-const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
 const LIES: [Lie; 4] = [Lie::Empty, Lie::Partial, Lie::NoGroup, Lie::Page];
 const LISTS: [&str; 5] =
     ["loadBalancers", "publicIPAddresses", "virtualMachineScaleSets", "virtualMachines", "networkInterfaces"];
-const BALANCERS: &str = "Microsoft.Network/loadBalancers";
-const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
-/// The address of the public IP that somebody else made.
-const SHARED: &str = "52.1.2.3";
 /// All that was listed is too old by then.
 const LONG: Duration = Duration::from_secs(200);
 /// The longest that a list lies in one go.
@@ -62,46 +40,15 @@ struct Case {
     lasting: bool,
 }
 
-fn service(kind: Kind) -> Service {
-    match kind {
-        Kind::External => external("web"),
-        Kind::Internal => internal("web"),
-        Kind::DualStack => dual_stack("web"),
-        Kind::Local => local("web"),
-        Kind::Shared => pinned("web", SHARED, 8080),
-        Kind::PrivateLink => with(internal("web"), "azure-pls-create", "true"),
-    }
-}
-
 /// The lists that are lied about: with a private link service only those that it adds something to.
 fn lists(kind: Kind) -> &'static [&'static str] {
     if kind == Kind::PrivateLink { &["privateLinkServices", "loadBalancers"] } else { &LISTS }
 }
 
-fn act(cluster: &Cluster, kind: Kind, act: Act) {
-    match act {
-        Act::Create => drop(cluster.create(&service(kind))),
-        Act::Update => cluster.change("web", |service| set_port(service, 9090)),
-        Act::Delete => cluster.delete("web"),
-    }
-}
-
-fn public_ip(cluster: &Cluster, name: &str, address: &str) -> String {
-    let topology = cluster.world.topology();
-    let id = topology.group_id().resource(PUBLIC_IPS, &[name]);
-    let document = json!({
-        "id": id, "name": name, "type": PUBLIC_IPS, "location": topology.location,
-        "sku": {"name": "Standard", "tier": "Regional"},
-        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": address},
-    });
-    cluster.azure().put_document(document).unwrap();
-    id.to_string()
-}
-
 /// The way out of the cluster, which nobody may take away: an outbound rule on the shared load balancer.
 fn add_egress(cluster: &Cluster) {
-    let address = public_ip(cluster, "egress", "52.1.2.4");
-    let balancer = cluster.azure().documents_of(BALANCERS).into_iter().find(|one| one["name"] == "kubernetes").unwrap();
+    let address = cluster.put_public_ip("egress", "52.1.2.4");
+    let balancer = cluster.balancers().into_iter().find(|one| one["name"] == "kubernetes").unwrap();
     let id = balancer["id"].as_str().unwrap().to_owned();
     let part = |list: &str| format!("{id}/{list}/egress");
     let (frontend, pool) = (part("frontendIPConfigurations"), part("backendAddressPools"));
@@ -126,15 +73,14 @@ fn add_egress(cluster: &Cluster) {
 
 /// Everything before `last` has happened, long ago, beside others.
 async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
-    let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-    public_ip(&cluster, "theirs", SHARED);
+    let cluster = Cluster::with_two_nodes();
+    cluster.put_public_ip("theirs", SHARED);
     cluster.create(&external("other"));
     cluster.create(&internal("inside"));
     if kind == Kind::Shared {
         cluster.create(&pinned("base", SHARED, 80));
     }
-    let life = cluster.start();
-    cluster.until_ready(PATIENCE).await;
+    let life = cluster.serve(&[]).await;
     add_egress(&cluster);
     tokio::time::sleep(LONG).await;
     for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
@@ -150,7 +96,7 @@ fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
         cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).map(base).collect();
     let is_foreign = |name: &str| ["egress", "theirs"].contains(&name) || others.iter().any(|base| name.contains(base));
     let mut found = BTreeMap::new();
-    for document in cluster.azure().documents_of(BALANCERS) {
+    for document in cluster.balancers() {
         let properties = document["properties"].as_object().unwrap();
         for part in properties.values().filter_map(Value::as_array).flatten() {
             if part["name"].as_str().is_some_and(is_foreign) {
@@ -158,14 +104,14 @@ fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
             }
         }
     }
-    for document in cluster.azure().documents_of(PUBLIC_IPS) {
+    for document in cluster.public_ips() {
         if is_foreign(&text(&document["name"])) {
             found.insert(text(&document["id"]), json!(document["properties"]["ipAddress"]));
         }
     }
     let reached: Vec<String> =
         cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).flat_map(addresses).collect();
-    for group in cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups") {
+    for group in cluster.security_groups() {
         for address in reached.iter().filter(|address| *address != SHARED) {
             let rules = group["properties"]["securityRules"].as_array().unwrap().iter();
             let about = rules.filter(|rule| rule["properties"].to_string().contains(&format!("\"{address}\"")));
@@ -218,10 +164,10 @@ fn base(service: &Service) -> String {
 
 /// Parts of load balancers and public IPs that are named after the Service.
 fn parts(cluster: &Cluster, base: &str) -> Vec<String> {
-    let balancers = cluster.azure().documents_of(BALANCERS);
+    let balancers = cluster.balancers();
     let parts = balancers.iter().flat_map(|document| document["properties"].as_object().unwrap().values());
     let parts = parts.filter_map(Value::as_array).flatten().map(|part| text(&part["id"]));
-    let public_ips = cluster.azure().documents_of(PUBLIC_IPS).into_iter().map(|document| text(&document["id"]));
+    let public_ips = cluster.public_ips().into_iter().map(|document| text(&document["id"]));
     parts.chain(public_ips).filter(|id| id.contains(base)).collect()
 }
 
@@ -366,7 +312,7 @@ fn a_service_that_changes_and_goes_leaves_no_address_though_no_list_shows_it() {
     for (lasting, lie) in [(false, Lie::Empty), (true, Lie::Empty), (true, Lie::Partial)] {
         for (service, change) in &changes {
             alone(async {
-                let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+                let cluster = Cluster::with_two_nodes();
                 let refusal = Fault::refuse(503, "ServiceUnavailable").class(Class::Write).resource_type(BALANCERS);
                 cluster.azure().add_fault(refusal);
                 let life = cluster.start();

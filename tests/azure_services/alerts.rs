@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
 use serde_json::json;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, ten_nodes},
+    cluster::{Cluster, Life, ten_nodes},
     scraped::{ScrapedSeries, set},
     services::external,
 };
@@ -46,173 +46,148 @@ fn ready(node: &mut Node, status: &str) {
 async fn served(topology: Topology, services: usize) -> (Cluster, Life, ScrapedSeries) {
     let cluster = Cluster::new(topology, AzureOptions::default());
     (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let life = cluster.start();
-    cluster.until_ready(10 * MINUTE).await;
+    let life = cluster.serve(&[]).await;
     let mut scraped = ScrapedSeries::since(cluster.now());
     read(&mut scraped, &life, 5).await;
     (cluster, life, scraped)
 }
 
-#[test]
-fn a_cloud_without_faults_fires_none() {
-    alone(async {
-        let (cluster, life, mut scraped) = served(ten_nodes(), 10).await;
-        for index in 0..5 {
-            cluster.create(&external(&format!("late-{index}")));
-            cluster.delete(&format!("s{index}"));
-            read(&mut scraped, &life, 10).await;
-        }
-        assert_eq!(firing(&scraped), set(&[]));
-        life.stop().await;
-    });
-}
-
-#[test]
-fn a_role_that_is_taken_away_is_told() {
-    alone(async {
-        let (cluster, life, mut scraped) = served(ten_nodes(), 3).await;
-        cluster.azure().add_fault(Fault::new(Effect::Forbidden));
-        (0..5).for_each(|index| drop(cluster.create(&external(&format!("late-{index}")))));
-        read(&mut scraped, &life, 90).await;
-        let firing = firing(&scraped);
-        for alert in ["ArmForbidden", "ServicesFailing", "ServiceStuck", "InventoryOld"] {
-            assert!(firing.contains(alert), "{alert} is not among {firing:?}");
-        }
-        life.stop().await;
-    });
-}
-
-#[test]
-fn throttling_is_told() {
-    alone(async {
-        let (cluster, life, mut scraped) = served(ten_nodes(), 3).await;
-        let refuse = Effect::Refuse(429, "TooManyRequests".into(), Some(45));
-        cluster.azure().add_fault(Fault::new(refuse).with_probability(0.5).lasting(30 * MINUTE));
-        for index in 0..40 {
-            cluster.create(&external(&format!("late-{index}")));
-            read(&mut scraped, &life, 1).await;
-        }
-        let firing = firing(&scraped);
-        for alert in ["ArmThrottled", "BudgetWait"] {
-            assert!(firing.contains(alert), "{alert} is not among {firing:?}");
-        }
-        life.stop().await;
-    });
-}
-
-#[test]
-fn machines_that_azure_denies_are_told() {
-    alone(async {
-        let pools = [("pool0", 60), ("pool1", 40)].map(|(name, count)| Pool::new(PoolKind::Uniform, name, count));
-        let topology = pools.into_iter().fold(Topology::new(), Topology::pool);
-        let (cluster, life, mut scraped) = served(topology, 1).await;
-        for machine in cluster.world.machines() {
-            let status = if machine.pool.name == "pool0" { "Unknown" } else { "True" };
-            cluster.server.update_with::<Node>("", &machine.computer_name(), |node| ready(node, status));
-        }
-        // They exist. ARM says that they do not, and lists half of them.
-        let (machines, lists) = ("*/virtualMachineScaleSets/pool0/virtualMachines/*", "*/pool0/virtualMachines");
-        cluster.azure().add_fault(Fault::refuse(404, "ResourceNotFound").path(machines));
-        cluster.azure().add_fault(Fault::new(Effect::PartialList(Omission::EveryOther)).path(lists));
-        read(&mut scraped, &life, 30).await;
-        let (firing, events) = (firing(&scraped), cluster.server.list::<Event>());
-        let reasons: BTreeSet<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
-        assert!(firing.contains("MassDeletionHeld"), "{firing:?} {reasons:?}");
-        life.stop().await;
-    });
-}
-
-#[test]
-fn nodes_that_wait_for_their_machine_are_told() {
-    alone(async {
-        let (cluster, life, mut scraped) = served(ten_nodes(), 1).await;
-        let pool = cluster.world.machines()[0].pool.name.clone();
-        let names = cluster.world.scale_out(&pool, 3).unwrap();
-        for name in &names {
-            cluster.server.create::<Node>(&cluster.world.uninitialized_node(name).unwrap());
-        }
+#[tokio::test(start_paused = true)]
+async fn a_cloud_without_faults_fires_none() {
+    let (cluster, life, mut scraped) = served(ten_nodes(), 10).await;
+    for index in 0..5 {
+        cluster.create(&external(&format!("late-{index}")));
+        cluster.delete(&format!("s{index}"));
         read(&mut scraped, &life, 10).await;
-        assert_eq!(firing(&scraped), set(&[]), "they are initialised");
-
-        // Azure does not show their machines for half an hour.
-        let names = cluster.world.scale_out(&pool, 3).unwrap();
-        cluster.azure().add_fault(Fault::refuse(500, "InternalServerError").lasting(30 * MINUTE));
-        for name in &names {
-            cluster.server.create::<Node>(&cluster.world.uninitialized_node(name).unwrap());
-        }
-        read(&mut scraped, &life, 45).await;
-        let firing = firing(&scraped);
-        for alert in ["NodesUninitialized", "NodesSlow"] {
-            assert!(firing.contains(alert), "{alert} is not among {firing:?}");
-        }
-        life.stop().await;
-    });
+    }
+    assert_eq!(firing(&scraped), set(&[]));
 }
 
-#[test]
-fn nodes_that_registered_without_the_taint_fire() {
-    alone(async {
-        let (cluster, life, mut scraped) = served(ten_nodes(), 1).await;
-        let pool = cluster.world.machines()[0].pool.name.clone();
-        let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-        let mut node = cluster.world.uninitialized_node(&name).unwrap();
-        node.spec.get_or_insert_default().taints = None;
-        cluster.server.create::<Node>(&node);
-        let mut unmanaged = node.clone();
-        unmanaged.metadata.name = Some("on-premises".to_owned());
-        unmanaged.metadata.labels.get_or_insert_default().insert("kubernetes.azure.com/managed".into(), "false".into());
-        cluster.server.create::<Node>(&unmanaged);
-        read(&mut scraped, &life, 20).await;
-        assert_eq!(firing(&scraped), set(&["NodesWithoutProviderID"]));
-        let events = cluster.server.list::<Event>();
-        let reported = events.iter().filter(|event| event.reason.as_deref() == Some("NodeWithoutProviderID"));
-        let reported: Vec<_> = reported.map(|event| (event.involved_object.name.as_deref(), event.count)).collect();
-        assert_eq!(reported, [(Some(name.as_str()), Some(1))], "one event, and none for the unmanaged Node");
+#[tokio::test(start_paused = true)]
+async fn a_role_that_is_taken_away_is_told() {
+    let (cluster, life, mut scraped) = served(ten_nodes(), 3).await;
+    cluster.azure().add_fault(Fault::new(Effect::Forbidden));
+    (0..5).for_each(|index| drop(cluster.create(&external(&format!("late-{index}")))));
+    read(&mut scraped, &life, 90).await;
+    let firing = firing(&scraped);
+    for alert in ["ArmForbidden", "ServicesFailing", "ServiceStuck", "InventoryOld"] {
+        assert!(firing.contains(alert), "{alert} is not among {firing:?}");
+    }
+}
 
-        let taint =
-            json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
-        cluster.server.update_with::<Node>("", &name, |node| {
-            node.spec.get_or_insert_default().taints = serde_json::from_value(taint.clone()).unwrap();
-        });
+#[tokio::test(start_paused = true)]
+async fn throttling_is_told() {
+    let (cluster, life, mut scraped) = served(ten_nodes(), 3).await;
+    let refuse = Effect::Refuse(429, "TooManyRequests".into(), Some(45));
+    cluster.azure().add_fault(Fault::new(refuse).with_probability(0.5).lasting(30 * MINUTE));
+    for index in 0..40 {
+        cluster.create(&external(&format!("late-{index}")));
         read(&mut scraped, &life, 1).await;
-        let spec = cluster.server.get::<Node>("", &name).unwrap().spec.unwrap_or_default();
-        assert!(spec.provider_id.is_some() && spec.taints.unwrap_or_default().is_empty(), "the remedy works");
-        life.stop().await;
+    }
+    let firing = firing(&scraped);
+    for alert in ["ArmThrottled", "BudgetWait"] {
+        assert!(firing.contains(alert), "{alert} is not among {firing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_that_azure_denies_are_told() {
+    let pools = [("pool0", 60), ("pool1", 40)].map(|(name, count)| Pool::new(PoolKind::Uniform, name, count));
+    let topology = pools.into_iter().fold(Topology::new(), Topology::pool);
+    let (cluster, life, mut scraped) = served(topology, 1).await;
+    for machine in cluster.world.machines() {
+        let status = if machine.pool.name == "pool0" { "Unknown" } else { "True" };
+        cluster.server.update_with::<Node>("", &machine.computer_name(), |node| ready(node, status));
+    }
+    // They exist. ARM says that they do not, and lists half of them.
+    let (machines, lists) = ("*/virtualMachineScaleSets/pool0/virtualMachines/*", "*/pool0/virtualMachines");
+    cluster.azure().add_fault(Fault::refuse(404, "ResourceNotFound").path(machines));
+    cluster.azure().add_fault(Fault::new(Effect::PartialList(Omission::EveryOther)).path(lists));
+    read(&mut scraped, &life, 30).await;
+    let (firing, events) = (firing(&scraped), cluster.server.list::<Event>());
+    let reasons: BTreeSet<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
+    assert!(firing.contains("MassDeletionHeld"), "{firing:?} {reasons:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_wait_for_their_machine_are_told() {
+    let (cluster, life, mut scraped) = served(ten_nodes(), 1).await;
+    let pool = cluster.world.machines()[0].pool.name.clone();
+    for name in cluster.world.scale_out(&pool, 3).unwrap() {
+        cluster.server.create::<Node>(&cluster.world.uninitialized_node(&name).unwrap());
+    }
+    read(&mut scraped, &life, 10).await;
+    assert_eq!(firing(&scraped), set(&[]), "they are initialised");
+
+    // Azure does not show their machines for half an hour.
+    let names = cluster.world.scale_out(&pool, 3).unwrap();
+    cluster.azure().add_fault(Fault::refuse(500, "InternalServerError").lasting(30 * MINUTE));
+    for name in &names {
+        cluster.server.create::<Node>(&cluster.world.uninitialized_node(name).unwrap());
+    }
+    read(&mut scraped, &life, 45).await;
+    let firing = firing(&scraped);
+    for alert in ["NodesUninitialized", "NodesSlow"] {
+        assert!(firing.contains(alert), "{alert} is not among {firing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_registered_without_the_taint_fire() {
+    let (cluster, life, mut scraped) = served(ten_nodes(), 1).await;
+    let name = cluster.add_machine();
+    let mut node = cluster.world.uninitialized_node(&name).unwrap();
+    node.spec.get_or_insert_default().taints = None;
+    cluster.server.create::<Node>(&node);
+    let mut unmanaged = node.clone();
+    unmanaged.metadata.name = Some("on-premises".to_owned());
+    unmanaged.metadata.labels.get_or_insert_default().insert("kubernetes.azure.com/managed".into(), "false".into());
+    cluster.server.create::<Node>(&unmanaged);
+    read(&mut scraped, &life, 20).await;
+    assert_eq!(firing(&scraped), set(&["NodesWithoutProviderID"]));
+    let events = cluster.server.list::<Event>();
+    let reported = events.iter().filter(|event| event.reason.as_deref() == Some("NodeWithoutProviderID"));
+    let reported: Vec<_> = reported.map(|event| (event.involved_object.name.as_deref(), event.count)).collect();
+    assert_eq!(reported, [(Some(name.as_str()), Some(1))], "one event, and none for the unmanaged Node");
+
+    let taint = json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
+    cluster.server.update_with::<Node>("", &name, |node| {
+        node.spec.get_or_insert_default().taints = serde_json::from_value(taint.clone()).unwrap();
     });
+    read(&mut scraped, &life, 1).await;
+    let spec = cluster.server.get::<Node>("", &name).unwrap().spec.unwrap_or_default();
+    assert!(spec.provider_id.is_some() && spec.taints.unwrap_or_default().is_empty(), "the remedy works");
 }
 
 /// The same cluster with a file of its own, which is followed.
 async fn reloading() -> (Cluster, Life, tempfile::TempDir) {
-    let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+    let cluster = Cluster::with_ten_nodes();
     let folder = tempfile::tempdir().unwrap();
     let life = cluster.start_following(&folder.path().join("azure.json"));
-    cluster.create(&external("web"));
-    cluster.until_ready(10 * MINUTE).await;
+    cluster.add(&external("web")).await;
     (cluster, life, folder)
 }
 
-#[test]
-fn a_changed_file_that_does_not_work_is_told() {
-    alone(async {
-        let (cluster, life, folder) = reloading().await;
-        let mut scraped = ScrapedSeries::since(cluster.now());
-        let write = |location: serde_json::Value| {
-            let mut config = cluster.world.config();
-            config["location"] = location;
-            std::fs::write(folder.path().join("azure.json"), config.to_string()).unwrap();
-        };
-        let right = cluster.world.config()["location"].clone();
-        // Who mends it within minutes hears nothing.
-        write(json!([1]));
-        read(&mut scraped, &life, 5).await;
-        write(right);
-        read(&mut scraped, &life, 10).await;
-        assert_eq!(firing(&scraped), set(&[]));
-        write(json!([1]));
-        read(&mut scraped, &life, 15).await;
-        assert_eq!(firing(&scraped), set(&["ConfigurationRefused"]));
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_that_does_not_work_is_told() {
+    let (cluster, life, folder) = reloading().await;
+    let mut scraped = ScrapedSeries::since(cluster.now());
+    let write = |location: serde_json::Value| {
+        let mut config = cluster.world.config();
+        config["location"] = location;
+        std::fs::write(folder.path().join("azure.json"), config.to_string()).unwrap();
+    };
+    let right = cluster.world.config()["location"].clone();
+    // Who mends it within minutes hears nothing.
+    write(json!([1]));
+    read(&mut scraped, &life, 5).await;
+    write(right);
+    read(&mut scraped, &life, 10).await;
+    assert_eq!(firing(&scraped), set(&[]));
+    write(json!([1]));
+    read(&mut scraped, &life, 15).await;
+    assert_eq!(firing(&scraped), set(&["ConfigurationRefused"]));
+    life.stop().await;
 }
 
 /// As many rules as ports.
@@ -222,44 +197,36 @@ fn with_ports(name: &str, count: i32) -> Service {
     external(name).ports(&ports)
 }
 
-#[test]
-fn a_load_balancer_with_little_room_is_told() {
-    alone(async {
-        // Of 250 rules that a basic load balancer has.
-        let cluster = Cluster::new(ten_nodes(), AzureOptions::default()).configured("loadBalancerSku", "basic");
-        let life = cluster.start();
-        let mut scraped = ScrapedSeries::since(cluster.now());
-        for name in ["one", "two"] {
-            cluster.create(&with_ports(name, 95));
-            cluster.until_ready(10 * MINUTE).await;
-        }
-        read(&mut scraped, &life, 15).await;
-        assert_eq!(firing(&scraped), set(&[]), "three quarters");
-        cluster.create(&with_ports("three", 20));
-        cluster.until_ready(10 * MINUTE).await;
-        read(&mut scraped, &life, 15).await;
-        assert_eq!(firing(&scraped), set(&["LoadBalancerNearlyFull"]));
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_with_little_room_is_told() {
+    // Of 250 rules that a basic load balancer has.
+    let cluster = Cluster::with_ten_nodes().configured("loadBalancerSku", "basic");
+    let life = cluster.start();
+    let mut scraped = ScrapedSeries::since(cluster.now());
+    for name in ["one", "two"] {
+        cluster.add(&with_ports(name, 95)).await;
+    }
+    read(&mut scraped, &life, 15).await;
+    assert_eq!(firing(&scraped), set(&[]), "three quarters");
+    cluster.add(&with_ports("three", 20)).await;
+    read(&mut scraped, &life, 15).await;
+    assert_eq!(firing(&scraped), set(&["LoadBalancerNearlyFull"]));
 }
 
-#[test]
-fn what_somebody_changes_again_and_again_is_told() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
-        cluster.create(&external("web"));
-        let life = cluster.start_with(&["--min-resync-period=3m"]);
-        cluster.until_ready(10 * MINUTE).await;
-        let mut scraped = ScrapedSeries::since(cluster.now());
-        for _ in 0..60 {
-            let balancer = cluster.azure().documents_of("Microsoft.Network/loadBalancers").remove(0);
-            cluster.azure().change_document(balancer["id"].as_str().unwrap(), |document| {
-                document["properties"]["probes"][0]["properties"]["port"] = json!(1234);
-            });
-            read(&mut scraped, &life, 1).await;
-        }
-        let firing = firing(&scraped);
-        assert!(firing.contains("DriftLeft"), "{firing:?}");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn what_somebody_changes_again_and_again_is_told() {
+    let cluster = Cluster::with_ten_nodes();
+    cluster.create(&external("web"));
+    let life = cluster.start_with(&["--min-resync-period=3m"]);
+    cluster.until_ready(10 * MINUTE).await;
+    let mut scraped = ScrapedSeries::since(cluster.now());
+    for _ in 0..60 {
+        let balancer = cluster.balancers().remove(0);
+        cluster.azure().change_document(balancer["id"].as_str().unwrap(), |document| {
+            document["properties"]["probes"][0]["properties"]["port"] = json!(1234);
+        });
+        read(&mut scraped, &life, 1).await;
+    }
+    let firing = firing(&scraped);
+    assert!(firing.contains("DriftLeft"), "{firing:?}");
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
+use cloud_controller_manager::sandbox::objects::ServiceExt;
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, addresses, alone, is_ready, two_nodes},
+    cluster::{Cluster, Life, addresses, alone, is_ready},
     documents::{State, differences, exact, unordered},
     services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
 };
@@ -17,10 +17,6 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const CLASS_FINALIZER: &str = "load-balancer-cleanup.example.com/azure";
 const FLAG: &str = "--load-balancer-class=example.com/azure";
 const OF_CLASS: [&str; 2] = [FLAG, "--serve-services-without-class=false"];
-
-fn cluster() -> Cluster {
-    Cluster::new(two_nodes(), AzureOptions::default())
-}
 
 fn classed(service: Service) -> Service {
     service.load_balancer_class(CLASS)
@@ -47,14 +43,25 @@ fn create_all(cluster: &Cluster) {
     ["a", "b"].into_iter().flat_map(kinds_with_class).for_each(|service| drop(cluster.create(&service)));
 }
 
-fn start_both(cluster: &Cluster) -> [Life; 2] {
-    [cluster.start(), cluster.start_with(&OF_CLASS)]
+/// Starts both managers, and waits until they serve all Services.
+async fn serve_both(cluster: &Cluster) -> [Life; 2] {
+    let lives = [cluster.start(), cluster.start_with(&OF_CLASS)];
+    cluster.until_ready(30 * MINUTE).await;
+    cluster.settle().await;
+    lives
 }
 
 async fn stop(lives: [Life; 2]) {
     for life in lives {
         life.stop().await;
     }
+}
+
+/// Waits until all Services are gone, and asserts that the cloud is as it was.
+async fn assert_emptied(cluster: &Cluster, empty: &State) {
+    cluster.until_gone(30 * MINUTE).await;
+    cluster.settle().await;
+    assert_same(empty, &exact(cluster));
 }
 
 fn finalizers(cluster: &Cluster, name: &str) -> Vec<String> {
@@ -69,7 +76,7 @@ fn assert_same(before: &State, after: &State) {
 /// What one manager makes that serves all of these.
 fn made_by_one(services: impl FnOnce(&Cluster)) -> State {
     alone(async {
-        let cluster = cluster();
+        let cluster = Cluster::with_two_nodes();
         services(&cluster);
         let life = cluster.start_with(&[FLAG]);
         cluster.until_ready(30 * MINUTE).await;
@@ -83,11 +90,9 @@ fn made_by_one(services: impl FnOnce(&Cluster)) -> State {
 fn two_managers_make_what_one_would() {
     let one = made_by_one(create_all);
     alone(async {
-        let cluster = cluster();
+        let cluster = Cluster::with_two_nodes();
         create_all(&cluster);
-        let lives = start_both(&cluster);
-        cluster.until_ready(30 * MINUTE).await;
-        cluster.settle().await;
+        let lives = serve_both(&cluster).await;
         assert_same(&one, &unordered(&cluster));
         for service in cluster.services() {
             let name = service.metadata.name.clone().unwrap();
@@ -102,12 +107,10 @@ fn two_managers_make_what_one_would() {
 fn who_goes_leaves_the_other_as_it_is() {
     for (goes, stays) in [("a", "b"), ("b", "a")] {
         alone(async {
-            let cluster = cluster();
+            let cluster = Cluster::with_two_nodes();
             let empty = exact(&cluster);
             kinds_with_class(stays).iter().for_each(|service| drop(cluster.create(service)));
-            let lives = start_both(&cluster);
-            cluster.until_ready(30 * MINUTE).await;
-            cluster.settle().await;
+            let lives = serve_both(&cluster).await;
             let (before, served) = (unordered(&cluster), cluster.services());
             kinds_with_class(goes).iter().for_each(|service| drop(cluster.create(service)));
             cluster.until_ready(30 * MINUTE).await;
@@ -117,34 +120,28 @@ fn who_goes_leaves_the_other_as_it_is() {
             assert_same(&before, &unordered(&cluster));
             assert_eq!(cluster.services(), served, "not even written to");
             delete_all(&cluster, stays);
-            cluster.until_gone(30 * MINUTE).await;
-            cluster.settle().await;
-            assert_same(&empty, &exact(&cluster));
+            assert_emptied(&cluster, &empty).await;
             stop(lives).await;
         });
     }
 }
 
-#[test]
-fn a_restart_of_either_changes_nothing() {
-    alone(async {
-        let cluster = cluster();
-        create_all(&cluster);
-        let [first, second] = start_both(&cluster);
-        cluster.until_ready(30 * MINUTE).await;
-        cluster.settle().await;
-        let (before, served, written) = (exact(&cluster), cluster.services(), cluster.writes().len());
-        first.kill();
-        let first = cluster.start();
-        cluster.settle().await;
-        second.kill();
-        let second = cluster.start_with(&OF_CLASS);
-        cluster.settle().await;
-        assert_same(&before, &exact(&cluster));
-        assert_eq!(cluster.services(), served);
-        assert_eq!(cluster.writes()[written..], [] as [String; 0]);
-        stop([first, second]).await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_either_changes_nothing() {
+    let cluster = Cluster::with_two_nodes();
+    create_all(&cluster);
+    let [first, second] = serve_both(&cluster).await;
+    let (before, served, written) = (exact(&cluster), cluster.services(), cluster.writes().len());
+    first.kill();
+    let first = cluster.start();
+    cluster.settle().await;
+    second.kill();
+    let second = cluster.start_with(&OF_CLASS);
+    cluster.settle().await;
+    assert_same(&before, &exact(&cluster));
+    assert_eq!(cluster.services(), served);
+    assert_eq!(cluster.writes()[written..], [] as [String; 0]);
+    stop([first, second]).await;
 }
 
 #[test]
@@ -155,13 +152,12 @@ fn changes_of_one_managers_services_leave_the_others() {
         cluster.change("b-in", |service| annotate(service, "azure-load-balancer-internal", None));
     });
     alone(async {
-        let cluster = cluster();
+        let cluster = Cluster::with_two_nodes();
         create_all(&cluster);
-        let lives = start_both(&cluster);
-        cluster.until_ready(30 * MINUTE).await;
+        let lives = serve_both(&cluster).await;
         cluster.change("a-web", |web| set_port(web, 8080));
         cluster.change("b-in", |service| annotate(service, "azure-load-balancer-internal", None));
-        let before = addresses(&cluster.service("b-in").unwrap());
+        let before = cluster.addresses("b-in");
         let moved = |cluster: &Cluster| cluster.service("b-in").is_some_and(|it| is_ready(&it) && addresses(&it) != before);
         cluster.until("it has another address", 30 * MINUTE, moved).await;
         cluster.settle().await;
@@ -171,35 +167,28 @@ fn changes_of_one_managers_services_leave_the_others() {
 }
 
 /// The finalizer of who is dead keeps its Services; who lives does not touch them.
-#[test]
-fn nobody_cleans_up_for_the_other() {
-    alone(async {
-        let cluster = cluster();
-        let empty = exact(&cluster);
-        create_all(&cluster);
-        let [first, second] = start_both(&cluster);
-        cluster.until_ready(30 * MINUTE).await;
-        cluster.settle().await;
-        second.kill();
-        let before = exact(&cluster);
-        delete_all(&cluster, "b");
-        cluster.settle().await;
-        assert_same(&before, &exact(&cluster));
-        let kept =
-            |name: &str| (finalizers(&cluster, name), cluster.service(name).is_some_and(|service| is_ready(&service)));
-        assert_eq!(kept("b-web"), (vec![CLASS_FINALIZER.to_owned()], true));
-        let second = cluster.start_with(&OF_CLASS);
-        first.kill();
-        delete_all(&cluster, "a");
-        cluster.until("theirs are gone", 30 * MINUTE, |cluster| cluster.services().len() == 5).await;
-        cluster.settle().await;
-        assert_eq!(kept("a-web"), (vec![FINALIZER.to_owned()], true));
-        let first = cluster.start();
-        cluster.until_gone(30 * MINUTE).await;
-        cluster.settle().await;
-        assert_same(&empty, &exact(&cluster));
-        stop([first, second]).await;
-    });
+#[tokio::test(start_paused = true)]
+async fn nobody_cleans_up_for_the_other() {
+    let cluster = Cluster::with_two_nodes();
+    let empty = exact(&cluster);
+    create_all(&cluster);
+    let [first, second] = serve_both(&cluster).await;
+    second.kill();
+    let before = exact(&cluster);
+    delete_all(&cluster, "b");
+    cluster.settle().await;
+    assert_same(&before, &exact(&cluster));
+    let kept = |name: &str| (finalizers(&cluster, name), cluster.service(name).is_some_and(|service| is_ready(&service)));
+    assert_eq!(kept("b-web"), (vec![CLASS_FINALIZER.to_owned()], true));
+    let second = cluster.start_with(&OF_CLASS);
+    first.kill();
+    delete_all(&cluster, "a");
+    cluster.until("theirs are gone", 30 * MINUTE, |cluster| cluster.services().len() == 5).await;
+    cluster.settle().await;
+    assert_eq!(kept("a-web"), (vec![FINALIZER.to_owned()], true));
+    let first = cluster.start();
+    assert_emptied(&cluster, &empty).await;
+    stop([first, second]).await;
 }
 
 /// Takes a Service from one manager to the other; its class can change only while it is no load balancer.
@@ -220,7 +209,7 @@ fn who_comes_waits_until_who_goes_has_cleaned_up() {
         [(None, Some(CLASS), true), (Some(CLASS), None, true), (None, Some(CLASS), false), (Some(CLASS), None, false)]
     {
         alone(async {
-            let cluster = cluster();
+            let cluster = Cluster::with_two_nodes();
             let empty = exact(&cluster);
             let web = external("web");
             cluster.create(&if from.is_some() { classed(web) } else { web });
@@ -247,12 +236,10 @@ fn who_comes_waits_until_who_goes_has_cleaned_up() {
             cluster.until("the other serves it", 30 * MINUTE, other).await;
             cluster.settle().await;
             assert_eq!(finalizers(&cluster, "web").len(), 1);
-            let frontends = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+            let frontends = cluster.balancers();
             assert_eq!(frontends.len(), 1, "{from:?} {dead}");
             cluster.delete("web");
-            cluster.until_gone(30 * MINUTE).await;
-            cluster.settle().await;
-            assert_same(&empty, &exact(&cluster));
+            assert_emptied(&cluster, &empty).await;
             stop([goes, comes]).await;
         });
     }
@@ -263,22 +250,19 @@ fn who_comes_waits_until_who_goes_has_cleaned_up() {
 fn an_address_that_both_use_stays_until_the_last_one_goes() {
     for (first, second) in [("a", "b"), ("b", "a")] {
         alone(async {
-            let cluster = cluster();
+            let cluster = Cluster::with_two_nodes();
             let empty = exact(&cluster);
             let of = |service: Service, who: &str| {
                 let guarded = with(service, "azure-deny-all-except-load-balancer-source-ranges", "true");
                 if who == "b" { classed(guarded) } else { guarded }
             };
             cluster.create(&of(local(first), first));
-            let lives = start_both(&cluster);
-            cluster.until_ready(5 * MINUTE).await;
-            let address = addresses(&cluster.service(first).unwrap()).remove(0);
+            let lives = serve_both(&cluster).await;
+            let address = cluster.addresses(first).remove(0);
             let guest = pinned(second, &address, 8080).source_ranges(&["203.0.113.0/24", "198.51.100.0/24"]);
-            cluster.create(&of(guest, second));
-            cluster.until_ready(10 * MINUTE).await;
+            cluster.add(&of(guest, second)).await;
             cluster.settle().await;
-            cluster.delete(first);
-            cluster.until("it is gone", 10 * MINUTE, |cluster| cluster.service(first).is_none()).await;
+            cluster.remove(first).await;
             cluster.settle().await;
             let alone_there = cluster.service(second).unwrap();
             assert!(is_ready(&alone_there) && addresses(&alone_there) == [address.clone()], "{alone_there:?}");
@@ -287,9 +271,7 @@ fn an_address_that_both_use_stays_until_the_last_one_goes() {
             assert!(denied.contains(&address) && denied.iter().all(|one| *one == address), "{denied:?}");
             assert_eq!(rules(&cluster), 1);
             cluster.delete(second);
-            cluster.until_gone(10 * MINUTE).await;
-            cluster.settle().await;
-            assert_same(&empty, &exact(&cluster));
+            assert_emptied(&cluster, &empty).await;
             stop(lives).await;
         });
     }
@@ -297,7 +279,7 @@ fn an_address_that_both_use_stays_until_the_last_one_goes() {
 
 /// Addresses that managed rules deny.
 fn denied(cluster: &Cluster) -> Vec<String> {
-    let groups = cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups");
+    let groups = cluster.security_groups();
     let rules = groups.iter().filter_map(|group| group["properties"]["securityRules"].as_array()).flatten();
     let denying = rules.filter(|rule| rule["properties"]["access"] == "Deny");
     let lists = denying.flat_map(|rule| {
@@ -308,64 +290,55 @@ fn denied(cluster: &Cluster) -> Vec<String> {
 }
 
 fn rules(cluster: &Cluster) -> usize {
-    let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+    let balancers = cluster.balancers();
     balancers.iter().filter_map(|it| it["properties"]["loadBalancingRules"].as_array()).map(Vec::len).sum()
 }
 
 /// Another name makes no former load balancer of the other manager's.
-#[test]
-fn load_balancers_of_two_names_are_left_to_their_managers() {
-    alone(async {
-        let cluster = cluster().configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
-        let empty = exact(&cluster);
-        kinds_with_class("a").iter().for_each(|service| drop(cluster.create(service)));
-        let first = cluster.start();
-        cluster.until_ready(30 * MINUTE).await;
-        cluster.settle().await;
-        let (before, served) = (unordered(&cluster), cluster.services());
-        let cluster = cluster.configured("loadBalancerName", "second");
-        kinds_with_class("b").iter().for_each(|service| drop(cluster.create(service)));
-        let second = cluster.start_with(&OF_CLASS);
-        cluster.until_ready(30 * MINUTE).await;
-        cluster.settle().await;
-        let names = |cluster: &Cluster| {
-            let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
-            balancers.iter().filter_map(|it| it["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
-        };
-        assert_eq!(names(&cluster), ["kubernetes", "kubernetes-internal", "second", "second-internal"]);
-        second.kill();
-        let second = cluster.start_with(&OF_CLASS);
-        cluster.settle().await;
-        delete_all(&cluster, "b");
-        cluster.until("they are gone", 30 * MINUTE, |cluster| cluster.services().len() == served.len()).await;
-        cluster.settle().await;
-        assert_same(&before, &unordered(&cluster));
-        assert_eq!(cluster.services(), served);
-        delete_all(&cluster, "a");
-        cluster.until_gone(30 * MINUTE).await;
-        cluster.settle().await;
-        assert_same(&empty, &exact(&cluster));
-        stop([first, second]).await;
-    });
+#[tokio::test(start_paused = true)]
+async fn load_balancers_of_two_names_are_left_to_their_managers() {
+    let cluster = Cluster::with_two_nodes().configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
+    let empty = exact(&cluster);
+    kinds_with_class("a").iter().for_each(|service| drop(cluster.create(service)));
+    let first = cluster.serve_and_settle(&[]).await;
+    let (before, served) = (unordered(&cluster), cluster.services());
+    let cluster = cluster.configured("loadBalancerName", "second");
+    kinds_with_class("b").iter().for_each(|service| drop(cluster.create(service)));
+    let second = cluster.start_with(&OF_CLASS);
+    cluster.until_ready(30 * MINUTE).await;
+    cluster.settle().await;
+    let names = |cluster: &Cluster| {
+        let balancers = cluster.balancers();
+        balancers.iter().filter_map(|it| it["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&cluster), ["kubernetes", "kubernetes-internal", "second", "second-internal"]);
+    second.kill();
+    let second = cluster.start_with(&OF_CLASS);
+    cluster.settle().await;
+    delete_all(&cluster, "b");
+    cluster.until("they are gone", 30 * MINUTE, |cluster| cluster.services().len() == served.len()).await;
+    cluster.settle().await;
+    assert_same(&before, &unordered(&cluster));
+    assert_eq!(cluster.services(), served);
+    delete_all(&cluster, "a");
+    assert_emptied(&cluster, &empty).await;
+    stop([first, second]).await;
 }
 
-#[test]
-fn a_plan_has_only_what_its_manager_would_write() {
-    alone(async {
-        let cluster = cluster();
-        create_all(&cluster);
-        for (flags, own) in [(&[][..], "a-"), (&OF_CLASS[..], "b-")] {
-            let plan = cluster.plan(flags).await;
-            let services: Vec<_> = plan.writes().filter(|write| write.target.contains("/services/")).collect();
-            assert!(!services.is_empty());
-            let is_own = |target: &str| target.contains(&format!("/services/{own}"));
-            assert!(services.iter().all(|write| is_own(&write.target)), "{services:?}");
-        }
-        let lives = start_both(&cluster);
-        cluster.until_ready(30 * MINUTE).await;
-        stop(lives).await;
-        for flags in [&[][..], &OF_CLASS[..]] {
-            assert!(!cluster.plan(flags).await.has_changes(), "{flags:?}");
-        }
-    });
+#[tokio::test(start_paused = true)]
+async fn a_plan_has_only_what_its_manager_would_write() {
+    let cluster = Cluster::with_two_nodes();
+    create_all(&cluster);
+    for (flags, own) in [(&[][..], "a-"), (&OF_CLASS[..], "b-")] {
+        let plan = cluster.plan(flags).await;
+        let services: Vec<_> = plan.writes().filter(|write| write.target.contains("/services/")).collect();
+        assert!(!services.is_empty());
+        let is_own = |target: &str| target.contains(&format!("/services/{own}"));
+        assert!(services.iter().all(|write| is_own(&write.target)), "{services:?}");
+    }
+    let lives = serve_both(&cluster).await;
+    stop(lives).await;
+    for flags in [&[][..], &OF_CLASS[..]] {
+        assert!(!cluster.plan(flags).await.has_changes(), "{flags:?}");
+    }
 }

@@ -20,6 +20,7 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         AzureCloud,
+        arm::ResourceId,
         config::{AzureConfig, ConfigTexts, EnvironmentOverrides, offline_report},
     },
     runtime::{
@@ -37,15 +38,22 @@ use cloud_controller_manager::{
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node, Service};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::azure_services::wire::{Lie, Objections, Wire, Witness};
+use crate::azure_services::{
+    documents::{differences, unordered},
+    wire::{Lie, Objections, Wire, Witness},
+};
 
 /// How long anything may take that is not about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 /// Nothing that is going on is silent for so long: ten minutes is the longest back-off, and polls are closer.
 const QUIET: Duration = Duration::from_secs(700);
+
+pub(crate) const BALANCERS: &str = "Microsoft.Network/loadBalancers";
+pub(crate) const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
+pub(crate) const SECURITY_GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
 
 /// What outlives a manager.
 pub(crate) struct Cluster {
@@ -68,6 +76,8 @@ pub(crate) struct Life {
     pub(crate) metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<manager::ManagerOutcome, manager::ManagerStartError>>,
+    /// Whether somebody has killed or stopped it.
+    has_ended: bool,
 }
 
 /// Ten instances of a uniform scale set.
@@ -81,6 +91,16 @@ pub(crate) fn two_nodes() -> Topology {
 }
 
 impl Cluster {
+    /// Creates a cluster of two Nodes in an Azure without durations and quotas.
+    pub(crate) fn with_two_nodes() -> Self {
+        Self::new(two_nodes(), AzureOptions::default())
+    }
+
+    /// Creates a cluster of ten Nodes in an Azure without durations and quotas.
+    pub(crate) fn with_ten_nodes() -> Self {
+        Self::new(ten_nodes(), AzureOptions::default())
+    }
+
     /// All Nodes are there and initialised.
     pub(crate) fn new(topology: Topology, options: AzureOptions) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
@@ -113,6 +133,38 @@ impl Cluster {
     /// Starts a manager.
     pub(crate) fn start(&self) -> Life {
         self.start_on(self.wire())
+    }
+
+    /// Starts a manager, and waits until it serves these Services and all others.
+    pub(crate) async fn serve(&self, services: &[Service]) -> Life {
+        services.iter().for_each(|service| drop(self.create(service)));
+        let life = self.start();
+        self.until_ready(PATIENCE).await;
+        life
+    }
+
+    /// Starts a manager, and waits until it serves these Services and all others, and nothing is left to do.
+    pub(crate) async fn serve_and_settle(&self, services: &[Service]) -> Life {
+        let life = self.serve(services).await;
+        self.settle().await;
+        life
+    }
+
+    /// Begins a scenario with a manager that serves these Services and has nothing left to do.
+    pub(crate) async fn serving(self, services: &[Service]) -> (Self, Life) {
+        let life = self.serve_and_settle(services).await;
+        (self, life)
+    }
+
+    /// Asserts that a manager that finds everything as it is now has nothing to do.
+    pub(crate) async fn plans_nothing(&self, what: &str) {
+        let before = unordered(self);
+        self.azure().clear_requests();
+        let life = self.start();
+        self.settle().await;
+        let writes = self.writes();
+        assert_eq!(writes, Vec::<String>::new(), "{what}\n{:#?}", differences(&before, &unordered(self)));
+        life.stop().await;
     }
 
     /// Starts a manager that is lied to from its start on.
@@ -161,7 +213,7 @@ impl Cluster {
         let stop = Shutdown::new();
         let stopping = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &stopping).await });
-        Life { wire, provider, metrics, stop, task }
+        Life { wire, provider, metrics, stop, task, has_ended: false }
     }
 
     fn parts(&self, config: ManagerConfig, wire: &Wire, provider: Arc<AzureCloud>) -> ManagerDeps {
@@ -205,6 +257,11 @@ impl Cluster {
         self.server.get("default", name)
     }
 
+    /// Returns the addresses in the status of a Service.
+    pub(crate) fn addresses(&self, name: &str) -> Vec<String> {
+        addresses(&self.service(name).unwrap())
+    }
+
     pub(crate) fn services(&self) -> Vec<Service> {
         self.server.list()
     }
@@ -215,6 +272,58 @@ impl Cluster {
 
     pub(crate) fn delete(&self, name: &str) {
         self.server.delete::<Service>("default", name);
+    }
+
+    /// Creates a resource group that somebody needs.
+    pub(crate) fn put_group(&self, name: &str) {
+        let topology = self.world.topology();
+        let group = ResourceId::group_of(&topology.subscription, name);
+        self.azure().put_document(topology.group_document(&group)).unwrap();
+    }
+
+    /// Creates a public IP of a user, and returns its id.
+    pub(crate) fn put_public_ip(&self, name: &str, address: &str) -> String {
+        let topology = self.world.topology();
+        let id = topology.group_id().resource(PUBLIC_IPS, &[name]);
+        let document = json!({
+            "id": id, "name": name, "type": PUBLIC_IPS, "location": topology.location,
+            "sku": {"name": "Standard", "tier": "Regional"}, "tags": {"owner": "me"},
+            "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": address},
+        });
+        self.azure().put_document(document).unwrap();
+        id.to_string()
+    }
+
+    pub(crate) fn balancers(&self) -> Vec<Value> {
+        self.azure().documents_of(BALANCERS)
+    }
+
+    pub(crate) fn public_ips(&self) -> Vec<Value> {
+        self.azure().documents_of(PUBLIC_IPS)
+    }
+
+    pub(crate) fn security_groups(&self) -> Vec<Value> {
+        self.azure().documents_of(SECURITY_GROUPS)
+    }
+
+    /// Sets or takes away a label of a Node.
+    pub(crate) fn label_node(&self, node: &str, key: &str, value: Option<&str>) {
+        self.server.update_with("", node, |node: &mut Node| {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.remove(key);
+            labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+        });
+    }
+
+    /// Adds a machine without a Node to the first scale set, and returns its name.
+    pub(crate) fn add_machine(&self) -> String {
+        let pool = self.world.topology().pools[0].name.clone();
+        self.world.scale_out(&pool, 1).unwrap().remove(0)
+    }
+
+    /// Registers the Node of a machine.
+    pub(crate) fn register(&self, machine: &str) {
+        self.server.create::<Node>(&self.world.topology().node(&self.world.machine(machine).unwrap()));
     }
 
     /// PUT, PATCH and DELETE to ARM since the log was cleared, those that were refused included.
@@ -232,6 +341,21 @@ impl Cluster {
         events.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
     }
 
+    /// Returns whether a warning about an object has these words.
+    pub(crate) fn is_warned(&self, name: &str, words: &str) -> bool {
+        self.warnings(name).iter().any(|(_, message)| message.contains(words))
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_warned(&self, name: &str, words: &str) {
+        assert!(self.is_warned(name, words), "{name}: `{words}` is not in {:?}", self.warnings(name));
+    }
+
+    /// Waits until a warning about an object has these words.
+    pub(crate) async fn until_warned(&self, name: &str, words: &str) {
+        self.until(words, PATIENCE, |cluster| cluster.is_warned(name, words)).await;
+    }
+
     /// Waits until `holds`; answers how long it took, to the second. Fails with `what` after `limit`.
     pub(crate) async fn until(&self, what: &str, limit: Duration, holds: impl Fn(&Self) -> bool) -> Duration {
         let start = Instant::now();
@@ -245,6 +369,29 @@ impl Cluster {
     /// Waits until all Services are served.
     pub(crate) async fn until_ready(&self, limit: Duration) -> Duration {
         self.until("all Services are ready", limit, |cluster| cluster.services().iter().all(is_ready)).await
+    }
+
+    /// Creates a Service, and waits until it and all others are served.
+    pub(crate) async fn add(&self, service: &Service) {
+        self.create(service);
+        self.until_ready(PATIENCE).await;
+    }
+
+    /// Deletes a Service, and waits until it is no more.
+    pub(crate) async fn remove(&self, name: &str) {
+        self.delete(name);
+        self.until_deleted(name).await;
+    }
+
+    /// Waits until this Service is served.
+    pub(crate) async fn until_served(&self, name: &str, limit: Duration) -> Duration {
+        let is_served = |cluster: &Self| cluster.service(name).as_ref().is_some_and(is_ready);
+        self.until(&format!("{name} is served"), limit, is_served).await
+    }
+
+    /// Waits until this Service is no more.
+    pub(crate) async fn until_deleted(&self, name: &str) -> Duration {
+        self.until(&format!("{name} is gone"), PATIENCE, |cluster| cluster.service(name).is_none()).await
     }
 
     /// Waits until no Service is left.
@@ -327,15 +474,24 @@ impl Life {
     }
 
     /// As `kill -9` does it.
-    pub(crate) fn kill(self) {
+    pub(crate) fn kill(mut self) {
+        self.has_ended = true;
         self.wire.cut();
         self.task.abort();
     }
 
     /// As SIGTERM does it.
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
+        self.has_ended = true;
         self.stop.begin();
-        assert_eq!(self.task.await.unwrap().unwrap(), manager::ManagerOutcome::Stopped);
+        assert_eq!((&mut self.task).await.unwrap().unwrap(), manager::ManagerOutcome::Stopped);
+    }
+}
+
+/// A manager that nobody has ended runs until its scenario is over.
+impl Drop for Life {
+    fn drop(&mut self) {
+        assert!(self.has_ended || !self.task.is_finished() || std::thread::panicking(), "the manager has ended");
     }
 }
 

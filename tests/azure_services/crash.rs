@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cloud_controller_manager::sandbox::{
-    azure::{AzureOptions, Class, ConnectionStatus, Crash, Latencies, Latency},
+    azure::{AzureOptions, ConnectionStatus, Crash, Latencies, Latency},
     objects::ServiceExt,
 };
 use k8s_openapi::api::core::v1::Service;
@@ -18,7 +18,7 @@ use crate::azure_services::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+pub(crate) enum Kind {
     External,
     Internal,
     DualStack,
@@ -26,24 +26,24 @@ enum Kind {
     Local,
     /// Beside another Service on a public IP that somebody else made.
     Shared,
+    /// With a private link service, to which others have connected before it goes.
+    PrivateLink,
     /// Without floating IP: security rules lead to machines.
     Machines,
     /// It comes with a load balancer of its own, moves to that of others, and its Nodes with it.
     Several,
-    /// With a private link service, to which others have connected before it goes.
-    PrivateLink,
     /// The same, with another address at the change, so that it is made anew.
     MovedLink,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Act {
+pub(crate) enum Act {
     Create,
     Update,
     Delete,
 }
 
-const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
+pub(crate) const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
 /// Names of Services with their addresses.
 type Statuses = Vec<(Option<String>, Vec<String>)>;
 /// Documents and statuses.
@@ -54,7 +54,7 @@ const POOLS: &str = "loadBalancerBackendPoolConfigurationType";
 /// Whether it is switched off.
 const FLOATING_IP: &str = "azure-disable-load-balancer-floating-ip";
 /// The address of the public IP that somebody else made.
-const SHARED: &str = "52.1.2.3";
+pub(crate) const SHARED: &str = "52.1.2.3";
 /// All that a change takes is over by then.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -70,7 +70,7 @@ fn service(kind: Kind) -> Service {
     }
 }
 
-fn act(cluster: &Cluster, kind: Kind, act: Act) {
+pub(crate) fn act(cluster: &Cluster, kind: Kind, act: Act) {
     match act {
         Act::Create => drop(cluster.create(&service(kind))),
         Act::Update => cluster.change("web", |service| {
@@ -95,8 +95,7 @@ fn act(cluster: &Cluster, kind: Kind, act: Act) {
 /// Every write is an operation with a poll or two.
 fn cluster(kind: Kind) -> Cluster {
     let takes = Latency { respond: Duration::ZERO, operation: Duration::from_millis(300) };
-    let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
-    let options = AzureOptions { latencies, ..AzureOptions::default() };
+    let options = AzureOptions { latencies: Latencies::writes(takes), ..AzureOptions::default() };
     if kind == Kind::Several {
         let cluster = several::cluster(2, options);
         cluster.create(&external("base"));
@@ -104,14 +103,7 @@ fn cluster(kind: Kind) -> Cluster {
     }
     let cluster = Cluster::new(two_nodes(), options);
     if kind == Kind::Shared {
-        let topology = cluster.world.topology();
-        let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &["theirs"]);
-        let document = json!({
-            "id": id, "name": "theirs", "type": "Microsoft.Network/publicIPAddresses", "location": topology.location,
-            "sku": {"name": "Standard", "tier": "Regional"},
-            "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": SHARED},
-        });
-        cluster.azure().put_document(document).unwrap();
+        cluster.put_public_ip("theirs", SHARED);
         cluster.create(&pinned("base", SHARED, 80));
     }
     cluster
@@ -221,10 +213,7 @@ impl Renaming {
 /// A Service on a public IP that somebody else made, a dual-stack one and an internal one, on load balancers called `old`.
 async fn named_old(renaming: Renaming) -> Cluster {
     let cluster = renaming.before(cluster(Kind::Shared));
-    cluster.create(&dual_stack("web"));
-    cluster.create(&internal("inside"));
-    let life = cluster.start();
-    cluster.until_ready(PATIENCE).await;
+    let life = cluster.serve(&[dual_stack("web"), internal("inside")]).await;
     cluster.quiet_for(LONG).await;
     life.stop().await;
     cluster.azure().clear_requests();

@@ -2,28 +2,16 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, addresses, alone, two_nodes},
+    cluster::Cluster,
     services::{annotate, external, pinned, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 const KIND: &str = "Microsoft.Network/publicIPAddresses";
 const LABEL: &str = "azure-dns-label-name";
-
-/// A user creates the public IP `mine`.
-fn create_public_ip(cluster: &Cluster, address: &str) {
-    let topology = cluster.world.topology();
-    let document = json!({
-        "id": topology.group_id().resource(KIND, &["mine"]), "name": "mine", "type": KIND, "location": topology.location,
-        "sku": {"name": "Standard", "tier": "Regional"}, "tags": {"owner": "me"},
-        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": address},
-    });
-    cluster.azure().put_document(document).unwrap();
-}
 
 fn public_ip(cluster: &Cluster, name: &str) -> Value {
     let mut documents = cluster.azure().documents_of(KIND).into_iter();
@@ -34,65 +22,48 @@ fn domain_name(cluster: &Cluster, name: &str) -> Value {
     public_ip(cluster, name)["properties"]["dnsSettings"]["fqdn"].clone()
 }
 
-#[test]
-fn a_public_ip_of_a_user_gets_the_label_of_its_service() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        create_public_ip(&cluster, "203.0.113.9");
-        cluster.create(&with(with(external("named"), "azure-pip-name", "mine"), LABEL, "shop"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        assert_eq!(domain_name(&cluster, "mine"), "shop.eastus.cloudapp.azure.com");
-        cluster.delete("named");
-        cluster.until_gone(5 * MINUTE).await;
-        cluster.settle().await;
-        let left = public_ip(&cluster, "mine");
-        assert_eq!(
-            (&left["tags"], &left["properties"]["dnsSettings"]["domainNameLabel"]),
-            (&json!({"owner": "me"}), &json!("shop"))
-        );
-        // Another Service takes over the address with its label, then changes it.
-        cluster.create(&with(pinned("web", "203.0.113.9", 80), LABEL, "shop"));
-        cluster.until_ready(5 * MINUTE).await;
-        for (value, expected) in [("new", json!("new.eastus.cloudapp.azure.com")), ("", Value::Null)] {
-            cluster.change("web", |web| annotate(web, LABEL, Some(value)));
-            cluster.until("the label follows", 5 * MINUTE, |cluster| domain_name(cluster, "mine") == expected).await;
-        }
-        cluster.settle().await;
-        life.stop().await;
-        cluster.azure().clear_requests();
-        let life = cluster.start();
-        cluster.settle().await;
-        assert_eq!(cluster.writes(), [""; 0]);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_public_ip_of_a_user_gets_the_label_of_its_service() {
+    let cluster = Cluster::with_two_nodes();
+    cluster.put_public_ip("mine", "203.0.113.9");
+    let life = cluster.serve(&[with(with(external("named"), "azure-pip-name", "mine"), LABEL, "shop")]).await;
+    assert_eq!(domain_name(&cluster, "mine"), "shop.eastus.cloudapp.azure.com");
+    cluster.remove("named").await;
+    cluster.settle().await;
+    let left = public_ip(&cluster, "mine");
+    assert_eq!(
+        (&left["tags"], &left["properties"]["dnsSettings"]["domainNameLabel"]),
+        (&json!({"owner": "me"}), &json!("shop"))
+    );
+    // Another Service takes over the address with its label, then changes it.
+    cluster.add(&with(pinned("web", "203.0.113.9", 80), LABEL, "shop")).await;
+    for (value, expected) in [("new", json!("new.eastus.cloudapp.azure.com")), ("", Value::Null)] {
+        cluster.change("web", |web| annotate(web, LABEL, Some(value)));
+        cluster.until("the label follows", 5 * MINUTE, |cluster| domain_name(cluster, "mine") == expected).await;
+    }
+    cluster.settle().await;
+    life.stop().await;
+    cluster.plans_nothing("with a label that was taken away").await;
 }
 
-#[test]
-fn a_label_conflict_costs_the_label_and_not_the_service() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        cluster.create(&external("owner"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        let shared = addresses(&cluster.service("owner").unwrap()).remove(0);
-        cluster.create(&with(pinned("guest", &shared, 8080), LABEL, "theirs"));
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.change("owner", |owner| annotate(owner, LABEL, Some("own")));
-        let name = public_ip_name(&cluster);
-        let expected = json!("own.eastus.cloudapp.azure.com");
-        cluster.until("the owner has its label", 5 * MINUTE, |cluster| domain_name(cluster, &name) == expected).await;
-        cluster.change("guest", |guest| annotate(guest, LABEL, Some("theirs-again")));
-        cluster.settle().await;
-        cluster.until_ready(5 * MINUTE).await;
-        let warnings = cluster.warnings("guest");
-        let is_told = |(reason, message): &(String, String)| {
-            reason == "KeptPublicIPAddress" && message.contains("default/owner has set the DNS label `own`")
-        };
-        assert!(warnings.iter().any(is_told), "{warnings:?}");
-        assert_eq!(domain_name(&cluster, &name), expected);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_label_conflict_costs_the_label_and_not_the_service() {
+    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("owner")]).await;
+    let shared = cluster.addresses("owner").remove(0);
+    cluster.add(&with(pinned("guest", &shared, 8080), LABEL, "theirs")).await;
+    cluster.change("owner", |owner| annotate(owner, LABEL, Some("own")));
+    let name = public_ip_name(&cluster);
+    let expected = json!("own.eastus.cloudapp.azure.com");
+    cluster.until("the owner has its label", 5 * MINUTE, |cluster| domain_name(cluster, &name) == expected).await;
+    cluster.change("guest", |guest| annotate(guest, LABEL, Some("theirs-again")));
+    cluster.settle().await;
+    cluster.until_ready(5 * MINUTE).await;
+    let warnings = cluster.warnings("guest");
+    let is_told = |(reason, message): &(String, String)| {
+        reason == "KeptPublicIPAddress" && message.contains("default/owner has set the DNS label `own`")
+    };
+    assert!(warnings.iter().any(is_told), "{warnings:?}");
+    assert_eq!(domain_name(&cluster, &name), expected);
 }
 
 fn public_ip_name(cluster: &Cluster) -> String {

@@ -3,23 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cloud_controller_manager::{
-    cloud_provider::CloudProvider, providers::azure::metrics::AzureMetrics, sandbox::azure::AzureOptions,
-};
-use k8s_openapi::api::core::v1::Node;
+use cloud_controller_manager::{cloud_provider::CloudProvider, providers::azure::metrics::AzureMetrics};
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, addresses, alone, ten_nodes, two_nodes},
+    cluster::{BALANCERS, Cluster, Life, PUBLIC_IPS, SECURITY_GROUPS, alone},
+    membership::EXCLUDED,
     services::{annotate, external, internal, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COMPARISONS: &str = "--min-resync-period=10m";
-const BALANCERS: &str = "Microsoft.Network/loadBalancers";
-const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
-const GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
 const DRIFTED: &str = "LoadBalancerDrifted";
 const DELAYED: &str = "LoadBalancerRepairDelayed";
 
@@ -58,13 +53,13 @@ const TAMPERINGS: &[Tampering] = &[
     },
     Tampering {
         name: "removes the tags of the security group",
-        kind: GROUPS,
+        kind: SECURITY_GROUPS,
         resource: "security_group",
         change: |document| document["tags"] = json!({}),
     },
     Tampering {
         name: "adds a security rule under our name",
-        kind: GROUPS,
+        kind: SECURITY_GROUPS,
         resource: "security_group",
         change: |document| {
             let rules = document["properties"]["securityRules"].as_array_mut().unwrap();
@@ -80,14 +75,14 @@ const TAMPERINGS: &[Tampering] = &[
     },
     Tampering {
         name: "closes a security rule",
-        kind: GROUPS,
+        kind: SECURITY_GROUPS,
         resource: "security_group",
         change: |document| document["properties"]["securityRules"][0]["properties"]["access"] = json!("Deny"),
     },
 ];
 
 fn cluster() -> Cluster {
-    Cluster::new(two_nodes(), AzureOptions::default()).configured("tags", "team=network")
+    Cluster::with_two_nodes().configured("tags", "team=network")
 }
 
 /// The document of a type.
@@ -98,7 +93,7 @@ fn document(cluster: &Cluster, kind: &str) -> Value {
 /// What Azure has, without versions.
 fn documents(cluster: &Cluster) -> Vec<Value> {
     let mut all: Vec<Value> =
-        [BALANCERS, PUBLIC_IPS, GROUPS].iter().flat_map(|kind| cluster.azure().documents_of(kind)).collect();
+        [BALANCERS, PUBLIC_IPS, SECURITY_GROUPS].iter().flat_map(|kind| cluster.azure().documents_of(kind)).collect();
     all.iter_mut().for_each(without_versions);
     all
 }
@@ -171,7 +166,6 @@ fn what_somebody_else_changed_is_told_counted_and_put_right_once() {
             let note = (latest.as_array().unwrap().len(), &latest[0]["about"], &latest[0]["outcome"]);
             assert_eq!(note, (1, &json!("default/web"), &json!("repaired")), "{name}: {latest}");
             assert!(told[0].starts_with(latest[0]["what"].as_str().unwrap()), "{name}: {latest}");
-            life.stop().await;
         });
     }
 }
@@ -196,7 +190,7 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
                 (1, &json!("reported")),
                 "{name}: {latest}"
             );
-            assert_eq!(addresses(&cluster.service("web").unwrap()).len(), 1, "{name}");
+            assert_eq!(cluster.addresses("web").len(), 1, "{name}");
             let service = cluster.service("web").unwrap();
             let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
             let plan = life.plan(&service, &nodes).await;
@@ -204,100 +198,84 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
             cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some("4")));
             cluster.settle().await;
             assert_eq!((documents(&cluster), left(&life, "reported")), (before, 0.0), "{name}");
-            life.stop().await;
         });
     }
 }
 
-#[test]
-fn another_writer_is_not_fought() {
-    alone(async {
-        let cluster = cluster();
-        let life = served(&cluster, "--min-resync-period=3m").await;
-        let tampering = &TAMPERINGS[1];
-        for _ in 0..60 {
-            let is_ours = document(&cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234);
-            if is_ours {
-                tamper(&cluster, tampering);
-            }
-            tokio::time::sleep(MINUTE).await;
+#[tokio::test(start_paused = true)]
+async fn another_writer_is_not_fought() {
+    let cluster = cluster();
+    let life = served(&cluster, "--min-resync-period=3m").await;
+    let tampering = &TAMPERINGS[1];
+    for _ in 0..60 {
+        let is_ours = document(&cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234);
+        if is_ours {
+            tamper(&cluster, tampering);
         }
-        let writes = cluster.writes();
-        println!("a fight of an hour, compared every 3 minutes: {} writes", writes.len());
-        assert!((2..=4).contains(&writes.len()), "{writes:#?}");
-        assert_eq!(told(&cluster, DELAYED).len(), 1, "{:?}", cluster.warnings("web"));
-        assert_eq!(told(&cluster, DRIFTED).len(), writes.len());
-        assert_eq!(left(&life, "delayed"), 1.0);
-        assert!(counted(&life, "load_balancer", "delayed") >= 1.0);
-        assert!(status(&life)["services"]["default/web"]["repairAfter"].is_string(), "{}", status(&life));
-        // The writer gives up: the last word is the cluster's.
-        cluster
-            .until("the probe is right", 400 * MINUTE, |cluster| {
-                document(cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234)
-            })
-            .await;
-        cluster.settle().await;
-        assert_eq!(left(&life, "delayed"), 0.0);
-        life.stop().await;
-    });
+        tokio::time::sleep(MINUTE).await;
+    }
+    let writes = cluster.writes();
+    println!("a fight of an hour, compared every 3 minutes: {} writes", writes.len());
+    assert!((2..=4).contains(&writes.len()), "{writes:#?}");
+    assert_eq!(told(&cluster, DELAYED).len(), 1, "{:?}", cluster.warnings("web"));
+    assert_eq!(told(&cluster, DRIFTED).len(), writes.len());
+    assert_eq!(left(&life, "delayed"), 1.0);
+    assert!(counted(&life, "load_balancer", "delayed") >= 1.0);
+    assert!(status(&life)["services"]["default/web"]["repairAfter"].is_string(), "{}", status(&life));
+    // The writer gives up: the last word is the cluster's.
+    cluster
+        .until("the probe is right", 400 * MINUTE, |cluster| {
+            document(cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234)
+        })
+        .await;
+    cluster.settle().await;
+    assert_eq!(left(&life, "delayed"), 0.0);
 }
 
 /// Nodes that join or leave are no reason to overrule the policy: rules and front ends do not follow them.
-#[test]
-fn new_nodes_do_not_put_right_what_is_only_reported() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), AzureOptions::default()).configured("driftPolicy", "report");
-        let life = served(&cluster, COMPARISONS).await;
-        tamper(&cluster, &TAMPERINGS[0]);
-        tokio::time::sleep(15 * MINUTE).await;
-        let changed = document(&cluster, BALANCERS)["properties"]["loadBalancingRules"].clone();
-        let node = cluster.world.nodes()[3].metadata.name.clone().unwrap();
-        cluster.server.update_with::<Node>("", &node, |node| {
-            let labels = node.metadata.labels.get_or_insert_default();
-            labels.insert("node.kubernetes.io/exclude-from-external-load-balancers".to_owned(), String::new());
-        });
-        tokio::time::sleep(45 * MINUTE).await;
-        assert_eq!(document(&cluster, BALANCERS)["properties"]["loadBalancingRules"], changed);
-        let writes = cluster.writes();
-        assert!(!writes.is_empty() && writes.iter().all(|write| !write.contains(GROUPS)), "{writes:?}");
-        assert_eq!(counted(&life, "load_balancer", "reported"), 1.0);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn new_nodes_do_not_put_right_what_is_only_reported() {
+    let cluster = Cluster::with_ten_nodes().configured("driftPolicy", "report");
+    let life = served(&cluster, COMPARISONS).await;
+    tamper(&cluster, &TAMPERINGS[0]);
+    tokio::time::sleep(15 * MINUTE).await;
+    let changed = document(&cluster, BALANCERS)["properties"]["loadBalancingRules"].clone();
+    let node = cluster.world.nodes()[3].metadata.name.clone().unwrap();
+    cluster.label_node(&node, EXCLUDED, Some(""));
+    tokio::time::sleep(45 * MINUTE).await;
+    assert_eq!(document(&cluster, BALANCERS)["properties"]["loadBalancingRules"], changed);
+    let writes = cluster.writes();
+    assert!(!writes.is_empty() && writes.iter().all(|write| !write.contains(SECURITY_GROUPS)), "{writes:?}");
+    assert_eq!(counted(&life, "load_balancer", "reported"), 1.0);
 }
 
 /// What a restart finds is a write like any other: the process does not know what was right.
-#[test]
-fn what_was_changed_while_nobody_watched_is_no_drift() {
-    alone(async {
-        let cluster = cluster();
-        served(&cluster, COMPARISONS).await.stop().await;
-        let before = documents(&cluster);
-        tamper(&cluster, &TAMPERINGS[0]);
-        let life = cluster.start_with(&[COMPARISONS]);
-        tokio::time::sleep(30 * MINUTE).await;
-        assert_eq!((documents(&cluster), cluster.writes().len()), (before, 1));
-        assert_eq!((told(&cluster, DRIFTED).len(), counted(&life, "load_balancer", "repaired")), (0, 0.0));
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn what_was_changed_while_nobody_watched_is_no_drift() {
+    let cluster = cluster();
+    served(&cluster, COMPARISONS).await.stop().await;
+    let before = documents(&cluster);
+    tamper(&cluster, &TAMPERINGS[0]);
+    let life = cluster.start_with(&[COMPARISONS]);
+    tokio::time::sleep(30 * MINUTE).await;
+    assert_eq!((documents(&cluster), cluster.writes().len()), (before, 1));
+    assert_eq!((told(&cluster, DRIFTED).len(), counted(&life, "load_balancer", "repaired")), (0, 0.0));
 }
 
 /// The search looks at what a comparison reads anyway: each document or list once, however many Services there are.
-#[test]
-fn a_comparison_without_drift_sends_what_it_always_sent() {
-    alone(async {
-        let cluster = cluster();
-        (0..20).for_each(|index| drop(cluster.create(&external(&format!("other-{index}")))));
-        cluster.create(&internal("inside"));
-        let life = served(&cluster, "--min-resync-period=1h").await;
-        cluster.azure().clear_requests();
-        tokio::time::sleep(61 * MINUTE).await;
-        let requests = cluster.azure().requests();
-        let sent = requests.iter().filter(|request| request.resource_type.starts_with("microsoft.network/"));
-        let mut sent: Vec<String> = sent.map(|request| format!("{} {}", request.method, request.resource_type)).collect();
-        sent.sort();
-        assert_eq!(sent, COMPARED);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_comparison_without_drift_sends_what_it_always_sent() {
+    let cluster = cluster();
+    (0..20).for_each(|index| drop(cluster.create(&external(&format!("other-{index}")))));
+    cluster.create(&internal("inside"));
+    let _life = served(&cluster, "--min-resync-period=1h").await;
+    cluster.azure().clear_requests();
+    tokio::time::sleep(61 * MINUTE).await;
+    let requests = cluster.azure().requests();
+    let sent = requests.iter().filter(|request| request.resource_type.starts_with("microsoft.network/"));
+    let mut sent: Vec<String> = sent.map(|request| format!("{} {}", request.method, request.resource_type)).collect();
+    sent.sort();
+    assert_eq!(sent, COMPARED);
 }
 
 /// What one comparison of 22 Services asks of the network provider.
@@ -343,13 +321,7 @@ async fn happen(cluster: &Cluster, event: Event) {
         }
         Event::Exclude(node, excluded) => {
             let node = cluster.world.nodes()[node].metadata.name.clone().unwrap();
-            cluster.server.update_with::<Node>("", &node, |node| {
-                let (key, labels) = ("node.kubernetes.io/exclude-from-external-load-balancers", &mut node.metadata.labels);
-                match excluded {
-                    true => drop(labels.get_or_insert_default().insert(key.to_owned(), String::new())),
-                    false => drop(labels.get_or_insert_default().remove(key)),
-                }
-            });
+            cluster.label_node(&node, EXCLUDED, excluded.then_some(""));
         }
         Event::Wait(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
         Event::Create(_) | Event::Delete(_) | Event::Port(..) | Event::Internal(_) => {}
@@ -363,7 +335,7 @@ proptest! {
     #[test]
     fn normal_changes_are_no_drift(events in events()) {
         alone(async {
-            let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+            let cluster = Cluster::with_ten_nodes();
             let life = served(&cluster, "--min-resync-period=2m").await;
             for event in &events {
                 happen(&cluster, *event).await;
@@ -374,7 +346,6 @@ proptest! {
                     assert_eq!(counted(&life, resource, outcome), 0.0, "{resource} {outcome}: {events:?} {:?}", cluster.warnings("web"));
                 }
             }
-            life.stop().await;
         });
     }
 }

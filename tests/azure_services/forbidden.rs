@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::{
-    controllers::service::conditions,
-    sandbox::azure::{AzureOptions, Fault},
-};
+use cloud_controller_manager::{controllers::service::conditions, sandbox::azure::Fault};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready, two_nodes},
+    cluster::{Cluster, alone, is_ready},
     services::{external, internal, with},
 };
 
@@ -17,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const NAMING: usize = 20;
 
 fn cluster() -> Cluster {
-    let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+    let cluster = Cluster::with_two_nodes();
     for index in 0..NAMING {
         let group = format!("forbidden-{}", index % 4);
         cluster.create(&with(external(&format!("bad-{index}")), "azure-load-balancer-resource-group", &group));
@@ -30,144 +27,113 @@ fn forbid(cluster: &Cluster) {
 }
 
 fn reads(cluster: &Cluster) -> usize {
-    let requests = cluster.azure().requests();
-    requests.iter().filter(|request| request.path.contains("/forbidden-")).count()
+    cluster.azure().count(|request| request.path.contains("/forbidden-"))
 }
 
 /// Defect A10: 500 reads in a minute.
-#[test]
-fn a_forbidden_group_is_not_read_again_and_again() {
-    alone(async {
-        let cluster = cluster();
-        forbid(&cluster);
-        let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
-        assert!(reads(&cluster) <= 8, "{} reads in the first minute", reads(&cluster));
-        cluster.azure().clear_requests();
-        tokio::time::sleep(60 * MINUTE).await;
-        let hourly = reads(&cluster);
-        assert!(hourly > 0 && hourly <= 4 * 12, "{hourly} reads in an hour");
-        cluster.azure().clear_requests();
-        cluster.create(&external("good"));
-        let good = |cluster: &Cluster| is_ready(&cluster.service("good").unwrap());
-        let took = cluster.until("others are served", MINUTE, good).await;
-        assert!(took <= Duration::from_secs(20), "{took:?}");
-        assert!(reads(&cluster) <= 4, "nobody else has a forbidden group read");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_group_is_not_read_again_and_again() {
+    let cluster = cluster();
+    forbid(&cluster);
+    let life = cluster.start();
+    tokio::time::sleep(MINUTE).await;
+    assert!(reads(&cluster) <= 8, "{} reads in the first minute", reads(&cluster));
+    cluster.azure().clear_requests();
+    tokio::time::sleep(60 * MINUTE).await;
+    let hourly = reads(&cluster);
+    assert!(hourly > 0 && hourly <= 4 * 12, "{hourly} reads in an hour");
+    cluster.azure().clear_requests();
+    cluster.create(&external("good"));
+    cluster.until_served("good", Duration::from_secs(20)).await;
+    assert!(reads(&cluster) <= 4, "nobody else has a forbidden group read");
+    life.stop().await;
 }
 
-#[test]
-fn a_role_that_arrives_late_is_noticed() {
-    alone(async {
-        let cluster = cluster();
-        let topology = cluster.world.topology();
-        for index in 0..4 {
-            let name = format!("forbidden-{index}");
-            let group = cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, &name);
-            cluster.azure().put_document(topology.group_document(&group)).unwrap();
-        }
-        forbid(&cluster);
-        let life = cluster.start();
-        tokio::time::sleep(10 * MINUTE).await;
-        assert!(!cluster.services().iter().any(is_ready));
-        cluster.azure().faults().clear();
-        cluster.until_ready(30 * MINUTE).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_role_that_arrives_late_is_noticed() {
+    let cluster = cluster();
+    (0..4).for_each(|index| cluster.put_group(&format!("forbidden-{index}")));
+    forbid(&cluster);
+    let life = cluster.start();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(!cluster.services().iter().any(is_ready));
+    cluster.azure().faults().clear();
+    cluster.until_ready(30 * MINUTE).await;
+    life.stop().await;
 }
 
-#[test]
-fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let topology = cluster.world.topology();
-        let group =
-            cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, "elsewhere");
-        cluster.azure().put_document(topology.group_document(&group)).unwrap();
-        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", "elsewhere"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
-        // A list that says so proves nothing while ARM has the group.
-        let lie =
-            Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere/providers/*/publicIPAddresses");
-        cluster.azure().add_fault(lie);
-        tokio::time::sleep(5 * MINUTE).await;
-        cluster.delete("web");
-        tokio::time::sleep(30 * MINUTE).await;
-        assert!(cluster.service("web").is_some(), "its public IP is still there");
-        assert_eq!(cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").len(), 1);
-        cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere"));
-        cluster.until_gone(30 * MINUTE).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
+    let cluster = Cluster::with_two_nodes();
+    cluster.put_group("elsewhere");
+    let life = cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
+    // A list that says so proves nothing while ARM has the group.
+    let lie = Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere/providers/*/publicIPAddresses");
+    cluster.azure().add_fault(lie);
+    tokio::time::sleep(5 * MINUTE).await;
+    cluster.delete("web");
+    tokio::time::sleep(30 * MINUTE).await;
+    assert!(cluster.service("web").is_some(), "its public IP is still there");
+    assert_eq!(cluster.public_ips().len(), 1);
+    cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere"));
+    cluster.until_gone(30 * MINUTE).await;
+    life.stop().await;
 }
 
 /// The first minute, and 20 minutes: each missing subnet is read every 30 s, however many Services name it.
-#[test]
-fn subnets_that_do_not_exist_are_not_read_again_and_again() {
+#[tokio::test(start_paused = true)]
+async fn subnets_that_do_not_exist_are_not_read_again_and_again() {
     const MANY: usize = 60;
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        for index in 0..MANY {
-            let service = internal(&format!("bad-{index}"));
-            cluster.create(&with(service, "azure-load-balancer-internal-subnet", &format!("no-such-{index}")));
-        }
-        let reads = |cluster: &Cluster| {
-            cluster.azure().requests().iter().filter(|request| request.path.contains("/no-such-")).count()
-        };
-        let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
-        // Each once, once more after 5 s, and then every 30 s: it may be created at any moment.
-        assert!(reads(&cluster) <= 4 * MANY, "{} reads in the first minute", reads(&cluster));
-        tokio::time::sleep(10 * MINUTE).await;
-        cluster.azure().clear_requests();
-        cluster.create(&internal("good"));
-        let good = |cluster: &Cluster| is_ready(&cluster.service("good").unwrap());
-        let took = cluster.until("others are served", MINUTE, good).await;
-        assert!(took <= Duration::from_secs(20), "{took:?}");
-        cluster.azure().clear_requests();
-        tokio::time::sleep(20 * MINUTE).await;
-        let later = reads(&cluster);
-        assert!(later > 0 && later <= MANY * 41, "{later} reads in 20 minutes");
-        life.stop().await;
-    });
+    let cluster = Cluster::with_two_nodes();
+    for index in 0..MANY {
+        let service = internal(&format!("bad-{index}"));
+        cluster.create(&with(service, "azure-load-balancer-internal-subnet", &format!("no-such-{index}")));
+    }
+    let reads = |cluster: &Cluster| cluster.azure().count(|request| request.path.contains("/no-such-"));
+    let life = cluster.start();
+    tokio::time::sleep(MINUTE).await;
+    // Each once, once more after 5 s, and then every 30 s: it may be created at any moment.
+    assert!(reads(&cluster) <= 4 * MANY, "{} reads in the first minute", reads(&cluster));
+    tokio::time::sleep(10 * MINUTE).await;
+    cluster.azure().clear_requests();
+    cluster.create(&internal("good"));
+    cluster.until_served("good", Duration::from_secs(20)).await;
+    cluster.azure().clear_requests();
+    tokio::time::sleep(20 * MINUTE).await;
+    let later = reads(&cluster);
+    assert!(later > 0 && later <= MANY * 41, "{later} reads in 20 minutes");
+    life.stop().await;
 }
 
-#[test]
-fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        for name in ["inside", "inside-too"] {
-            cluster.create(&with(internal(name), "azure-load-balancer-internal-subnet", "apps"));
-        }
-        cluster.create(&with(external("outside"), "azure-load-balancer-resource-group", "elsewhere"));
-        let life = cluster.start();
-        tokio::time::sleep(10 * MINUTE).await;
-        let reads = |part: &str| cluster.azure().requests().iter().filter(|request| request.path.contains(part)).count();
-        let before = (reads("/subnets/apps"), reads("/resourceGroups/elsewhere/providers"));
-        tokio::time::sleep(10 * MINUTE).await;
-        let after = (reads("/subnets/apps"), reads("/resourceGroups/elsewhere/providers"));
-        assert!(after.0 - before.0 <= 21 && after.1 - before.1 <= 21, "{before:?} {after:?}");
-        for name in ["inside", "outside"] {
-            let service = cluster.service(name).unwrap();
-            assert_eq!(conditions::current(&service).unwrap().reason, "Invalid", "{name}: {:?}", cluster.warnings(name));
-        }
-        let topology = cluster.world.topology();
-        let network = cluster.azure().documents_of("Microsoft.Network/virtualNetworks").remove(0);
-        let id = network["id"].as_str().unwrap();
-        let subnet =
-            json!({"id": format!("{id}/subnets/apps"), "name": "apps", "properties": {"addressPrefix": "10.225.0.0/24"}});
-        let add = |document: &mut Value| document["properties"]["subnets"].as_array_mut().unwrap().push(subnet);
-        assert!(cluster.azure().change_document(id, add));
-        let group =
-            cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, "elsewhere");
-        cluster.azure().put_document(topology.group_document(&group)).unwrap();
-        let took = cluster.until_ready(5 * MINUTE).await;
-        assert!(took <= Duration::from_secs(40), "30 s, and the writes: {took:?}");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
+    let cluster = Cluster::with_two_nodes();
+    for name in ["inside", "inside-too"] {
+        cluster.create(&with(internal(name), "azure-load-balancer-internal-subnet", "apps"));
+    }
+    cluster.create(&with(external("outside"), "azure-load-balancer-resource-group", "elsewhere"));
+    let life = cluster.start();
+    tokio::time::sleep(10 * MINUTE).await;
+    cluster.azure().clear_requests();
+    tokio::time::sleep(10 * MINUTE).await;
+    for part in ["/subnets/apps", "/resourceGroups/elsewhere/providers"] {
+        let reads = cluster.azure().count(|request| request.path.contains(part));
+        assert!(reads <= 21, "{part}: {reads}");
+    }
+    for name in ["inside", "outside"] {
+        let service = cluster.service(name).unwrap();
+        assert_eq!(conditions::current(&service).unwrap().reason, "Invalid", "{name}: {:?}", cluster.warnings(name));
+    }
+    let network = cluster.azure().documents_of("Microsoft.Network/virtualNetworks").remove(0);
+    let id = network["id"].as_str().unwrap();
+    let subnet =
+        json!({"id": format!("{id}/subnets/apps"), "name": "apps", "properties": {"addressPrefix": "10.225.0.0/24"}});
+    let add = |document: &mut Value| document["properties"]["subnets"].as_array_mut().unwrap().push(subnet);
+    assert!(cluster.azure().change_document(id, add));
+    cluster.put_group("elsewhere");
+    let took = cluster.until_ready(5 * MINUTE).await;
+    assert!(took <= Duration::from_secs(40), "30 s, and the writes: {took:?}");
+    life.stop().await;
 }
 
 /// One wrong answer about the cluster's own group.
@@ -175,7 +141,7 @@ fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
 fn a_stray_404_delays_a_service_by_seconds() {
     for path in ["*/loadBalancers", "*/publicIPAddresses", "*/networkSecurityGroups/*"] {
         alone(async {
-            let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+            let cluster = Cluster::with_two_nodes();
             cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path(path).times(1));
             cluster.create(&external("web"));
             let life = cluster.start();
@@ -189,15 +155,13 @@ fn a_stray_404_delays_a_service_by_seconds() {
 /// Its public IP is made and its load balancer is not, so that it has no address. Then nobody answers for the group, and it is deleted.
 fn half_made(place: &str, status: u16, code: &str, restarted: bool) -> bool {
     alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let topology = cluster.world.topology();
-        let group = cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, place);
-        cluster.azure().put_document(topology.group_document(&group)).unwrap();
+        let cluster = Cluster::with_two_nodes();
+        cluster.put_group(place);
         let balancers = "Microsoft.Network/loadBalancers";
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));
         cluster.create(&with(external("web"), "azure-load-balancer-resource-group", place));
         let mut life = cluster.start();
-        let is_made = |cluster: &Cluster| !cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").is_empty();
+        let is_made = |cluster: &Cluster| !cluster.public_ips().is_empty();
         cluster.until("its public IP is made", 5 * MINUTE, is_made).await;
         cluster.azure().faults().clear();
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));

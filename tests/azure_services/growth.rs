@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::{
-    AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord, topology::Topology,
-};
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, ten_nodes},
+    cluster::{Cluster, Life, alone, ten_nodes},
     scale::as_slow_as_azure,
     services::external,
 };
@@ -93,19 +91,24 @@ pub(crate) fn traffic(cluster: &Cluster) -> Traffic {
     traffic
 }
 
-async fn measure(topology: Topology, services: usize) -> Growth {
+/// Creates so many Services, and returns how long it took and what it cost.
+async fn create(options: AzureOptions, services: usize) -> (Cluster, Life, Duration, Traffic) {
     // More than fit at a network interface.
-    let cluster = Cluster::new(topology, as_slow_as_azure()).configured("maximumNetworkInterfaceRuleCount", 1_500);
+    let cluster = Cluster::new(ten_nodes(), options).configured("maximumNetworkInterfaceRuleCount", 1_500);
     (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
     let life = cluster.start();
     let took = cluster.until_ready(HOUR).await;
     let created = traffic(&cluster);
+    (cluster, life, took, created)
+}
+
+async fn measure(services: usize) -> Growth {
+    let (cluster, life, took, created) = create(as_slow_as_azure(), services).await;
     cluster.settle().await;
     traffic(&cluster);
     tokio::time::sleep(HOUR).await;
     let hour = traffic(&cluster);
-    cluster.create(&external("more"));
-    cluster.until_ready(HOUR).await;
+    cluster.add(&external("more")).await;
     let one_more = traffic(&cluster);
     life.stop().await;
     Growth { services, seconds: took.as_secs(), created, hour, one_more }
@@ -114,10 +117,10 @@ async fn measure(topology: Topology, services: usize) -> Growth {
 #[test]
 fn bytes_grow_with_the_number_of_services() {
     let is_long = std::env::var_os("CCM_SOAK_SECONDS").is_some();
-    let few = alone(measure(ten_nodes(), 50));
+    let few = alone(measure(50));
     few.print();
     for (services, most) in std::iter::once(BYTES).chain(is_long.then_some(BYTES_OF_TWO_WINDOWS)) {
-        let many = alone(measure(ten_nodes(), services));
+        let many = alone(measure(services));
         let ratio = many.created.bytes() / few.created.bytes();
         many.print();
         println!("{ratio:.1} times the bytes");
@@ -136,12 +139,7 @@ fn responding() -> AzureOptions {
 }
 
 async fn created(services: usize) -> Traffic {
-    // More than fit at a network interface.
-    let cluster = Cluster::new(ten_nodes(), responding()).configured("maximumNetworkInterfaceRuleCount", 1_500);
-    (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let life = cluster.start();
-    let took = cluster.until_ready(HOUR).await;
-    let created = traffic(&cluster);
+    let (_cluster, life, took, created) = create(responding(), services).await;
     println!("{services} Services whose writes take 0.4 s in {:.1} s: {}", took.as_secs_f64(), created.text());
     life.stop().await;
     created

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use cloud_controller_manager::{
     controllers::service::conditions,
-    sandbox::{
-        azure::{AzureOptions, Fault},
-        objects::ServiceExt,
-    },
+    sandbox::{azure::Fault, objects::ServiceExt},
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::azure_services::{
-    cluster::{Cluster, addresses, alone, is_ready, two_nodes},
+    cluster::Cluster,
     services::{annotate, external, internal, pinned, with},
 };
 
@@ -30,217 +27,134 @@ fn message(cluster: &Cluster, name: &str) -> String {
 
 /// The security group, as text.
 fn rules(cluster: &Cluster) -> String {
-    let groups = cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups");
+    let groups = cluster.security_groups();
     groups.iter().map(|group| group["properties"]["securityRules"].to_string()).collect()
 }
 
-#[test]
-fn nobody_claims_the_address_of_a_node_or_of_another_service() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        cluster.create(&external("victim"));
-        cluster
-            .until("the victim is served", MINUTE, |cluster| cluster.service("victim").as_ref().is_some_and(is_ready))
-            .await;
-        let victim = addresses(&cluster.service("victim").unwrap()).remove(0);
-        let before = rules(&cluster);
+#[tokio::test(start_paused = true)]
+async fn nobody_claims_the_address_of_a_node_or_of_another_service() {
+    let cluster = Cluster::with_two_nodes();
+    let _life = cluster.serve(&[external("victim")]).await;
+    let victim = cluster.addresses("victim").remove(0);
+    let before = rules(&cluster);
 
-        let closed = |name: &str| {
-            let service = with(external(name), "azure-allowed-ip-ranges", "10.0.0.0/8");
-            with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
-        };
-        let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
-        let mut plain = external("plain").service_type("ClusterIP");
-        plain.spec.as_mut().unwrap().cluster_ip = Some("10.0.99.9".to_owned());
-        cluster.create(&plain);
-        let subnet = format!("{}.250", node.rsplit_once('.').unwrap().0);
-        // Addresses that something has are left out, and the rest is served: private ones too.
-        for (name, claimed, holder) in [
-            ("of-a-node", node.as_str(), "of Node "),
-            ("of-metadata", "169.254.169.254", "link-local"),
-            ("of-azure", "168.63.129.16", "Azure's platform"),
-            ("of-a-subnet", &subnet, "of subnet "),
-            ("of-a-service", &victim, "of Service default/victim"),
-            ("in-the-cluster", "10.0.99.9", "of Service default/plain"),
-        ] {
-            let named = format!("{claimed},20.77.0.1,10.20.0.1,192.168.0.1");
-            cluster.create(&with(closed(name), "azure-additional-public-ips", &named));
-            cluster.until("it is served", MINUTE, |cluster| cluster.service(name).as_ref().is_some_and(is_ready)).await;
-            let served = addresses(&cluster.service(name).unwrap());
-            assert_eq!(served[1..], ["20.77.0.1", "10.20.0.1", "192.168.0.1"], "{name}: {:?}", cluster.warnings(name));
-            let warnings = cluster.warnings(name);
-            let is_told = |(reason, text): &(String, String)| reason == "IgnoredConfiguration" && text.contains(holder);
-            assert!(warnings.iter().any(is_told), "{name}: {warnings:?}");
-            let of_cluster = format!("\"{claimed}\"");
-            assert_eq!(rules(&cluster).matches(&of_cluster).count(), before.matches(&of_cluster).count());
-        }
-        assert!(rules(&cluster).contains("\"10.20.0.1\""));
-        life.stop().await;
-    });
+    let closed = |name: &str| {
+        let service = with(external(name), "azure-allowed-ip-ranges", "10.0.0.0/8");
+        with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
+    };
+    let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
+    let mut plain = external("plain").service_type("ClusterIP");
+    plain.spec.as_mut().unwrap().cluster_ip = Some("10.0.99.9".to_owned());
+    cluster.create(&plain);
+    let subnet = format!("{}.250", node.rsplit_once('.').unwrap().0);
+    // Addresses that something has are left out, and the rest is served: private ones too.
+    for (name, claimed, holder) in [
+        ("of-a-node", node.as_str(), "of Node "),
+        ("of-metadata", "169.254.169.254", "link-local"),
+        ("of-azure", "168.63.129.16", "Azure's platform"),
+        ("of-a-subnet", &subnet, "of subnet "),
+        ("of-a-service", &victim, "of Service default/victim"),
+        ("in-the-cluster", "10.0.99.9", "of Service default/plain"),
+    ] {
+        let named = format!("{claimed},20.77.0.1,10.20.0.1,192.168.0.1");
+        cluster.create(&with(closed(name), "azure-additional-public-ips", &named));
+        cluster.until_served(name, MINUTE).await;
+        let served = cluster.addresses(name);
+        assert_eq!(served[1..], ["20.77.0.1", "10.20.0.1", "192.168.0.1"], "{name}: {:?}", cluster.warnings(name));
+        cluster.assert_warned(name, holder);
+        let of_cluster = format!("\"{claimed}\"");
+        assert_eq!(rules(&cluster).matches(&of_cluster).count(), before.matches(&of_cluster).count());
+    }
+    assert!(rules(&cluster).contains("\"10.20.0.1\""));
 }
 
-#[test]
-fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        cluster.create(&internal("owner"));
-        cluster.until_ready(MINUTE).await;
-        let address = addresses(&cluster.service("owner").unwrap()).remove(0);
-        let guest =
-            |name: &str, port: i32| with(internal(name).ports(&[("http", port)]), "azure-load-balancer-ipv4", &address);
-        let denying = with(guest("denying", 81), "azure-allowed-ip-ranges", "203.0.113.1/32");
-        cluster.create(&with(denying, "azure-deny-all-except-load-balancer-source-ranges", "true"));
-        cluster.until_ready(MINUTE).await;
-        let rules = rules(&cluster);
-        assert!(rules.contains("k8s-azure-lb_deny_IPv4_") && !rules.contains("deny-all"), "{rules}");
-        cluster.create(&with(guest("linking", 82), "azure-pls-create", "true"));
-        let words = "belongs to Service default/owner, which has no private link service";
-        cluster.until("it is refused", MINUTE, |cluster| message(cluster, "linking").contains(words)).await;
-        assert!(cluster.azure().documents_of("Microsoft.Network/privateLinkServices").is_empty());
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
+    let cluster = Cluster::with_two_nodes();
+    let _life = cluster.serve(&[internal("owner")]).await;
+    let address = cluster.addresses("owner").remove(0);
+    let guest = |name: &str, port: i32| with(internal(name).ports(&[("http", port)]), "azure-load-balancer-ipv4", &address);
+    let denying = with(guest("denying", 81), "azure-allowed-ip-ranges", "203.0.113.1/32");
+    cluster.add(&with(denying, "azure-deny-all-except-load-balancer-source-ranges", "true")).await;
+    let rules = rules(&cluster);
+    assert!(rules.contains("k8s-azure-lb_deny_IPv4_") && !rules.contains("deny-all"), "{rules}");
+    cluster.create(&with(guest("linking", 82), "azure-pls-create", "true"));
+    let words = "belongs to Service default/owner, which has no private link service";
+    cluster.until("it is refused", MINUTE, |cluster| message(cluster, "linking").contains(words)).await;
+    assert!(cluster.azure().documents_of("Microsoft.Network/privateLinkServices").is_empty());
 }
 
 /// What the Go CCM leaves for two such Services is right: a start writes nothing.
-#[test]
-fn services_that_all_deny_the_rest_share_one_rule() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        let denying = |service: Service| {
-            let service = service.source_ranges(&["203.0.113.0/24"]);
-            with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
-        };
-        cluster.create(&denying(external("owner")));
-        cluster.until_ready(MINUTE).await;
-        let address = addresses(&cluster.service("owner").unwrap()).remove(0);
-        cluster.create(&denying(pinned("guest", &address, 81)));
-        cluster.until_ready(MINUTE).await;
-        let rules = rules(&cluster);
-        assert_eq!(rules.matches("\"access\":\"Deny\"").count(), 1, "{rules}");
-        life.stop().await;
-        cluster.azure().clear_requests();
-        let life = cluster.start();
-        cluster.settle().await;
-        assert_eq!(cluster.writes(), Vec::<String>::new());
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn services_that_all_deny_the_rest_share_one_rule() {
+    let denying = |service: Service| {
+        let service = service.source_ranges(&["203.0.113.0/24"]);
+        with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
+    };
+    let (cluster, life) = Cluster::with_two_nodes().serving(&[denying(external("owner"))]).await;
+    let address = cluster.addresses("owner").remove(0);
+    cluster.add(&denying(pinned("guest", &address, 81))).await;
+    let rules = rules(&cluster);
+    assert_eq!(rules.matches("\"access\":\"Deny\"").count(), 1, "{rules}");
+    life.stop().await;
+    cluster.plans_nothing("with one rule").await;
 }
 
 /// Without the subnets nothing tells which private addresses are free.
-#[test]
-fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("GET").path("*/subnets").times(1));
-        let life = cluster.start();
-        cluster.create(&with(external("web"), "azure-additional-public-ips", "20.77.0.1,10.20.0.1"));
-        cluster.until_ready(MINUTE).await;
-        assert_eq!(addresses(&cluster.service("web").unwrap())[1..], ["20.77.0.1"]);
-        let warnings = cluster.warnings("web");
-        assert!(
-            warnings.iter().any(|(_, text)| text.contains("the subnets of virtual network vnet-test cannot be read")),
-            "{warnings:?}"
-        );
-        tokio::time::sleep(MINUTE).await;
-        cluster.change("web", |service| annotate(service, "azure-additional-public-ips", Some("20.77.0.1,10.20.0.2")));
-        let is_served = |cluster: &Cluster| addresses(&cluster.service("web").unwrap()).contains(&"10.20.0.2".to_owned());
-        cluster.until("the private address is served", MINUTE, is_served).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
+    let cluster = Cluster::with_two_nodes();
+    cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("GET").path("*/subnets").times(1));
+    let _life = cluster.serve(&[with(external("web"), "azure-additional-public-ips", "20.77.0.1,10.20.0.1")]).await;
+    assert_eq!(cluster.addresses("web")[1..], ["20.77.0.1"]);
+    cluster.assert_warned("web", "the subnets of virtual network vnet-test cannot be read");
+    tokio::time::sleep(MINUTE).await;
+    cluster.change("web", |service| annotate(service, "azure-additional-public-ips", Some("20.77.0.1,10.20.0.2")));
+    let is_served = |cluster: &Cluster| cluster.addresses("web").contains(&"10.20.0.2".to_owned());
+    cluster.until("the private address is served", MINUTE, is_served).await;
 }
 
 /// The address and port of another Service, without a load balancing rule or with a rule for all ports.
-#[test]
-fn no_service_takes_over_the_port_of_another_at_its_address() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        let restricted = |service: Service| with(service, "azure-allowed-ip-ranges", "10.9.0.0/16");
-        cluster.create(&restricted(external("outside")));
-        cluster.create(&restricted(internal("inside")));
-        cluster.until_ready(MINUTE).await;
-        let address = |name: &str| addresses(&cluster.service(name).unwrap()).remove(0);
-        let before = rules(&cluster);
-        let mut sctp = with(pinned("sctp", &address("outside"), 80), "port_80_no_lb_rule", "true");
-        sctp.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("SCTP".to_owned());
-        let thieves = [
-            sctp,
-            with(pinned("thief", &address("outside"), 80), "port_80_no_lb_rule", "true"),
-            with(
-                with(internal("all-ports"), "azure-load-balancer-ipv4", &address("inside")),
-                "azure-load-balancer-enable-high-availability-ports",
-                "true",
-            ),
-        ];
-        thieves.iter().for_each(|thief| drop(cluster.create(thief)));
-        for (name, owner) in [
-            ("sctp", "Service default/outside"),
-            ("thief", "Service default/outside"),
-            ("all-ports", "Service default/inside"),
-        ] {
-            cluster.until("it is refused", MINUTE, |cluster| message(cluster, name).contains(owner)).await;
-            assert!(addresses(&cluster.service(name).unwrap()).is_empty());
-        }
-        assert_eq!(rules(&cluster), before);
-        life.stop().await;
-    });
-}
-
-/// A typo closes the Service; the nodes go on.
-#[test]
-fn a_typo_in_a_range_does_not_cut_nodes_off() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        let service = with(external("web"), "azure-disable-load-balancer-floating-ip", "true");
-        cluster.create(&with(service, "azure-allowed-ip-ranges", "203.0.113.7/24"));
-        cluster.until("it is served", MINUTE, |cluster| cluster.service("web").as_ref().is_some_and(is_ready)).await;
-        let rules = rules(&cluster);
-        assert!(
-            rules.contains("k8s-azure-lb_deny_IPv4_") && !rules.contains("deny-all") && !rules.contains("Internet"),
-            "{rules}"
-        );
-        life.stop().await;
-    });
-}
-
-/// The empty values of a Helm chart.
-#[test]
-fn an_empty_restriction_lets_nobody_in() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        for key in ["azure-allowed-ip-ranges", "load-balancer-source-ranges", "azure-allowed-service-tags"] {
-            cluster.create(&with(external(key), key, ""));
-            cluster.until("it is served", MINUTE, |cluster| cluster.service(key).as_ref().is_some_and(is_ready)).await;
-            let rules = rules(&cluster);
-            assert!(rules.contains("deny-all") && !rules.contains("Internet"), "{key}: {rules}");
-            cluster.delete(key);
-            cluster.until("it is gone", MINUTE, |cluster| cluster.service(key).is_none()).await;
-        }
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn no_service_takes_over_the_port_of_another_at_its_address() {
+    let restricted = |service: Service| with(service, "azure-allowed-ip-ranges", "10.9.0.0/16");
+    let cluster = Cluster::with_two_nodes();
+    let _life = cluster.serve(&[external("outside"), internal("inside")].map(restricted)).await;
+    let address = |name: &str| cluster.addresses(name).remove(0);
+    let before = rules(&cluster);
+    let mut sctp = with(pinned("sctp", &address("outside"), 80), "port_80_no_lb_rule", "true");
+    sctp.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("SCTP".to_owned());
+    let thieves = [
+        sctp,
+        with(pinned("thief", &address("outside"), 80), "port_80_no_lb_rule", "true"),
+        with(
+            with(internal("all-ports"), "azure-load-balancer-ipv4", &address("inside")),
+            "azure-load-balancer-enable-high-availability-ports",
+            "true",
+        ),
+    ];
+    thieves.iter().for_each(|thief| drop(cluster.create(thief)));
+    for (name, owner) in
+        [("sctp", "Service default/outside"), ("thief", "Service default/outside"), ("all-ports", "Service default/inside")]
+    {
+        cluster.until("it is refused", MINUTE, |cluster| message(cluster, name).contains(owner)).await;
+        assert!(cluster.addresses(name).is_empty());
+    }
+    assert_eq!(rules(&cluster), before);
 }
 
 /// Names of 240 KB get into no label, event or condition.
-#[test]
-fn names_that_are_too_long_get_nowhere() {
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        let long = "x".repeat(240_000);
-        cluster.create(&with(external("long"), "azure-load-balancer-resource-group", &long));
-        cluster.until("it is refused", MINUTE, |cluster| is_invalid(cluster, "long")).await;
-        assert!(message(&cluster, "long").len() <= 1024);
-        assert!(cluster.warnings("long").iter().all(|(_, text)| text.len() <= 1024));
-        assert!(cluster.azure().requests().iter().all(|request| request.path.len() < 1024));
-        cluster.delete("long");
-        cluster.until("it is gone", MINUTE, |cluster| cluster.service("long").is_none()).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn names_that_are_too_long_get_nowhere() {
+    let cluster = Cluster::with_two_nodes();
+    let _life = cluster.start();
+    let long = "x".repeat(240_000);
+    cluster.create(&with(external("long"), "azure-load-balancer-resource-group", &long));
+    cluster.until("it is refused", MINUTE, |cluster| is_invalid(cluster, "long")).await;
+    assert!(message(&cluster, "long").len() <= 1024);
+    assert!(cluster.warnings("long").iter().all(|(_, text)| text.len() <= 1024));
+    assert!(cluster.azure().requests().iter().all(|request| request.path.len() < 1024));
+    cluster.remove("long").await;
 }
 
 /// One annotation that may name something, as long as the API server takes it.
@@ -291,35 +205,30 @@ fn label_values(page: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Nobody who may write Services or Nodes makes `/metrics` large: what they write gets into no label.
-#[test]
-fn what_users_write_does_not_grow_the_page_of_metrics() {
+#[tokio::test(start_paused = true)]
+async fn what_users_write_does_not_grow_the_page_of_metrics() {
     const HOSTILE: usize = 20;
     /// Of a name in Azure or Kubernetes, and both with a slash between.
     const LONGEST: usize = 512;
-    alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        cluster.create(&external("honest"));
-        cluster.until_ready(MINUTE).await;
-        let before = life.metrics.render().unwrap();
-        (0..HOSTILE).for_each(|number| drop(cluster.create(&as_long_as_it_gets(number))));
-        (0..HOSTILE).for_each(|number| drop(cluster.server.create::<Node>(&hostile_node(number))));
-        cluster
-            .until("all Services have been looked at", 10 * MINUTE, |cluster| {
-                cluster.services().iter().all(|service| conditions::current(service).is_some())
-            })
-            .await;
-        tokio::time::sleep(10 * MINUTE).await;
-        let after = life.metrics.render().unwrap();
-        let longest = label_values(&after).max_by_key(|value| value.len()).unwrap();
-        assert!(longest.len() <= LONGEST, "{} bytes: {longest:.100}", longest.len());
-        // Some series of its own for each Service that is known by name; none is for a Node.
-        assert!(after.len() <= before.len() + HOSTILE * 16 * 1024, "{} bytes, before {}", after.len(), before.len());
-        for text in ["xxxx", "rg-1", "group-1", "hostile", "99999999-"] {
-            let found = label_values(&after).find(|value| value.contains(text));
-            assert_eq!(found, None, "{text}");
-        }
-        eprintln!("{} bytes of metrics, before {}; longest label {}", after.len(), before.len(), longest.len());
-        life.stop().await;
-    });
+    let cluster = Cluster::with_two_nodes();
+    let life = cluster.serve(&[external("honest")]).await;
+    let before = life.metrics.render().unwrap();
+    (0..HOSTILE).for_each(|number| drop(cluster.create(&as_long_as_it_gets(number))));
+    (0..HOSTILE).for_each(|number| drop(cluster.server.create::<Node>(&hostile_node(number))));
+    cluster
+        .until("all Services have been looked at", 10 * MINUTE, |cluster| {
+            cluster.services().iter().all(|service| conditions::current(service).is_some())
+        })
+        .await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let after = life.metrics.render().unwrap();
+    let longest = label_values(&after).max_by_key(|value| value.len()).unwrap();
+    assert!(longest.len() <= LONGEST, "{} bytes: {longest:.100}", longest.len());
+    // Some series of its own for each Service that is known by name; none is for a Node.
+    assert!(after.len() <= before.len() + HOSTILE * 16 * 1024, "{} bytes, before {}", after.len(), before.len());
+    for text in ["xxxx", "rg-1", "group-1", "hostile", "99999999-"] {
+        let found = label_values(&after).find(|value| value.contains(text));
+        assert_eq!(found, None, "{text}");
+    }
+    eprintln!("{} bytes of metrics, before {}; longest label {}", after.len(), before.len(), longest.len());
 }

@@ -27,7 +27,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(15);
 /// Nobody's machine is given so long to become somebody's, and some more.
 const LONG: Duration = Duration::from_secs(75 * 60);
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const MANAGED: &str = "kubernetes.azure.com/managed";
 const BY_ADDRESS: &str = "nodeIP";
 const BY_INTERFACE: &str = "nodeIPConfiguration";
@@ -38,20 +38,15 @@ fn machines(count: u32) -> Topology {
 
 /// The Services get their pools.
 async fn served(topology: Topology, kind: &str, services: &[Service]) -> (Cluster, Life) {
-    let cluster =
-        Cluster::new(topology, AzureOptions::default()).configured("loadBalancerBackendPoolConfigurationType", kind);
-    services.iter().for_each(|service| drop(cluster.create(service)));
-    let life = cluster.start();
-    cluster.until_ready(5 * MINUTE).await;
-    cluster.settle().await;
-    (cluster, life)
+    let cluster = Cluster::new(topology, AzureOptions::default());
+    cluster.configured("loadBalancerBackendPoolConfigurationType", kind).serving(services).await
 }
 
 /// Names of the machines in each pool, by id of the pool.
 fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
     let (machines, mut members) = (cluster.world.machines(), BTreeMap::<String, BTreeSet<String>>::new());
     let topology = cluster.world.topology();
-    for balancer in cluster.azure().documents_of("Microsoft.Network/loadBalancers") {
+    for balancer in cluster.balancers() {
         for pool in list(&balancer["properties"]["backendAddressPools"]) {
             let listed = list(&pool["properties"]["loadBalancerBackendAddresses"]);
             let addresses: Vec<_> = listed.iter().filter_map(|entry| entry["properties"]["ipAddress"].as_str()).collect();
@@ -99,21 +94,6 @@ fn names(cluster: &Cluster) -> Vec<String> {
     cluster.world.machines().iter().map(Machine::computer_name).collect()
 }
 
-fn label(cluster: &Cluster, node: &str, key: &str, value: Option<&str>) {
-    cluster.server.update_with("", node, |node: &mut Node| {
-        let labels = node.metadata.labels.get_or_insert_default();
-        match value {
-            Some(value) => drop(labels.insert(key.to_owned(), value.to_owned())),
-            None => drop(labels.remove(key)),
-        }
-    });
-}
-
-/// The Node of a machine registers.
-fn register(cluster: &Cluster, name: &str) {
-    cluster.server.create::<Node>(&cluster.world.topology().node(&cluster.world.machine(name).unwrap()));
-}
-
 fn unregister(cluster: &Cluster, name: &str) {
     cluster.server.delete::<Node>("", name);
 }
@@ -132,20 +112,18 @@ fn accept(service: &mut Service) {
 #[test]
 fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        for (key, value) in [(EXCLUDED, "true"), (EXCLUDED, ""), (MANAGED, "false")] {
-            alone(async {
-                let (cluster, life) = served(machines(3), kind, &[external("web")]).await;
-                let all = names(&cluster);
-                until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
-                label(&cluster, &all[1], key, Some(value));
+        alone(async {
+            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
+            let all = names(&cluster);
+            for (key, value) in [(EXCLUDED, "true"), (EXCLUDED, ""), (MANAGED, "false")] {
                 println!("{kind} {key}={value}");
+                cluster.label_node(&all[1], key, Some(value));
                 until_all_have(&cluster, SOON, &[&all[0], &all[2]]).await;
                 cluster.settle().await;
-                label(&cluster, &all[1], key, None);
+                cluster.label_node(&all[1], key, None);
                 until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
-                life.stop().await;
-            });
-        }
+            }
+        });
     }
 }
 
@@ -154,7 +132,7 @@ fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
 fn a_claim_of_another_nodes_machine_changes_no_pool() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
         alone(async {
-            let (cluster, life) = served(machines(3), kind, &[external("web")]).await;
+            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
             let all = names(&cluster);
             until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
             let mut evil: Node = cluster.server.get("", &all[0]).unwrap();
@@ -164,12 +142,11 @@ fn a_claim_of_another_nodes_machine_changes_no_pool() {
             tokio::time::sleep(MINUTE).await;
             assert!(all_have(&cluster, &all), "{kind}: {:?}", members(&cluster));
 
-            label(&cluster, "evil", EXCLUDED, None);
-            label(&cluster, &all[0], EXCLUDED, Some("true"));
+            cluster.label_node("evil", EXCLUDED, None);
+            cluster.label_node(&all[0], EXCLUDED, Some("true"));
             until_all_have(&cluster, MINUTE, &[&all[1], &all[2]]).await;
             let warnings = cluster.warnings("evil");
             assert!(warnings.iter().any(|(reason, _)| reason == "ProviderIDConflict"), "{kind}: {warnings:?}");
-            life.stop().await;
         });
     }
 }
@@ -181,13 +158,12 @@ fn a_node_that_was_out_when_the_process_started_comes_back() {
             let (cluster, life) = served(machines(3), kind, &[external("web"), internal("inside")]).await;
             let all = names(&cluster);
             life.stop().await;
-            label(&cluster, &all[1], EXCLUDED, Some("true"));
-            let life = cluster.start();
+            cluster.label_node(&all[1], EXCLUDED, Some("true"));
+            let _life = cluster.start();
             until_all_have(&cluster, MINUTE, &[&all[0], &all[2]]).await;
             cluster.settle().await;
-            label(&cluster, &all[1], EXCLUDED, None);
+            cluster.label_node(&all[1], EXCLUDED, None);
             until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
-            life.stop().await;
         });
     }
 }
@@ -200,94 +176,46 @@ fn a_machine_leaves_when_its_node_is_removed() {
     {
         alone(async {
             let topology = Topology::new().pools(pool, 1, 3);
-            let (cluster, life) = served(topology, kind, &[external("web")]).await;
+            let (cluster, _life) = served(topology, kind, &[external("web")]).await;
             let all = names(&cluster);
             unregister(&cluster, &all[1]);
             println!("{kind} {pool:?}");
             until_all_have(&cluster, SOON, &[&all[0], &all[2]]).await;
             cluster.settle().await;
-            register(&cluster, &all[1]);
+            cluster.register(&all[1]);
             until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
-            life.stop().await;
         });
     }
 }
 
 /// Its Node went while nobody looked. A machine that is in the pool without a Node may also be starting, and needs time.
-#[test]
-fn a_machine_without_a_node_leaves_in_the_end() {
-    alone(async {
-        let (cluster, life) = served(machines(3), BY_INTERFACE, &[external("web")]).await;
-        let all = names(&cluster);
-        life.stop().await;
-        unregister(&cluster, &all[1]);
-        let life = cluster.start();
-        tokio::time::sleep(50 * MINUTE).await;
-        assert!(all_have(&cluster, &all), "a machine that starts is left alone");
-        until_all_have(&cluster, LONG, &[&all[0], &all[2]]).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_node_leaves_in_the_end() {
+    let (cluster, life) = served(machines(3), BY_INTERFACE, &[external("web")]).await;
+    let all = names(&cluster);
+    life.stop().await;
+    unregister(&cluster, &all[1]);
+    let _life = cluster.start();
+    tokio::time::sleep(50 * MINUTE).await;
+    assert!(all_have(&cluster, &all), "a machine that starts is left alone");
+    until_all_have(&cluster, LONG, &[&all[0], &all[2]]).await;
 }
 
-#[test]
-fn machines_outside_uniform_scale_sets_stay_out_when_only_these_count() {
-    alone(async {
-        let topology = || {
-            let sets = Pool::new(PoolKind::AvailabilitySet, "set", 2);
-            Topology::new().pools(PoolKind::Uniform, 1, 2).pool(sets)
-        };
-        let (cluster, life) = served(topology(), BY_INTERFACE, &[external("web")]).await;
-        let all = names(&cluster);
-        assert!(all_have(&cluster, &all), "{:?}", members(&cluster));
-        life.stop().await;
-        let uniform: Vec<&String> = all.iter().filter(|name| !name.starts_with("set")).collect();
-        assert_eq!(uniform.len(), 2);
-        // Those that are in leave.
-        let cluster = cluster.configured("disableAvailabilitySetNodes", true);
-        let life = cluster.start();
-        until_all_have(&cluster, MINUTE, &uniform).await;
-        life.stop().await;
-        // With flexible scale sets all kinds count.
-        let cluster = cluster.configured("enableVmssFlexNodes", true);
-        let life = cluster.start();
-        until_all_have(&cluster, MINUTE, &all.iter().collect::<Vec<_>>()).await;
-        life.stop().await;
-        // Others do not join.
-        let fresh = Cluster::new(topology(), AzureOptions::default()).configured("disableAvailabilitySetNodes", true);
-        fresh.create(&external("web"));
-        let life = fresh.start();
-        fresh.until_ready(5 * MINUTE).await;
-        fresh.settle().await;
-        until_all_have(&fresh, MINUTE, &uniform).await;
-        life.stop().await;
-    });
-}
-
-#[test]
-fn a_refused_service_freezes_no_pool() {
-    for (kind, restart) in [(BY_ADDRESS, false), (BY_INTERFACE, false), (BY_ADDRESS, true), (BY_INTERFACE, true)] {
-        alone(async {
-            let (cluster, mut life) = served(machines(3), kind, &[external("web")]).await;
-            let all = names(&cluster);
-            cluster.change("web", refuse);
-            cluster.until("it is refused", MINUTE, |cluster| !cluster.warnings("web").is_empty()).await;
-            if restart {
-                life.stop().await;
-                life = cluster.start();
-                tokio::time::sleep(MINUTE).await;
-            }
-            println!("{kind} restart={restart}");
-            let pool = cluster.world.topology().pools[0].name.clone();
-            let new = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-            register(&cluster, &new);
-            until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2], &new]).await;
-            unregister(&cluster, &all[0]);
-            cluster.world.delete_machine(&all[0]).unwrap();
-            label(&cluster, &all[1], EXCLUDED, Some("true"));
-            until_all_have(&cluster, SOON, &[&all[2], &new]).await;
-            life.stop().await;
-        });
-    }
+#[tokio::test(start_paused = true)]
+async fn machines_outside_uniform_scale_sets_stay_out_when_only_these_count() {
+    let sets = Pool::new(PoolKind::AvailabilitySet, "set", 2);
+    let topology = Topology::new().pools(PoolKind::Uniform, 1, 2).pool(sets);
+    let cluster = Cluster::new(topology, AzureOptions::default()).configured("disableAvailabilitySetNodes", true);
+    let (cluster, life) = cluster.serving(&[external("web")]).await;
+    let all = names(&cluster);
+    let uniform: Vec<&String> = all.iter().filter(|name| !name.starts_with("set")).collect();
+    assert_eq!(uniform.len(), 2);
+    until_all_have(&cluster, MINUTE, &uniform).await;
+    life.stop().await;
+    // With flexible scale sets all kinds count.
+    let cluster = cluster.configured("enableVmssFlexNodes", true);
+    let _life = cluster.start();
+    until_all_have(&cluster, MINUTE, &all.iter().collect::<Vec<_>>()).await;
 }
 
 /// Reads and writes since the log was cleared.
@@ -297,41 +225,36 @@ fn cost(cluster: &Cluster) -> (usize, usize) {
 }
 
 /// The duty finds done what was done for Services, and they what it has done.
-#[test]
-fn following_costs_nothing_beside_the_services() {
-    alone(async {
-        let cluster = Cluster::new(machines(10), AzureOptions::default());
-        (0..20).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        tokio::time::sleep(SOON).await;
-        life.stop().await;
-        cluster.azure().clear_requests();
-        let life = cluster.start();
-        tokio::time::sleep(SOON).await;
-        let (reads, writes) = cost(&cluster);
-        println!("restart: {reads} reads, {writes} writes");
-        assert!(reads <= 10 && writes == 0, "{reads} reads, {writes} writes");
-        cluster.azure().clear_requests();
-        let pool = cluster.world.topology().pools[0].name.clone();
-        let new = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-        cluster.server.create::<Node>(&cluster.world.uninitialized_node(&new).unwrap());
-        tokio::time::sleep(SOON).await;
-        let (reads, writes) = cost(&cluster);
-        println!("a Node more: {reads} reads, {writes} writes");
-        assert!(reads <= 5 && writes == 1, "{reads} reads, {writes} writes");
-        cluster.azure().clear_requests();
-        tokio::time::sleep(60 * MINUTE).await;
-        let listing = cost(&cluster).0;
-        unregister(&cluster, &new);
-        cluster.world.delete_machine(&new).unwrap();
-        cluster.azure().clear_requests();
-        tokio::time::sleep(SOON).await;
-        let (reads, writes) = cost(&cluster);
-        println!("an hour: {listing} reads; a Node less: {reads} reads, {writes} writes");
-        assert!(writes == 0, "{reads} reads, {writes} writes");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn following_costs_nothing_beside_the_services() {
+    let cluster = Cluster::new(machines(10), AzureOptions::default());
+    (0..20).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
+    let life = cluster.serve(&[]).await;
+    tokio::time::sleep(SOON).await;
+    life.stop().await;
+    cluster.azure().clear_requests();
+    let _life = cluster.start();
+    tokio::time::sleep(SOON).await;
+    let (reads, writes) = cost(&cluster);
+    println!("restart: {reads} reads, {writes} writes");
+    assert!(reads <= 10 && writes == 0, "{reads} reads, {writes} writes");
+    cluster.azure().clear_requests();
+    let new = cluster.add_machine();
+    cluster.server.create::<Node>(&cluster.world.uninitialized_node(&new).unwrap());
+    tokio::time::sleep(SOON).await;
+    let (reads, writes) = cost(&cluster);
+    println!("a Node more: {reads} reads, {writes} writes");
+    assert!(reads <= 5 && writes == 1, "{reads} reads, {writes} writes");
+    cluster.azure().clear_requests();
+    tokio::time::sleep(60 * MINUTE).await;
+    let listing = cost(&cluster).0;
+    unregister(&cluster, &new);
+    cluster.world.delete_machine(&new).unwrap();
+    cluster.azure().clear_requests();
+    tokio::time::sleep(SOON).await;
+    let (reads, writes) = cost(&cluster);
+    println!("an hour: {listing} reads; a Node less: {reads} reads, {writes} writes");
+    assert!(writes == 0, "{reads} reads, {writes} writes");
 }
 
 /// What can happen to a cluster between two looks.
@@ -342,13 +265,13 @@ fn happen(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
     let has_node = cluster.server.get::<Node>("", name).is_some();
     let service = *["web", "inside"].choose(random).unwrap();
     match random.random_range(0..10) {
-        0 if machines.len() < 6 => register(cluster, &cluster.world.scale_out(&pool, 1).unwrap()[0]),
+        0 if machines.len() < 6 => cluster.register(&cluster.world.scale_out(&pool, 1).unwrap()[0]),
         1 if has_node => unregister(cluster, name),
-        2 | 3 if !has_node => register(cluster, name),
-        4 if has_node => label(cluster, name, EXCLUDED, Some(["true", "", "false"].choose(random).unwrap())),
-        5 if has_node => label(cluster, name, EXCLUDED, None),
-        6 if has_node => label(cluster, name, MANAGED, Some("false")),
-        7 if has_node => label(cluster, name, MANAGED, None),
+        2 | 3 if !has_node => cluster.register(name),
+        4 if has_node => cluster.label_node(name, EXCLUDED, Some(["true", "", "false"].choose(random).unwrap())),
+        5 if has_node => cluster.label_node(name, EXCLUDED, None),
+        6 if has_node => cluster.label_node(name, MANAGED, Some("false")),
+        7 if has_node => cluster.label_node(name, MANAGED, None),
         8 => cluster.change(service, if random.random_bool(0.5) { refuse } else { accept }),
         9 if machines.len() > 2 => {
             cluster.world.delete_machine(name).unwrap();

@@ -2,25 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, PATIENCE, alone, two_nodes},
+    cluster::{Cluster, PATIENCE},
     services::external,
-    several::plans_nothing,
 };
 
 const TYPE: &str = "loadBalancerBackendPoolConfigurationType";
-const BALANCERS: &str = "Microsoft.Network/loadBalancers";
 
 /// A Service whose back-end pool two interfaces list, and a configuration that asks for addresses.
 async fn to_be_migrated() -> Cluster {
-    let cluster = Cluster::new(two_nodes(), AzureOptions::default()).configured(TYPE, "nodeIPConfiguration");
-    cluster.create(&external("web"));
-    let life = cluster.start();
-    cluster.until_ready(PATIENCE).await;
-    cluster.settle().await;
+    let (cluster, life) =
+        Cluster::with_two_nodes().configured(TYPE, "nodeIPConfiguration").serving(&[external("web")]).await;
     life.stop().await;
     cluster.azure().clear_requests();
     cluster.configured(TYPE, "nodeIP").configured("enableMigrateToIPBasedBackendPoolAPI", true)
@@ -28,7 +22,7 @@ async fn to_be_migrated() -> Cluster {
 
 /// How many interfaces list the pool, and how many addresses it lists.
 fn members(cluster: &Cluster) -> (usize, usize) {
-    let balancers = cluster.azure().documents_of(BALANCERS);
+    let balancers = cluster.balancers();
     let pool = &balancers[0]["properties"]["backendAddressPools"][0]["properties"];
     let entries = |field: &str| pool[field].as_array().cloned().unwrap_or_default();
     let addresses = entries("loadBalancerBackendAddresses");
@@ -41,43 +35,38 @@ fn sent(cluster: &Cluster) -> BTreeSet<String> {
     cluster.writes().into_iter().map(without_status).collect()
 }
 
-#[test]
-fn what_is_sent_is_what_was_planned() {
-    alone(async {
-        let cluster = to_be_migrated().await;
-        assert_eq!(members(&cluster), (2, 0));
-        let plan = cluster.plan(&[]).await;
-        let planned = plan.writes().map(|write| format!("{} {}", write.method, write.target).to_lowercase());
-        let planned: BTreeSet<String> = planned.filter(|write| write.contains("/providers/")).collect();
-        assert_eq!(cluster.writes(), Vec::<String>::new(), "planning writes nothing");
-        assert!(planned.iter().any(|write| write.starts_with("post ")), "{planned:#?}");
-        let life = cluster.start();
-        cluster.settle().await;
-        life.stop().await;
-        let sent: BTreeSet<String> =
-            sent(&cluster).into_iter().map(|write| write.replace("/migratetoipbased", "")).collect();
-        assert_eq!(sent, planned);
-        assert_eq!(members(&cluster), (0, 2));
-        plans_nothing(&cluster, "the pools list addresses").await;
-    });
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_is_what_was_planned() {
+    let cluster = to_be_migrated().await;
+    assert_eq!(members(&cluster), (2, 0));
+    let plan = cluster.plan(&[]).await;
+    let planned = plan.writes().map(|write| format!("{} {}", write.method, write.target).to_lowercase());
+    let planned: BTreeSet<String> = planned.filter(|write| write.contains("/providers/")).collect();
+    assert_eq!(cluster.writes(), Vec::<String>::new(), "planning writes nothing");
+    assert!(planned.iter().any(|write| write.starts_with("post ")), "{planned:#?}");
+    let life = cluster.start();
+    cluster.settle().await;
+    life.stop().await;
+    let sent: BTreeSet<String> = sent(&cluster).into_iter().map(|write| write.replace("/migratetoipbased", "")).collect();
+    assert_eq!(sent, planned);
+    assert_eq!(members(&cluster), (0, 2));
+    cluster.plans_nothing("the pools list addresses").await;
 }
 
 /// What ARM refuses to migrate keeps its members.
-#[test]
-fn a_refused_migration_takes_no_machine_out() {
-    alone(async {
-        let cluster = to_be_migrated().await;
-        cluster.azure().deny("microsoft.network/loadbalancers/migratetoipbased/action", "");
-        let life = cluster.start();
-        cluster.until("the migration is refused twice", PATIENCE, |cluster| cluster.writes().len() >= 2).await;
-        life.stop().await;
-        let writes = sent(&cluster);
-        assert!(writes.iter().all(|write| write.starts_with("post ")), "{writes:#?}");
-        assert_eq!(members(&cluster), (2, 0));
-        cluster.azure().allow_all();
-        let life = cluster.start();
-        cluster.settle().await;
-        life.stop().await;
-        assert_eq!(members(&cluster), (0, 2));
-    });
+#[tokio::test(start_paused = true)]
+async fn a_refused_migration_takes_no_machine_out() {
+    let cluster = to_be_migrated().await;
+    cluster.azure().deny("microsoft.network/loadbalancers/migratetoipbased/action", "");
+    let life = cluster.start();
+    cluster.until("the migration is refused twice", PATIENCE, |cluster| cluster.writes().len() >= 2).await;
+    life.stop().await;
+    let writes = sent(&cluster);
+    assert!(writes.iter().all(|write| write.starts_with("post ")), "{writes:#?}");
+    assert_eq!(members(&cluster), (2, 0));
+    cluster.azure().allow_all();
+    let life = cluster.start();
+    cluster.settle().await;
+    life.stop().await;
+    assert_eq!(members(&cluster), (0, 2));
 }

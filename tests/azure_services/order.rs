@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
 use k8s_openapi::api::core::v1::Service;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, alone},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, set_port, with},
 };
@@ -93,14 +92,14 @@ fn others(state: &State) -> Vec<Value> {
 
 /// All Services with UIDs and node ports, the same in whatever order they come.
 fn allocated(wishes: &[Wish]) -> Vec<Service> {
-    let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+    let cluster = Cluster::with_two_nodes();
     wishes.iter().enumerate().map(|(index, wish)| cluster.create(&service(index, *wish))).collect()
 }
 
 /// What comes of Services that come in groups; `None` at once.
 fn outcome(services: &[Service], groups: Option<&[Wish]>) -> State {
     alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let cluster = Cluster::with_two_nodes();
         foreign(&cluster);
         let before = exact(&cluster);
         let life = cluster.start();

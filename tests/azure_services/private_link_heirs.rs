@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
+use cloud_controller_manager::sandbox::objects::ServiceExt;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, PATIENCE, alone, is_ready, two_nodes},
+    cluster::{Cluster, is_ready},
     services::{annotate, internal, with},
 };
 
@@ -42,7 +42,7 @@ fn vnet(cluster: &Cluster) -> Value {
 
 /// With a second subnet, `pls`, and Services `a`, who owns the private link service, and `b`, who shares it.
 async fn shared_cluster() -> Cluster {
-    let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+    let cluster = Cluster::with_two_nodes();
     let id = vnet(&cluster)["id"].as_str().unwrap().to_owned();
     cluster.azure().change_document(&id, |network| {
         let properties = json!({"addressPrefix": "10.225.0.0/24", "privateLinkServiceNetworkPolicies": "Enabled"});
@@ -50,10 +50,8 @@ async fn shared_cluster() -> Cluster {
         network["properties"]["subnets"].as_array_mut().unwrap().push(subnet);
     });
     let life = cluster.start();
-    cluster.create(&owner());
-    cluster.until_ready(PATIENCE).await;
-    cluster.create(&with(shared("b", 443), CREATE, "true"));
-    cluster.until_ready(PATIENCE).await;
+    cluster.add(&owner()).await;
+    cluster.add(&with(shared("b", 443), CREATE, "true")).await;
     cluster.settle().await;
     life.stop().await;
     cluster
@@ -84,49 +82,42 @@ fn policies(cluster: &Cluster) -> Vec<Value> {
     subnets.map(|subnet| subnet["properties"]["privateLinkServiceNetworkPolicies"].clone()).collect()
 }
 
-#[test]
-fn a_start_does_not_change_an_orphan() {
-    alone(async {
-        let cluster = shared_cluster().await;
-        let (before, subnets) = (link(&cluster), policies(&cluster));
-        assert_eq!(before["tags"]["k8s-azure-owner-service"], "default/a");
-        let life = cluster.start();
-        cluster.delete("a");
-        cluster.until("the owner is gone", PATIENCE, |cluster| cluster.service("a").is_none()).await;
-        cluster.settle().await;
-        life.stop().await;
-        cluster.azure().clear_requests();
-        let life = cluster.start();
-        cluster.settle().await;
-        assert_eq!(cluster.writes(), Vec::<String>::new());
-        assert_eq!((link(&cluster), policies(&cluster)), (before.clone(), subnets));
-        cluster.change("b", |service| annotate(service, FQDNS, Some("b.example.com")));
-        cluster.settle().await;
-        let mut expected = before;
-        expected["properties"]["fqdns"] = json!(["b.example.com"]);
-        assert_eq!(link(&cluster), expected, "only what the annotation requests");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_start_does_not_change_an_orphan() {
+    let cluster = shared_cluster().await;
+    let (before, subnets) = (link(&cluster), policies(&cluster));
+    assert_eq!(before["tags"]["k8s-azure-owner-service"], "default/a");
+    let life = cluster.start();
+    cluster.remove("a").await;
+    cluster.settle().await;
+    life.stop().await;
+    cluster.azure().clear_requests();
+    let _life = cluster.start();
+    cluster.settle().await;
+    assert_eq!(cluster.writes(), Vec::<String>::new());
+    assert_eq!((link(&cluster), policies(&cluster)), (before.clone(), subnets));
+    cluster.change("b", |service| annotate(service, FQDNS, Some("b.example.com")));
+    cluster.settle().await;
+    let mut expected = before;
+    expected["properties"]["fqdns"] = json!(["b.example.com"]);
+    assert_eq!(link(&cluster), expected, "only what the annotation requests");
 }
 
-#[test]
-fn an_owner_that_was_another_type_for_a_while_returns() {
-    alone(async {
-        let cluster = shared_cluster().await;
-        let before = link(&cluster);
-        let set_type = |kind: &str| {
-            let kind = Some(kind.to_owned());
-            cluster.change("a", |service| service.spec.as_mut().unwrap().type_ = kind);
-        };
-        let life = cluster.start();
-        set_type("ClusterIP");
-        cluster.settle().await;
-        assert_eq!(link(&cluster), before);
-        set_type("LoadBalancer");
-        let is_served = |cluster: &Cluster| cluster.service("a").as_ref().is_some_and(is_ready);
-        cluster.until("the owner is served again", Duration::from_secs(120), is_served).await;
-        assert_eq!(link(&cluster), before);
-        assert!(cluster.service("b").as_ref().is_some_and(is_ready));
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_another_type_for_a_while_returns() {
+    let cluster = shared_cluster().await;
+    let before = link(&cluster);
+    let set_type = |kind: &str| {
+        let kind = Some(kind.to_owned());
+        cluster.change("a", |service| service.spec.as_mut().unwrap().type_ = kind);
+    };
+    let _life = cluster.start();
+    set_type("ClusterIP");
+    cluster.settle().await;
+    assert_eq!(link(&cluster), before);
+    set_type("LoadBalancer");
+    let is_served = |cluster: &Cluster| cluster.service("a").as_ref().is_some_and(is_ready);
+    cluster.until("the owner is served again", Duration::from_secs(120), is_served).await;
+    assert_eq!(link(&cluster), before);
+    assert!(cluster.service("b").as_ref().is_some_and(is_ready));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cloud_controller_manager::sandbox::{
     azure::{
-        Azure, AzureOptions, Class, Effect, Fault, RequestRecord,
+        Azure, Class, Effect, Fault, RequestRecord,
         entra::Principal,
         topology::{PoolKind, Topology},
     },
@@ -84,42 +84,38 @@ fn neighbour(cluster: &Cluster) -> JoinHandle<()> {
     })
 }
 
-#[test]
-fn services_that_come_and_go_never_wait_for_the_budget() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
-        let (life, start) = (cluster.start(), Instant::now());
-        for wave in 0..15 {
-            create(&cluster, 10, wave * 10);
-            cluster.until_ready(HOUR).await;
-            delete(&cluster, 10, wave * 10);
-            cluster.until_gone(HOUR).await;
-        }
-        println!("150 Services in waves of ten: {:?}, {} writes", start.elapsed(), cluster.writes().len());
-        assert_eq!(waits(&life), Vec::<String>::new());
-        assert_eq!(refused(cluster.azure()), (0, 0));
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn services_that_come_and_go_never_wait_for_the_budget() {
+    let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+    let (life, start) = (cluster.start(), Instant::now());
+    for wave in 0..15 {
+        create(&cluster, 10, wave * 10);
+        cluster.until_ready(HOUR).await;
+        delete(&cluster, 10, wave * 10);
+        cluster.until_gone(HOUR).await;
+    }
+    println!("150 Services in waves of ten: {:?}, {} writes", start.elapsed(), cluster.writes().len());
+    assert_eq!(waits(&life), Vec::<String>::new());
+    assert_eq!(refused(cluster.azure()), (0, 0));
+    life.stop().await;
 }
 
-#[test]
-fn a_neighbour_with_half_of_the_quota_is_never_refused() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
-        let neighbour = neighbour(&cluster);
-        let life = cluster.start();
-        for _ in 0..2 {
-            create(&cluster, 200, 0);
-            cluster.until_ready(HOUR).await;
-            delete(&cluster, 200, 0);
-            cluster.until_gone(HOUR).await;
-            tokio::time::sleep(WINDOW).await;
-        }
-        assert_eq!(refused(cluster.azure()), (0, 0));
-        assert!(cluster.azure().count(is_neighbours) >= 2 * HALF as usize, "it wrote as much as it could");
-        neighbour.abort();
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_neighbour_with_half_of_the_quota_is_never_refused() {
+    let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+    let neighbour = neighbour(&cluster);
+    let life = cluster.start();
+    for _ in 0..2 {
+        create(&cluster, 200, 0);
+        cluster.until_ready(HOUR).await;
+        delete(&cluster, 200, 0);
+        cluster.until_gone(HOUR).await;
+        tokio::time::sleep(WINDOW).await;
+    }
+    assert_eq!(refused(cluster.azure()), (0, 0));
+    assert!(cluster.azure().count(is_neighbours) >= 2 * HALF as usize, "it wrote as much as it could");
+    neighbour.abort();
+    life.stop().await;
 }
 
 /// Six hundred Services at once: the neighbour's refusals in the first window and in the two after it, then those of this program.
@@ -211,26 +207,24 @@ fn constant_edits_in_one_namespace_do_not_delay_others() {
     }
 }
 
-#[test]
-fn a_service_that_waits_for_a_quota_says_so_in_its_condition() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
-        let throttled = Fault::new(Effect::Refuse(429, "TooManyRequests".into(), Some(120))).class(Class::Write).times(1);
-        cluster.azure().add_fault(throttled);
-        let life = cluster.start();
-        cluster.create(&external("web"));
-        let condition = |cluster: &Cluster| {
-            let status = cluster.service("web").and_then(|service| service.status);
-            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-            conditions.into_iter().next().map(|condition| (condition.reason, condition.message))
-        };
-        let is_waiting = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Waiting");
-        cluster.until("the condition says what it waits for", 15 * SECOND, is_waiting).await;
-        let (_, message) = condition(&cluster).unwrap();
-        assert!(message.contains("request quota") && message.contains("until 2026-01-01T00:0"), "{message}");
-        cluster.until_ready(5 * MINUTE).await;
-        let ready = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Ready");
-        cluster.until("it is ready", 15 * SECOND, ready).await;
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_service_that_waits_for_a_quota_says_so_in_its_condition() {
+    let cluster = Cluster::with_ten_nodes();
+    let throttled = Fault::new(Effect::Refuse(429, "TooManyRequests".into(), Some(120))).class(Class::Write).times(1);
+    cluster.azure().add_fault(throttled);
+    let life = cluster.start();
+    cluster.create(&external("web"));
+    let condition = |cluster: &Cluster| {
+        let status = cluster.service("web").and_then(|service| service.status);
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.into_iter().next().map(|condition| (condition.reason, condition.message))
+    };
+    let is_waiting = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Waiting");
+    cluster.until("the condition says what it waits for", 15 * SECOND, is_waiting).await;
+    let (_, message) = condition(&cluster).unwrap();
+    assert!(message.contains("request quota") && message.contains("until 2026-01-01T00:0"), "{message}");
+    cluster.until_ready(5 * MINUTE).await;
+    let ready = |cluster: &Cluster| condition(cluster).is_some_and(|(reason, _)| reason == "Ready");
+    cluster.until("it is ready", 15 * SECOND, ready).await;
+    life.stop().await;
 }

@@ -4,24 +4,17 @@ use std::time::Duration;
 
 use cloud_controller_manager::{
     cloud_provider::CloudProvider,
-    sandbox::{
-        azure::AzureOptions,
-        objects::{ObjectExt, ServiceExt},
-    },
+    sandbox::objects::{ObjectExt, ServiceExt},
 };
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use crate::azure_services::{
-    cluster::{Cluster, PATIENCE, alone, is_ready, two_nodes},
+    cluster::{Cluster, PATIENCE, is_ready},
     services::{external, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-
-fn cluster() -> Cluster {
-    Cluster::new(two_nodes(), AzureOptions::default())
-}
 
 /// With a configuration that is not built.
 fn unsupported(cluster: Cluster) -> Cluster {
@@ -42,102 +35,83 @@ fn told(cluster: &Cluster, name: &str, text: &str) -> i32 {
     cluster.server.list::<Event>().iter().filter(|event| is_it(event)).map(|event| event.count.unwrap_or(1)).sum()
 }
 
-#[test]
-fn a_refusal_is_told_again_and_again_and_costs_no_request() {
-    alone(async {
-        let cluster = cluster();
-        let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
-        cluster.create(&refused());
-        tokio::time::sleep(MINUTE).await;
-        let text = "service.beta.kubernetes.io/port_80_health-probe_port: port 65536 is out of range";
-        let times = told(&cluster, "web", text);
-        assert!((3..=5).contains(&times), "{times} times in a minute: {:?}", cluster.warnings("web"));
-        assert!(told(&cluster, "web", "azure-load-balancer-inernal") > 0, "{:?}", cluster.warnings("web"));
-        // The first Service has the pools looked at once; trying again asks for nothing.
-        cluster.azure().clear_requests();
-        tokio::time::sleep(10 * MINUTE).await;
-        assert!(told(&cluster, "web", text) > times, "{:?}", cluster.warnings("web"));
-        let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
-        assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_again_and_again_and_costs_no_request() {
+    let cluster = Cluster::with_two_nodes();
+    let life = cluster.start();
+    tokio::time::sleep(MINUTE).await;
+    cluster.create(&refused());
+    tokio::time::sleep(MINUTE).await;
+    let text = "service.beta.kubernetes.io/port_80_health-probe_port: port 65536 is out of range";
+    let times = told(&cluster, "web", text);
+    assert!((3..=5).contains(&times), "{times} times in a minute: {:?}", cluster.warnings("web"));
+    assert!(told(&cluster, "web", "azure-load-balancer-inernal") > 0, "{:?}", cluster.warnings("web"));
+    // The first Service has the pools looked at once; trying again asks for nothing.
+    cluster.azure().clear_requests();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(told(&cluster, "web", text) > times, "{:?}", cluster.warnings("web"));
+    let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
+    assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
+    life.stop().await;
 }
 
-#[test]
-fn an_unsupported_configuration_keeps_no_service_that_never_got_anything() {
-    alone(async {
-        let cluster = unsupported(cluster());
-        let life = cluster.start();
-        cluster.create(&external("web"));
-        tokio::time::sleep(5 * MINUTE).await;
-        let problem = life.provider.load_balancer().unwrap().problem().unwrap();
-        assert!(problem.contains("serviceGatewayEnabled"), "{problem}");
-        assert!(told(&cluster, "web", "serviceGatewayEnabled") > 0);
-        cluster.delete("web");
-        cluster.until_gone(10 * MINUTE).await;
-        assert_eq!(cluster.writes(), [""; 0]);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn an_unsupported_configuration_keeps_no_service_that_never_got_anything() {
+    let cluster = unsupported(Cluster::with_two_nodes());
+    let life = cluster.start();
+    cluster.create(&external("web"));
+    tokio::time::sleep(5 * MINUTE).await;
+    let problem = life.provider.load_balancer().unwrap().problem().unwrap();
+    assert!(problem.contains("serviceGatewayEnabled"), "{problem}");
+    assert!(told(&cluster, "web", "serviceGatewayEnabled") > 0);
+    cluster.remove("web").await;
+    assert_eq!(cluster.writes(), [""; 0]);
+    life.stop().await;
 }
 
 /// The former controller may have died before it could say what it had made.
-#[test]
-fn an_unsupported_configuration_takes_nothing_away() {
-    alone(async {
-        let cluster = cluster();
-        cluster.create(&external("web"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
-        life.stop().await;
-        cluster.change("web", |web| web.status = None);
-        let cluster = unsupported(cluster);
-        let life = cluster.start();
-        tokio::time::sleep(5 * MINUTE).await;
-        cluster.azure().clear_requests();
-        cluster.delete("web");
-        tokio::time::sleep(PATIENCE).await;
-        assert!(cluster.service("web").is_some());
-        assert_eq!(cluster.writes(), [""; 0]);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn an_unsupported_configuration_takes_nothing_away() {
+    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    life.stop().await;
+    cluster.change("web", |web| web.status = None);
+    let cluster = unsupported(cluster);
+    let life = cluster.start();
+    tokio::time::sleep(5 * MINUTE).await;
+    cluster.azure().clear_requests();
+    cluster.delete("web");
+    tokio::time::sleep(PATIENCE).await;
+    assert!(cluster.service("web").is_some());
+    assert_eq!(cluster.writes(), [""; 0]);
+    life.stop().await;
 }
 
-#[test]
-fn a_service_of_another_class_loses_what_was_made_before_and_nothing_else() {
-    alone(async {
-        let cluster = cluster();
-        cluster.create(&external("web"));
-        let life = cluster.start();
-        cluster.until_ready(5 * MINUTE).await;
-        cluster.settle().await;
-        life.stop().await;
-        // Somebody else serves it by now.
-        cluster.change("web", |web| {
-            web.status = None;
-            *web = web.clone().service_type("ClusterIP");
-        });
-        cluster.change("web", |web| {
-            *web = web.clone().service_type("LoadBalancer").load_balancer_class("example.com/other").ingress_ip("20.99.0.1");
-        });
-        let theirs =
-            external("theirs").load_balancer_class("example.com/other").finalizer(FINALIZER).ingress_ip("20.99.0.2");
-        cluster.create(&theirs);
-        let life = cluster.start();
-        let has_finalizer = |cluster: &Cluster, name: &str| {
-            let service = cluster.service(name).unwrap();
-            service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
-        };
-        cluster.until("it is let go", 10 * MINUTE, |cluster| !has_finalizer(cluster, "web")).await;
-        cluster.settle().await;
-        assert!(cluster.azure().documents_of("Microsoft.Network/loadBalancers").is_empty());
-        assert!(cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").is_empty());
-        assert_eq!(crate::azure_services::cluster::addresses(&cluster.service("web").unwrap()), ["20.99.0.1"]);
-        assert!(has_finalizer(&cluster, "theirs"), "somebody else's");
-        cluster.delete("theirs");
-        cluster.until("it goes", 10 * MINUTE, |cluster| cluster.service("theirs").is_none()).await;
-        assert!(!is_ready(&cluster.service("web").unwrap()));
-        life.stop().await;
+#[tokio::test(start_paused = true)]
+async fn a_service_of_another_class_loses_what_was_made_before_and_nothing_else() {
+    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    life.stop().await;
+    // Somebody else serves it by now.
+    cluster.change("web", |web| {
+        web.status = None;
+        *web = web.clone().service_type("ClusterIP");
     });
+    cluster.change("web", |web| {
+        *web = web.clone().service_type("LoadBalancer").load_balancer_class("example.com/other").ingress_ip("20.99.0.1");
+    });
+    let theirs = external("theirs").load_balancer_class("example.com/other").finalizer(FINALIZER).ingress_ip("20.99.0.2");
+    cluster.create(&theirs);
+    let life = cluster.start();
+    let has_finalizer = |cluster: &Cluster, name: &str| {
+        let service = cluster.service(name).unwrap();
+        service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+    };
+    cluster.until("it is let go", 10 * MINUTE, |cluster| !has_finalizer(cluster, "web")).await;
+    cluster.settle().await;
+    assert!(cluster.balancers().is_empty());
+    assert!(cluster.public_ips().is_empty());
+    assert_eq!(cluster.addresses("web"), ["20.99.0.1"]);
+    assert!(has_finalizer(&cluster, "theirs"), "somebody else's");
+    cluster.remove("theirs").await;
+    assert!(!is_ready(&cluster.service("web").unwrap()));
+    life.stop().await;
 }

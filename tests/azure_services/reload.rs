@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, L
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, two_nodes},
+    cluster::{Cluster, Life, two_nodes},
     services::external,
 };
 
@@ -47,33 +47,29 @@ impl Setting {
     }
 }
 
-#[test]
-fn load_balancers_follow_changed_tags() {
-    alone(async {
-        let setting = Setting::with(AzureOptions::default());
-        ["a", "b"].iter().for_each(|name| drop(setting.cluster.create(&external(name))));
-        setting.cluster.until_ready(HOUR).await;
-        assert_eq!(setting.teams(), [json!("old")]);
-        setting.write_tags("team=new");
-        setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
-        setting.life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn load_balancers_follow_changed_tags() {
+    let setting = Setting::with(AzureOptions::default());
+    ["a", "b"].iter().for_each(|name| drop(setting.cluster.create(&external(name))));
+    setting.cluster.until_ready(HOUR).await;
+    assert_eq!(setting.teams(), [json!("old")]);
+    setting.write_tags("team=new");
+    setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
+    setting.life.stop().await;
 }
 
-#[test]
-fn services_in_flight_follow_changed_tags() {
-    alone(async {
-        let slow = Latency { respond: Duration::from_millis(50), operation: OPERATION };
-        let latencies = Latencies::default().with(Class::Write, "microsoft.network/publicipaddresses", slow);
-        let setting = Setting::with(AzureOptions { latencies, ..AzureOptions::default() });
-        ["a", "b"].iter().for_each(|name| drop(setting.cluster.create(&external(name))));
-        let is_sent = |cluster: &Cluster| cluster.writes().iter().any(|write| write.contains("publicIPAddresses"));
-        setting.cluster.until("a public IP is sent", HOUR, is_sent).await;
-        setting.write_tags("team=new");
-        tokio::time::sleep(NOTICED).await;
-        assert_eq!(setting.teams(), [json!("old")], "the operations last longer");
-        setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
-        setting.cluster.until_ready(HOUR).await;
-        setting.life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn services_in_flight_follow_changed_tags() {
+    let slow = Latency { respond: Duration::from_millis(50), operation: OPERATION };
+    let latencies = Latencies::default().with(Class::Write, "microsoft.network/publicipaddresses", slow);
+    let setting = Setting::with(AzureOptions { latencies, ..AzureOptions::default() });
+    ["a", "b"].iter().for_each(|name| drop(setting.cluster.create(&external(name))));
+    let is_sent = |cluster: &Cluster| cluster.writes().iter().any(|write| write.contains("publicIPAddresses"));
+    setting.cluster.until("a public IP is sent", HOUR, is_sent).await;
+    setting.write_tags("team=new");
+    tokio::time::sleep(NOTICED).await;
+    assert_eq!(setting.teams(), [json!("old")], "the operations last longer");
+    setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
+    setting.cluster.until_ready(HOUR).await;
+    setting.life.stop().await;
 }

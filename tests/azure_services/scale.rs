@@ -6,10 +6,10 @@ use cloud_controller_manager::sandbox::azure::{
     AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord,
     topology::{PoolKind, Topology},
 };
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::Cluster,
     documents::{differences, exact},
     services::{external, internal},
 };
@@ -97,57 +97,51 @@ fn timeline(cluster: &Cluster) {
     }
 }
 
-#[test]
-fn five_hundred_external_services() {
-    alone(async {
-        let cluster = cluster(external);
-        let mut before = exact(&cluster);
-        let life = cluster.start();
-        let took = cluster.until_ready(HOUR).await;
-        timeline(&cluster);
-        let (count, reads, what) = asked(&cluster);
-        println!(
-            "{SERVICES} external Services: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s, and one of each kind takes 12 s more: {what}",
-            took.as_secs(),
-            fastest(count, 0),
-            fastest(0, reads)
-        );
-        assert!(count <= SERVICES + FEW, "{count} writes: {what}");
-        assert!(is_soon(took, fastest(count, reads), CREATION, SLACK.0), "{took:?}");
+#[tokio::test(start_paused = true)]
+async fn five_hundred_external_services() {
+    let cluster = cluster(external);
+    let mut before = exact(&cluster);
+    let _life = cluster.start();
+    let took = cluster.until_ready(HOUR).await;
+    timeline(&cluster);
+    let (count, reads, what) = asked(&cluster);
+    println!(
+        "{SERVICES} external Services: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s, and one of each kind takes 12 s more: {what}",
+        took.as_secs(),
+        fastest(count, 0),
+        fastest(0, reads)
+    );
+    assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+    assert!(is_soon(took, fastest(count, reads), CREATION, SLACK.0), "{took:?}");
 
-        one_node_joins(&cluster).await;
-        tokio::time::sleep(HOUR).await;
-        assert_eq!(cluster.writes(), Vec::<String>::new(), "nothing has changed");
-        cluster.azure().clear_requests();
+    one_node_joins(&cluster).await;
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(cluster.writes(), Vec::<String>::new(), "nothing has changed");
+    cluster.azure().clear_requests();
 
-        (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
-        let took = cluster.until_gone(HOUR).await;
-        let (count, reads, what) = asked(&cluster);
-        println!(
-            "{SERVICES} of them deleted: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s: {what}",
-            took.as_secs(),
-            fastest(count, 0),
-            fastest(0, reads)
-        );
-        assert!(count <= SERVICES + FEW, "{count} writes: {what}");
-        assert!(is_soon(took, fastest(count, reads), DELETION, SLACK.1), "{took:?}");
-        cluster.settle().await;
-        let mut left = exact(&cluster);
-        left.retain(|id, _| id.contains("/providers/microsoft.network/"));
-        before.retain(|id, _| id.contains("/providers/microsoft.network/"));
-        assert_eq!(differences(&before, &left), Vec::<String>::new(), "left over");
-        life.stop().await;
-    });
+    (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
+    let took = cluster.until_gone(HOUR).await;
+    let (count, reads, what) = asked(&cluster);
+    println!(
+        "{SERVICES} of them deleted: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s: {what}",
+        took.as_secs(),
+        fastest(count, 0),
+        fastest(0, reads)
+    );
+    assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+    assert!(is_soon(took, fastest(count, reads), DELETION, SLACK.1), "{took:?}");
+    cluster.settle().await;
+    let mut left = exact(&cluster);
+    left.retain(|id, _| id.contains("/providers/microsoft.network/"));
+    before.retain(|id, _| id.contains("/providers/microsoft.network/"));
+    assert_eq!(differences(&before, &left), Vec::<String>::new(), "left over");
 }
 
 /// At most one write of each document that is affected.
 async fn one_node_joins(cluster: &Cluster) {
     cluster.settle().await;
     cluster.azure().clear_requests();
-    let pool = cluster.world.topology().pools[0].name.clone();
-    let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
-    let topology = cluster.world.topology();
-    cluster.server.create::<Node>(&topology.node(&cluster.world.machine(&name).unwrap()));
+    cluster.register(&cluster.add_machine());
     cluster.settle().await;
     let mut written = BTreeMap::<String, usize>::new();
     for write in cluster.writes() {
@@ -160,21 +154,18 @@ async fn one_node_joins(cluster: &Cluster) {
     cluster.azure().clear_requests();
 }
 
-#[test]
-fn five_hundred_internal_services() {
-    alone(async {
-        let cluster = cluster(internal);
-        let life = cluster.start();
-        let took = cluster.until_ready(HOUR).await;
-        let (count, _, what) = asked(&cluster);
-        println!("{SERVICES} internal Services: {} s, {count} writes: {what}", took.as_secs());
-        assert!(count <= FEW, "{count} writes: {what}");
-        assert!(took <= Duration::from_secs(60), "{took:?}");
-        (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
-        let took = cluster.until_gone(HOUR).await;
-        let (count, _, what) = asked(&cluster);
-        println!("{SERVICES} of them deleted: {} s, {count} writes: {what}", took.as_secs());
-        assert!(count <= FEW, "{count} writes: {what}");
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn five_hundred_internal_services() {
+    let cluster = cluster(internal);
+    let _life = cluster.start();
+    let took = cluster.until_ready(HOUR).await;
+    let (count, _, what) = asked(&cluster);
+    println!("{SERVICES} internal Services: {} s, {count} writes: {what}", took.as_secs());
+    assert!(count <= FEW, "{count} writes: {what}");
+    assert!(took <= Duration::from_secs(60), "{took:?}");
+    (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
+    let took = cluster.until_gone(HOUR).await;
+    let (count, _, what) = asked(&cluster);
+    println!("{SERVICES} of them deleted: {} s, {count} writes: {what}", took.as_secs());
+    assert!(count <= FEW, "{count} writes: {what}");
 }

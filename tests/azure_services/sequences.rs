@@ -20,11 +20,12 @@ use cloud_controller_manager::sandbox::{
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::azure_services::{
     cluster::{Cluster, alone, is_ready},
     documents::{State, differences, unordered, without_idle_pools},
+    membership::EXCLUDED,
     seeds,
     services::{annotate, dual_stack, external, set_port, with},
 };
@@ -36,7 +37,6 @@ const MACHINES: u32 = 6;
 const ACTS: usize = 18;
 /// Histories in CI.
 const HISTORIES: u64 = 20;
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// A public IP that a user made; Services share it.
 const SHARED: &str = "shared";
 
@@ -228,14 +228,7 @@ fn act_on_nodes(cluster: &Cluster, act: &Act) {
             cluster.server.create::<Node>(node);
         }
         Act::Exclude(node, is_excluded) => {
-            cluster.server.update_with::<Node>("", node, |node| {
-                let labels = node.metadata.labels.get_or_insert_default();
-                if *is_excluded {
-                    labels.insert(EXCLUDED.to_owned(), String::new());
-                } else {
-                    labels.remove(EXCLUDED);
-                }
-            });
+            cluster.label_node(node, EXCLUDED, is_excluded.then_some(""));
         }
         _ => {}
     }
@@ -270,25 +263,8 @@ fn cluster(seed: u64) -> Cluster {
     for node in &cluster.world.nodes()[NODES..] {
         cluster.server.delete::<Node>("", node.metadata.name.as_deref().unwrap());
     }
-    let group = cluster.world.topology().group_id();
-    let id = group.resource("Microsoft.Network/publicIPAddresses", &[SHARED]);
-    let document: Value = json!({
-        "id": id, "name": SHARED, "type": "Microsoft.Network/publicIPAddresses", "location": cluster.world.topology().location,
-        "sku": {"name": "Standard", "tier": "Regional"}, "tags": {"owner": "me"},
-        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": "52.0.0.9",
-                       "idleTimeoutInMinutes": 4},
-    });
-    cluster.azure().put_document(document).unwrap();
+    cluster.put_public_ip(SHARED, "52.0.0.9");
     cluster
-}
-
-/// A manager that finds everything as it is now has nothing to do.
-async fn plans_nothing(cluster: &Cluster, what: &str) {
-    cluster.azure().clear_requests();
-    let life = cluster.start();
-    cluster.settle().await;
-    assert_eq!(cluster.writes(), Vec::<String>::new(), "{what}");
-    life.stop().await;
 }
 
 /// The cloud when all Services have been deleted by a manager that is then stopped.
@@ -402,7 +378,7 @@ fn check(seed: u64) {
     let (acts, services, end, empty) = alone(async {
         let (cluster, acts) = lived(seed).await;
         let end = without_marks(&unordered(&cluster));
-        plans_nothing(&cluster, &format!("seed {seed}: planned again")).await;
+        cluster.plans_nothing(&format!("seed {seed}: planned again")).await;
         let services = cluster.services();
         (acts, services, end, emptied(&cluster).await)
     });

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use crate::azure_services::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
     documents::unordered,
+    membership::EXCLUDED,
     seeds,
     services::{annotate, dual_stack, external, internal, set_port, with},
-    several::{CONFIGURATIONS, INTERNAL, cluster, configured, entry, list, members, parts, places, plans_nothing, text},
+    several::{CONFIGURATIONS, INTERNAL, cluster, configured, entry, list, members, parts, places, text},
 };
 
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const CREATE_LINK: &str = "azure-pls-create";
 const LINKS: &str = "Microsoft.Network/privateLinkServices";
 /// A public IP that a user made, and an address of the subnet: Services share each.
@@ -200,11 +200,7 @@ fn act_on_objects(cluster: &Cluster, act: &Act) {
         }),
         Act::Delete(name) => cluster.delete(name),
         Act::Exclude(node, is_excluded) => {
-            cluster.server.update_with::<Node>("", node, |node| {
-                let labels = node.metadata.labels.get_or_insert_default();
-                labels.remove(EXCLUDED);
-                labels.extend(is_excluded.then(|| (EXCLUDED.to_owned(), String::new())));
-            });
+            cluster.label_node(node, EXCLUDED, is_excluded.then_some(""));
         }
         Act::Remove(node) => {
             cluster.world.delete_machine(node).unwrap();
@@ -244,7 +240,7 @@ fn check_invariants(cluster: &Cluster, kept: &BTreeMap<String, Vec<String>>, tol
 
 /// Each private link service leads to a front end that there is, no two to the same.
 fn check_links(cluster: &Cluster, told: &str) {
-    let balancers = cluster.azure().documents_of("Microsoft.Network/loadBalancers");
+    let balancers = cluster.balancers();
     let parts = balancers.iter().flat_map(|document| list(&document["properties"]["frontendIPConfigurations"]));
     let frontends: BTreeSet<String> = parts.map(|part| text(&part["id"]).to_lowercase()).collect();
     let mut led_to = BTreeSet::new();
@@ -255,18 +251,6 @@ fn check_links(cluster: &Cluster, told: &str) {
             assert!(led_to.insert(id.clone()), "two lead to {id}\n{told}");
         }
     }
-}
-
-/// A user's public IP.
-fn put_shared_public_ip(cluster: &Cluster) {
-    let id = cluster.world.topology().group_id().resource("Microsoft.Network/publicIPAddresses", &[SHARED]);
-    let document = json!({
-        "id": id, "name": SHARED, "type": "Microsoft.Network/publicIPAddresses", "location": cluster.world.topology().location,
-        "sku": {"name": "Standard", "tier": "Regional"},
-        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": "52.0.0.9",
-                       "idleTimeoutInMinutes": 4},
-    });
-    cluster.azure().put_document(document).unwrap();
 }
 
 /// The life goes on, or ends and another begins.
@@ -284,7 +268,7 @@ async fn live_on(cluster: Cluster, life: Life, act: &Act, told: &str) -> (Cluste
             // Who is killed now finds all as it is when nothing is left to do.
             cluster.settle().await;
             life.kill();
-            plans_nothing(&cluster, told).await;
+            cluster.plans_nothing(told).await;
             cluster
         }
         _ => return (cluster, life),
@@ -298,7 +282,7 @@ fn check(seed: u64) {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut cluster =
             cluster(2, AzureOptions::default()).configured("moveServicesOnLabelChange", seed.is_multiple_of(2));
-        put_shared_public_ip(&cluster);
+        cluster.put_public_ip(SHARED, "52.0.0.9");
         let before = unordered(&cluster);
         let mut nodes: Vec<String> = cluster.world.nodes().into_iter().filter_map(|node| node.metadata.name).collect();
         let (mut alive, mut kept, mut acts) = (Alive::new(), BTreeMap::new(), Vec::<String>::new());
@@ -327,7 +311,7 @@ fn check(seed: u64) {
         let told = format!("seed {seed}\n{}", acts.join("\n"));
         check_invariants(&cluster, &kept, &told);
         life.stop().await;
-        plans_nothing(&cluster, &told).await;
+        cluster.plans_nothing(&told).await;
         let life = cluster.start();
         alive.keys().for_each(|name| cluster.delete(name));
         cluster.until_gone(2 * PATIENCE).await;

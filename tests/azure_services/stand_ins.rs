@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, alone},
+    cluster::Cluster,
     services::{external, internal, with},
-    several::{CONFIGURATIONS, configured, entry, members, plans_nothing},
+    several::{CONFIGURATIONS, configured, entry, members},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -40,62 +40,50 @@ fn register(cluster: &Cluster, set: &str, ready: &str) -> String {
     cluster.server.create(&node.condition("Ready", ready, "Test")).metadata.name.unwrap()
 }
 
-async fn served(cluster: &Cluster) -> Life {
-    let life = cluster.start();
-    cluster.until_ready(PATIENCE).await;
-    cluster.settle().await;
-    life
+#[tokio::test(start_paused = true)]
+async fn stand_ins_stay_until_the_first_own_node_is_ready() {
+    let entries = json!([entry("kubernetes", 1), entry("lb2", 2), {"name": "lb3", "primaryVMSet": "none"}]);
+    let cluster = cluster(3, entries, "pool3");
+    for (service, name) in [(external("a"), "kubernetes"), (external("b"), "lb2"), (internal("c"), "lb3")] {
+        cluster.create(&with(service, CONFIGURATIONS, name));
+    }
+    cluster.serve_and_settle(&[]).await.stop().await;
+    let stand_ins = names(&cluster);
+    assert_eq!(members(&cluster)["lb3-internal"], stand_ins);
+    let before = members(&cluster)["kubernetes"].clone();
+    let life = cluster.serve_and_settle(&[]).await;
+    let new = register(&cluster, "pool3", "False");
+    let joined = |cluster: &Cluster| members(cluster)["lb3-internal"].contains(&new);
+    cluster.until("the new node joins", MINUTE, joined).await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let all: BTreeSet<String> = stand_ins.iter().chain([&new]).cloned().collect();
+    assert_eq!(members(&cluster)["lb3-internal"], all, "it is not ready");
+    cluster.server.update_with("", &new, |node: &mut Node| *node = node.clone().condition("Ready", "True", "Test"));
+    let own = BTreeSet::from([new.clone()]);
+    cluster.until("the stand-ins leave", 3 * MINUTE, |cluster| members(cluster)["lb3-internal"] == own).await;
+    assert_eq!(members(&cluster)["kubernetes"], before);
+    // A node that is not ready any more calls nobody back.
+    cluster.server.update_with("", &new, |node: &mut Node| *node = node.clone().condition("Ready", "False", "Test"));
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(members(&cluster)["lb3-internal"], own);
+    life.stop().await;
+    cluster.plans_nothing("with a node of its own").await;
 }
 
-#[test]
-fn stand_ins_stay_until_the_first_own_node_is_ready() {
-    alone(async {
-        let entries = json!([entry("kubernetes", 1), entry("lb2", 2), {"name": "lb3", "primaryVMSet": "none"}]);
-        let cluster = cluster(3, entries, "pool3");
-        for (service, name) in [(external("a"), "kubernetes"), (external("b"), "lb2"), (internal("c"), "lb3")] {
-            cluster.create(&with(service, CONFIGURATIONS, name));
-        }
-        served(&cluster).await.stop().await;
-        let stand_ins = names(&cluster);
-        assert_eq!(members(&cluster)["lb3-internal"], stand_ins);
-        let before = members(&cluster)["kubernetes"].clone();
-        let life = served(&cluster).await;
-        let new = register(&cluster, "pool3", "False");
-        let joined = |cluster: &Cluster| members(cluster)["lb3-internal"].contains(&new);
-        cluster.until("the new node joins", MINUTE, joined).await;
-        tokio::time::sleep(10 * MINUTE).await;
-        let all: BTreeSet<String> = stand_ins.iter().chain([&new]).cloned().collect();
-        assert_eq!(members(&cluster)["lb3-internal"], all, "it is not ready");
-        cluster.server.update_with("", &new, |node: &mut Node| *node = node.clone().condition("Ready", "True", "Test"));
-        let own = BTreeSet::from([new.clone()]);
-        cluster.until("the stand-ins leave", 3 * MINUTE, |cluster| members(cluster)["lb3-internal"] == own).await;
-        assert_eq!(members(&cluster)["kubernetes"], before);
-        // A node that is not ready any more calls nobody back.
-        cluster.server.update_with("", &new, |node: &mut Node| *node = node.clone().condition("Ready", "False", "Test"));
-        tokio::time::sleep(10 * MINUTE).await;
-        assert_eq!(members(&cluster)["lb3-internal"], own);
-        life.stop().await;
-        plans_nothing(&cluster, "with a node of its own").await;
-    });
-}
-
-#[test]
-fn a_set_that_grows_from_zero_takes_over_in_a_later_pass() {
-    alone(async {
-        let cluster = cluster(2, json!([entry("kubernetes", 1), entry("lb2", 2)]), "pool1");
-        for (name, place) in [("a", "kubernetes"), ("b", "lb2")] {
-            cluster.create(&with(external(name), CONFIGURATIONS, place));
-        }
-        let life = served(&cluster).await;
-        let stand_ins = names(&cluster);
-        assert_eq!(members(&cluster)["kubernetes"], stand_ins);
-        let new = register(&cluster, "pool1", "True");
-        let both = stand_ins.iter().chain([&new]).cloned().collect();
-        cluster.until("it joins them", MINUTE, |cluster| members(cluster)["kubernetes"] == both).await;
-        let own = BTreeSet::from([new]);
-        let took = cluster.until("they leave", 3 * MINUTE, |cluster| members(cluster)["kubernetes"] == own).await;
-        assert!(took > MINUTE / 2, "health probes need a while: {took:?}");
-        assert_eq!(members(&cluster)["lb2"], stand_ins);
-        life.stop().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn a_set_that_grows_from_zero_takes_over_in_a_later_pass() {
+    let cluster = cluster(2, json!([entry("kubernetes", 1), entry("lb2", 2)]), "pool1");
+    for (name, place) in [("a", "kubernetes"), ("b", "lb2")] {
+        cluster.create(&with(external(name), CONFIGURATIONS, place));
+    }
+    let _life = cluster.serve_and_settle(&[]).await;
+    let stand_ins = names(&cluster);
+    assert_eq!(members(&cluster)["kubernetes"], stand_ins);
+    let new = register(&cluster, "pool1", "True");
+    let both = stand_ins.iter().chain([&new]).cloned().collect();
+    cluster.until("it joins them", MINUTE, |cluster| members(cluster)["kubernetes"] == both).await;
+    let own = BTreeSet::from([new]);
+    let took = cluster.until("they leave", 3 * MINUTE, |cluster| members(cluster)["kubernetes"] == own).await;
+    assert!(took > MINUTE / 2, "health probes need a while: {took:?}");
+    assert_eq!(members(&cluster)["lb2"], stand_ins);
 }

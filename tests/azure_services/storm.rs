@@ -11,7 +11,7 @@ use crate::azure_services::{
     cluster::{Cluster, alone, two_nodes},
     documents::{State, differences, unordered},
     seeds,
-    services::{dual_stack, external, internal, local, set_port, with},
+    services::{annotate, dual_stack, external, internal, local, set_port, with},
     several,
 };
 
@@ -114,8 +114,7 @@ fn storm(cluster: &Cluster) {
 
 fn cluster(seed: u64, layout: Layout) -> Cluster {
     let takes = Latency { respond: Duration::from_millis(50), operation: Duration::from_secs(1) };
-    let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
-    let options = AzureOptions { latencies, seed, ..AzureOptions::default() };
+    let options = AzureOptions { latencies: Latencies::writes(takes), seed, ..AzureOptions::default() };
     match layout {
         Layout::One => Cluster::new(two_nodes(), options),
         Layout::Several => several::cluster(3, options),
@@ -129,22 +128,18 @@ async fn history(cluster: &Cluster, layout: Layout) -> Vec<State> {
     cluster.until_ready(HOUR).await;
     states.push(calm(cluster).await);
     ["e0", "i0", "dual"].iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
-    cluster.change("e1", |service| {
-        crate::azure_services::services::annotate(service, "azure-load-balancer-internal", Some("true"))
-    });
-    cluster.change("i1", |service| crate::azure_services::services::annotate(service, "azure-load-balancer-internal", None));
+    cluster.change("e1", |service| annotate(service, "azure-load-balancer-internal", Some("true")));
+    cluster.change("i1", |service| annotate(service, "azure-load-balancer-internal", None));
     if layout == Layout::Several {
         for (name, entry) in [("e3", "kubernetes"), ("i3", "lb2"), ("labelled", "lb2"), ("dual", "lb3")] {
-            cluster.change(name, |service| crate::azure_services::services::annotate(service, CONFIGURATIONS, Some(entry)));
+            cluster.change(name, |service| annotate(service, CONFIGURATIONS, Some(entry)));
         }
     }
-    cluster.change("l0", |service| {
-        crate::azure_services::services::annotate(service, "azure-pls-fqdns", Some("web.example.com"))
-    });
+    cluster.change("l0", |service| annotate(service, "azure-pls-fqdns", Some("web.example.com")));
     cluster.change("l1", |service| {
         // An address decides on the load balancer, so that an entry may not be named beside it.
-        crate::azure_services::services::annotate(service, CONFIGURATIONS, None);
-        crate::azure_services::services::annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99"));
+        annotate(service, CONFIGURATIONS, None);
+        annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99"));
     });
     states.push(calm(cluster).await);
     ["e2", "i2", "l2", "local"].iter().for_each(|name| cluster.delete(name));
@@ -249,10 +244,7 @@ fn an_operation_that_fails_is_made_up_for() {
             let cluster = cluster(0, Layout::One);
             let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
             cluster.azure().add_fault(Fault::new(fails).method("PUT").path(&format!("*/{kind}/*")).times(1));
-            cluster.create(&external("web"));
-            let life = cluster.start();
-            cluster.until_ready(HOUR).await;
-            cluster.settle().await;
+            let life = cluster.serve_and_settle(&[external("web")]).await;
             let documents = cluster.azure().documents_of(&format!("Microsoft.Network/{kind}"));
             let state = |document: &serde_json::Value| document["properties"]["provisioningState"].clone();
             assert!(documents.iter().all(|document| state(document) == "Succeeded"), "{documents:?}");

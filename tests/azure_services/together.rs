@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, L
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready, ten_nodes},
+    cluster::{Cluster, is_ready, ten_nodes},
     services::{external, internal},
 };
 
@@ -45,35 +45,31 @@ fn cost(cluster: &Cluster) -> Cost {
     }
 }
 
-#[test]
-fn the_last_external_and_the_last_internal_service_go_together() {
-    alone(async {
-        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
-        let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
-        cluster.azure().clear_requests();
-        cluster.create(&external("web"));
-        cluster.create(&internal("inside"));
-        cluster.until_ready(5 * MINUTE).await;
-        let came = cost(&cluster);
-        println!("created: {came:?}");
-        assert_eq!((came.instances_written, came.models_written), (10, 1));
-        // The model, which was listed before.
-        assert!(came.singles.len() <= 1 && came.lists.len() <= 3, "{came:#?}");
+#[tokio::test(start_paused = true)]
+async fn the_last_external_and_the_last_internal_service_go_together() {
+    let cluster = Cluster::with_ten_nodes();
+    let _life = cluster.start();
+    tokio::time::sleep(MINUTE).await;
+    cluster.azure().clear_requests();
+    cluster.create(&external("web"));
+    cluster.add(&internal("inside")).await;
+    let came = cost(&cluster);
+    println!("created: {came:?}");
+    assert_eq!((came.instances_written, came.models_written), (10, 1));
+    // The model, which was listed before.
+    assert!(came.singles.len() <= 1 && came.lists.len() <= 3, "{came:#?}");
 
-        cluster.settle().await;
-        cluster.azure().clear_requests();
-        cluster.delete("web");
-        cluster.delete("inside");
-        cluster.until_gone(5 * MINUTE).await;
-        let went = cost(&cluster);
-        println!("deleted: {went:?}");
-        assert_eq!(cluster.azure().documents_of("Microsoft.Network/loadBalancers"), Vec::<serde_json::Value>::new());
-        assert_eq!((went.instances_written, went.models_written), (10, 1));
-        // Models, instances to write on, and one list that follows the ten operations.
-        assert!(went.singles.is_empty() && went.lists.len() <= 3, "{went:#?}");
-        life.stop().await;
-    });
+    cluster.settle().await;
+    cluster.azure().clear_requests();
+    cluster.delete("web");
+    cluster.delete("inside");
+    cluster.until_gone(5 * MINUTE).await;
+    let went = cost(&cluster);
+    println!("deleted: {went:?}");
+    assert_eq!(cluster.balancers(), Vec::<serde_json::Value>::new());
+    assert_eq!((went.instances_written, went.models_written), (10, 1));
+    // Models, instances to write on, and one list that follows the ten operations.
+    assert!(went.singles.is_empty() && went.lists.len() <= 3, "{went:#?}");
 }
 
 /// Compute's published limit of writes of one instance or scale set: so many at once, and so many a minute.
@@ -95,45 +91,38 @@ fn least_left(requests: &[RequestRecord]) -> f64 {
     least
 }
 
-#[test]
-fn services_that_come_and_go_do_not_use_up_the_quota_of_compute() {
+#[tokio::test(start_paused = true)]
+async fn services_that_come_and_go_do_not_use_up_the_quota_of_compute() {
     const CYCLES: usize = 12;
-    alone(async {
-        let takes = Latency { respond: Duration::from_millis(200), operation: Duration::from_millis(200) };
-        let options =
-            AzureOptions { latencies: Latencies::writes(takes), quotas: Quotas::azure(), ..AzureOptions::default() };
-        // At its share of one half the program would slow down by itself: that many writes are all that the limit gives in the long run.
-        let cluster = Cluster::new(ten_nodes(), options).configured("requestSharePercent", 100);
-        let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
-        cluster.azure().clear_requests();
-        let mut slowest = Duration::ZERO;
-        for cycle in 0..CYCLES {
-            let started = Instant::now();
-            let names: Vec<String> = (0..10).map(|index| format!("c{cycle}-{index}")).collect();
-            for (index, name) in names.iter().enumerate() {
-                cluster.create(&if index % 2 == 0 { external(name) } else { internal(name) });
-            }
-            let are_ready =
-                |cluster: &Cluster| names.iter().all(|name| cluster.service(name).is_some_and(|it| is_ready(&it)));
-            slowest = slowest.max(cluster.until("they are ready", 10 * MINUTE, are_ready).await);
-            names.iter().for_each(|name| cluster.delete(name));
-            let gone = cluster.until_gone(10 * MINUTE).await;
-            slowest = slowest.max(gone);
-            tokio::time::sleep_until(started + Duration::from_secs(30)).await;
+    let takes = Latency { respond: Duration::from_millis(200), operation: Duration::from_millis(200) };
+    let options = AzureOptions { latencies: Latencies::writes(takes), quotas: Quotas::azure(), ..AzureOptions::default() };
+    // At its share of one half the program would slow down by itself: that many writes are all that the limit gives in the long run.
+    let cluster = Cluster::new(ten_nodes(), options).configured("requestSharePercent", 100);
+    let _life = cluster.start();
+    tokio::time::sleep(MINUTE).await;
+    cluster.azure().clear_requests();
+    let mut slowest = Duration::ZERO;
+    for cycle in 0..CYCLES {
+        let started = Instant::now();
+        let names: Vec<String> = (0..10).map(|index| format!("c{cycle}-{index}")).collect();
+        for (index, name) in names.iter().enumerate() {
+            cluster.create(&if index % 2 == 0 { external(name) } else { internal(name) });
         }
-        let requests = cluster.azure().requests();
-        let refused = requests.iter().filter(|request| request.status == 429).count();
-        let left = least_left(&requests);
-        let cost = cost(&cluster);
-        println!(
-            "{CYCLES} cycles: {cost:?}, {refused} refused, at least {left:.1} of {BURST} writes left, slowest {slowest:?}"
-        );
-        assert!(cost.instances_written <= 2 * 10 * CYCLES, "{cost:?}");
-        assert!(cost.models_written <= 2 * CYCLES, "{cost:?}");
-        assert_eq!(refused, 0);
-        assert!(left >= BURST / 2.0, "{left} writes left");
-        assert!(slowest <= Duration::from_secs(10), "{slowest:?}");
-        life.stop().await;
-    });
+        let are_ready = |cluster: &Cluster| names.iter().all(|name| cluster.service(name).is_some_and(|it| is_ready(&it)));
+        slowest = slowest.max(cluster.until("they are ready", 10 * MINUTE, are_ready).await);
+        names.iter().for_each(|name| cluster.delete(name));
+        let gone = cluster.until_gone(10 * MINUTE).await;
+        slowest = slowest.max(gone);
+        tokio::time::sleep_until(started + Duration::from_secs(30)).await;
+    }
+    let requests = cluster.azure().requests();
+    let refused = requests.iter().filter(|request| request.status == 429).count();
+    let left = least_left(&requests);
+    let cost = cost(&cluster);
+    println!("{CYCLES} cycles: {cost:?}, {refused} refused, at least {left:.1} of {BURST} writes left, slowest {slowest:?}");
+    assert!(cost.instances_written <= 2 * 10 * CYCLES, "{cost:?}");
+    assert!(cost.models_written <= 2 * CYCLES, "{cost:?}");
+    assert_eq!(refused, 0);
+    assert!(left >= BURST / 2.0, "{left} writes left");
+    assert!(slowest <= Duration::from_secs(10), "{slowest:?}");
 }

@@ -11,11 +11,10 @@ use std::{
 use cloud_controller_manager::{
     app::traces::{exporter, exporter_to},
     cli::logging::{self, LoggingOptions},
-    sandbox::azure::AzureOptions,
 };
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, alone},
     services::external,
 };
 
@@ -61,10 +60,9 @@ fn a_services_way_and_every_arm_request_arrive() {
     let (log, _) = logging::subscriber(&LoggingOptions { quiet: true, ..LoggingOptions::default() }, Some(spans));
     let on = tracing::dispatcher::set_default(&log);
     alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let cluster = Cluster::with_two_nodes();
         let life = cluster.start();
-        cluster.create(&external("web"));
-        cluster.until_ready(5 * MINUTE).await;
+        cluster.add(&external("web")).await;
         life.stop().await;
     });
     drop(on);
@@ -110,7 +108,7 @@ fn a_collector_that_never_answers_holds_up_nobody() {
     let (log, _) = logging::subscriber(&LoggingOptions { quiet: true, ..LoggingOptions::default() }, Some(spans));
     let on = tracing::dispatcher::set_default(&log);
     alone(async {
-        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let cluster = Cluster::with_two_nodes();
         let life = cluster.start();
         (0..20).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
         let took = cluster.until_ready(5 * MINUTE).await;

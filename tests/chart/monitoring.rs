@@ -5,15 +5,19 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::chart::{
-    objects::{find, folder, parse, read, rendered},
+    objects::{find, folder, parse, read, rendered, selects},
     programs::manager,
 };
 
 const NAME: &str = "cloud-controller-manager";
+const ALERTS: &str = "cloud-controller-manager-alerts";
 const SCRAPER: &str = "cloud-controller-manager-scraper";
 
-/// A monitor reaches the port of the pods with a token that may read the metrics and nothing else.
-fn check_scraping(objects: &[Value], endpoint: &Value) {
+/// A monitor selects these labels, and reaches the port of the pods with a token that may read the metrics and nothing else.
+fn check_scraping(objects: &[Value], monitor: &Value, endpoints: &str, labels: &Value) {
+    assert!(selects(&monitor["spec"]["selector"]["matchLabels"], labels), "{labels}");
+    assert_eq!(labels[monitor["spec"]["jobLabel"].as_str().unwrap()], NAME, "the job that alerts select");
+    let endpoint = &monitor["spec"][endpoints][0];
     assert_eq!((&endpoint["scheme"], &endpoint["port"]), (&"https".into(), &"https".into()));
     assert_eq!(endpoint["authorization"]["credentials"], json!({"name": SCRAPER, "key": "token"}));
     let secret = find(objects, "Secret", SCRAPER);
@@ -30,17 +34,12 @@ fn check_scraping(objects: &[Value], endpoint: &Value) {
 pub(crate) fn check(objects: &[Value]) {
     let monitor = find(objects, "ServiceMonitor", NAME);
     assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
-    check_scraping(objects, &monitor["spec"]["endpoints"][0]);
     let service = find(objects, "Service", "cloud-controller-manager-metrics");
-    let labels = service["metadata"]["labels"].as_object().unwrap();
-    for (key, value) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
-        assert_eq!(labels.get(key), Some(value), "the monitor selects the Service");
-    }
-    assert_eq!(labels[monitor["spec"]["jobLabel"].as_str().unwrap()], NAME, "the job that alerts select");
+    check_scraping(objects, monitor, "endpoints", &service["metadata"]["labels"]);
     let deployment = find(objects, "Deployment", NAME);
     assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
 
-    let rules = &find(objects, "PrometheusRule", "cloud-controller-manager-alerts")["spec"];
+    let rules = &find(objects, "PrometheusRule", ALERTS)["spec"];
     let file = read(&folder("../../manifests/chart/files/alerts.yaml"));
     let mut expected = parse(&file).remove(0);
     for alert in alerts_mut(&mut expected) {
@@ -76,7 +75,7 @@ fn alerts_mut(rules: &mut Value) -> Vec<&mut Value> {
 
 /// Everything of the case `monitoring-fleet`: the label of clusters and the selector are those of the values, everywhere.
 pub(crate) fn check_selector(objects: &[Value]) {
-    let rules = alerts(&find(objects, "PrometheusRule", "cloud-controller-manager-alerts")["spec"]);
+    let rules = alerts(&find(objects, "PrometheusRule", ALERTS)["spec"]);
     for (alert, shipped) in rules.iter().zip(alerts_of_the_file()) {
         let expected = expression(&shipped).replace("(cluster", "(k8s_cluster");
         assert_eq!(expression(alert), expected.replace(r#"job="cloud-controller-manager""#, r#"job="ccm",tenant=~"a|b""#));
@@ -115,7 +114,7 @@ fn alerts_of_the_file() -> Vec<Value> {
 
 /// Flag, right and alerts have the same Lease.
 pub(crate) fn check_lease(objects: &[Value], lease: &str) {
-    let rules = alerts(&find(objects, "PrometheusRule", "cloud-controller-manager-alerts")["spec"]);
+    let rules = alerts(&find(objects, "PrometheusRule", ALERTS)["spec"]);
     let of_leader: Vec<&str> = rules.iter().map(expression).filter(|text| text.contains(ELECTS)).collect();
     assert_eq!((of_leader.len(), rules.len()), (2, alerts_of_the_file().len()));
     for text in of_leader {
@@ -132,7 +131,7 @@ pub(crate) fn check_lease(objects: &[Value], lease: &str) {
 
 /// All alerts but those about the leader.
 pub(crate) fn check_no_election(objects: &[Value]) {
-    let map = find(objects, "ConfigMap", "cloud-controller-manager-alerts");
+    let map = find(objects, "ConfigMap", ALERTS);
     let text = map["data"]["cloud-controller-manager.yaml"].as_str().unwrap();
     // The results that this test gets have no empty lines, and runbooks have some.
     let without_runbook = |mut alert: Value| {
@@ -148,22 +147,21 @@ pub(crate) fn check_no_election(objects: &[Value]) {
 fn a_pod_monitor_needs_no_service() {
     let objects = rendered("additions");
     let monitor = find(&objects, "PodMonitor", NAME);
-    check_scraping(&objects, &monitor["spec"]["podMetricsEndpoints"][0]);
     assert!(objects.iter().all(|object| object["kind"] != "Service"));
     let deployment = find(&objects, "Deployment", NAME);
     let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    for (key, value) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
-        assert_eq!(&labels[key], value, "{key}");
-    }
-    assert_eq!(labels[monitor["spec"]["jobLabel"].as_str().unwrap()], NAME, "the job that alerts select");
+    check_scraping(&objects, monitor, "podMetricsEndpoints", labels);
     let binding = find(&objects, "ClusterRoleBinding", SCRAPER);
     assert_eq!(binding["subjects"][1]["name"], "prometheus");
 }
 
 #[test]
-fn nothing_of_it_is_installed_unless_asked_for() {
-    for object in rendered("minimal") {
-        let name = object["metadata"]["name"].as_str().unwrap();
-        assert!(name != SCRAPER && object["apiVersion"] != "monitoring.coreos.com/v1", "{name}");
+fn monitoring_and_webhooks_are_off_by_default() {
+    let objects = rendered("minimal");
+    assert!(manager(&objects).webhooks.is_none());
+    for object in &objects {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let is_option = object["apiVersion"] == "monitoring.coreos.com/v1" || kind.ends_with("WebhookConfiguration");
+        assert!(!is_option && kind != "Service" && name != SCRAPER, "{kind} {name}");
     }
 }

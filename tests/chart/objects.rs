@@ -12,7 +12,7 @@ use k8s_openapi::api::{
         ValidatingWebhookConfiguration,
     },
     apps::v1::{DaemonSet, Deployment},
-    core::v1::{ConfigMap, PodSpec, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, Pod, PodSpec, Secret, Service, ServiceAccount},
     policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
@@ -43,6 +43,16 @@ pub(crate) fn rendered(case: &str) -> Vec<Value> {
     parse(&read(&folder("rendered").join(format!("{case}.yaml"))))
 }
 
+/// Every case whose result is kept, and its objects.
+pub(crate) fn cases() -> Vec<(String, Vec<Value>)> {
+    files("rendered").into_iter().map(|(case, text)| (case, parse(&text))).collect()
+}
+
+/// Whether labels are those of a selector, and others.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    selector.as_object().unwrap().iter().all(|(key, value)| &labels[key] == value)
+}
+
 pub(crate) fn parse(text: &str) -> Vec<Value> {
     yaml::documents::<Value>(text).unwrap().into_iter().filter(|object| !object.is_null()).collect()
 }
@@ -61,19 +71,19 @@ pub(crate) fn pod(object: &Value) -> PodSpec {
 }
 
 /// Reads and writes again. What the type does not know is lost on the way.
-fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
+pub(crate) fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}")))
         .unwrap()
 }
 
-/// Fails when the object has a field that Kubernetes does not know, or no name.
-pub(crate) fn check(case: &str, object: &Value) {
-    let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-    let known = match (version, kind) {
+/// The object without the fields that Kubernetes does not know.
+pub(crate) fn without_unknown_fields(case: &str, object: &Value) -> Value {
+    match (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()) {
         ("v1", "ServiceAccount") => round_trip::<ServiceAccount>(object),
         ("v1", "ConfigMap") => round_trip::<ConfigMap>(object),
         ("v1", "Secret") => round_trip::<Secret>(object),
         ("v1", "Service") => round_trip::<Service>(object),
+        ("v1", "Pod") => round_trip::<Pod>(object),
         ("apps/v1", "Deployment") => round_trip::<Deployment>(object),
         ("apps/v1", "DaemonSet") => round_trip::<DaemonSet>(object),
         ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>(object),
@@ -93,10 +103,15 @@ pub(crate) fn check(case: &str, object: &Value) {
         }
         ("monitoring.coreos.com/v1", kind) if FOREIGN.contains(&kind) => object.clone(),
         other => panic!("{case}: {other:?} is not known to this test"),
-    };
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    }
+}
+
+/// Fails when the object has a field that Kubernetes does not know, no name, or another namespace than ours.
+pub(crate) fn check(case: &str, object: &Value) {
+    let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap_or_default());
+    assert!(!name.is_empty(), "{case}: a {kind} without a name");
     assert_eq!(
-        without_nulls(known),
+        without_nulls(without_unknown_fields(case, object)),
         without_nulls(object.clone()),
         "{case}: {kind} {name} has fields that Kubernetes does not know"
     );
@@ -119,10 +134,9 @@ fn without_nulls(mut value: Value) -> Value {
 
 #[test]
 fn kubernetes_knows_every_field_of_every_case() {
-    let cases = files("rendered");
+    let cases = cases();
     assert!(cases.len() >= 8, "{} cases", cases.len());
-    for (case, text) in cases {
-        let objects = parse(&text);
+    for (case, objects) in cases {
         objects.iter().for_each(|object| check(&case, object));
         let mut names: Vec<_> = objects.iter().map(|object| format!("{} {}", object["kind"], object["metadata"])).collect();
         names.sort();

@@ -7,7 +7,7 @@ use cloud_controller_manager::cli::{self, CliCommand, NodeManagerConfig, config:
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
 
-use crate::chart::objects::{files, find, pod, rendered};
+use crate::chart::objects::{cases, find, pod, rendered};
 
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";
@@ -16,6 +16,16 @@ pub(crate) const MOUNT_POINT: &str = "$env:CONTAINER_SANDBOX_MOUNT_POINT/";
 /// Flags of Go that mean nothing here; a release may have them.
 const HARMLESS: [&str; 3] = ["--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
 
+/// What stands for the cloud in the manifests until a component replaces it.
+pub(crate) const NO_CLOUD: &str = "CLOUD-NOT-SET";
+
+/// What the program of this name makes of the arguments, on a Node and with a cloud where they name none.
+pub(crate) fn parse(program: &str, arguments: &[String]) -> CliCommand {
+    let given = arguments.iter().map(|word| word.replace("$(NODE_NAME)", "Node-1").replace(NO_CLOUD, "fake"));
+    let words = std::iter::once(program.to_owned()).chain(given).map(OsString::from);
+    cli::parse(words, &["azure", "fake"], &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
 /// The image for Linux has an entry point; that for Windows has the program under each name below a folder that the runtime knows.
 pub(crate) fn start(container: &Container) -> CliCommand {
     let program = match container.command.as_deref() {
@@ -23,16 +33,25 @@ pub(crate) fn start(container: &Container) -> CliCommand {
         Some([path]) => path.strip_prefix(MOUNT_POINT).unwrap().strip_suffix(".exe").unwrap(),
         Some(other) => panic!("{other:?}"),
     };
-    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "node-1")));
-    cli::parse(std::iter::once(OsString::from(program)).chain(given), &["azure", "fake"], &[])
-        .unwrap_or_else(|error| panic!("{:?}: {error}", container.args))
+    parse(program, container.args.as_deref().unwrap_or_default())
 }
 
-pub(crate) fn manager(objects: &[Value]) -> ManagerConfig {
-    match start(&pod(find(objects, "Deployment", NAME)).containers[0]) {
+pub(crate) fn manager_config(command: CliCommand) -> ManagerConfig {
+    match command {
         CliCommand::Run(config) => *config,
         other => panic!("{other:?}"),
     }
+}
+
+pub(crate) fn node_manager_config(command: CliCommand) -> NodeManagerConfig {
+    match command {
+        CliCommand::ManageNode(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn manager(objects: &[Value]) -> ManagerConfig {
+    manager_config(start(&pod(find(objects, "Deployment", NAME)).containers[0]))
 }
 
 pub(crate) fn node_manager(objects: &[Value]) -> NodeManagerConfig {
@@ -40,10 +59,7 @@ pub(crate) fn node_manager(objects: &[Value]) -> NodeManagerConfig {
 }
 
 pub(crate) fn node_manager_of(set: &Value) -> NodeManagerConfig {
-    match start(&pod(set).containers[0]) {
-        CliCommand::ManageNode(config) => *config,
-        other => panic!("{other:?}"),
-    }
+    node_manager_config(start(&pod(set).containers[0]))
 }
 
 /// Container of the case `additions` that is not this program.
@@ -66,8 +82,8 @@ fn notices(command: &CliCommand) -> &[String] {
 #[test]
 fn every_container_of_every_case_starts() {
     let mut started = 0;
-    for (case, _) in files("rendered") {
-        for container in pods(&rendered(&case)).into_iter().flat_map(|pod| pod.containers) {
+    for (case, objects) in cases() {
+        for container in pods(&objects).into_iter().flat_map(|pod| pod.containers) {
             let command = start(&container);
             for notice in notices(&command) {
                 assert!(HARMLESS.iter().any(|flag| notice.starts_with(flag)), "{case}: {notice}");
@@ -80,8 +96,7 @@ fn every_container_of_every_case_starts() {
 
 #[test]
 fn files_that_flags_name_are_mounted_from_volumes_that_exist() {
-    for (case, _) in files("rendered") {
-        let objects = rendered(&case);
+    for (case, objects) in cases() {
         for pod in pods(&objects) {
             let container = &pod.containers[0];
             let mounts: Vec<_> = container.volume_mounts.iter().flatten().collect();
@@ -147,8 +162,7 @@ fn values_mean_the_same_as_in_gos_chart() {
 
 #[test]
 fn probes_ask_where_the_port_is_served() {
-    for (case, _) in files("rendered") {
-        let objects = rendered(&case);
+    for (case, objects) in cases() {
         for object in objects.iter().filter(|object| object["kind"] == "Deployment") {
             let container = &pod(object).containers[0];
             let port = container.ports.as_ref().unwrap()[0].container_port;

@@ -4,7 +4,8 @@ use cloud_controller_manager::{cli::CliCommand, runtime::yaml};
 use serde_json::{Value, json};
 
 use crate::chart::{
-    objects::{files, find, folder, pod, read, rendered},
+    base::without,
+    objects::{cases, find, folder, pod, read, rendered},
     programs::{node_manager_of, start},
 };
 
@@ -22,12 +23,8 @@ fn windows_daemon_sets_are_the_same_in_chart_and_component() {
     let chart = set("kustomize");
     assert_eq!(chart["spec"]["updateStrategy"], base["spec"]["updateStrategy"]);
     let parts = |set: &Value| {
-        let mut spec = set["spec"]["template"]["spec"].clone();
-        let mut container = spec["containers"][0].take();
-        let fields = container.as_object_mut().unwrap();
-        ["args", "image", "imagePullPolicy"].iter().for_each(|field| drop(fields.remove(*field)));
-        spec["containers"].take();
-        (spec, container)
+        let spec = &set["spec"]["template"]["spec"];
+        (without(spec, &["containers"]), without(&spec["containers"][0], &["args", "image", "imagePullPolicy"]))
     };
     assert_eq!(parts(&chart), parts(&base));
     assert_eq!(node_manager_of(&chart), node_manager_of(&base));
@@ -36,8 +33,7 @@ fn windows_daemon_sets_are_the_same_in_chart_and_component() {
 #[test]
 fn windows_pods_are_host_processes_without_settings_of_linux() {
     let mut found = 0;
-    for (case, _) in files("rendered") {
-        let objects = rendered(&case);
+    for (case, objects) in cases() {
         let linux =
             objects.iter().any(|object| object["metadata"]["name"] == "cloud-node-manager" && object["kind"] == "DaemonSet");
         let windows = objects.iter().find(|object| object["kind"] == "DaemonSet" && object["metadata"]["name"] == NAME);

@@ -14,8 +14,14 @@ use k8s_openapi::api::core::v1::Node;
 use provider::{Api, Example, Machine};
 use serde_json::{from_value, json};
 
+/// What the suite sees instead of a provider.
+type Wrapper = Box<dyn Fn(Arc<dyn CloudProvider>) -> Arc<dyn CloudProvider> + Send + Sync>;
+
 #[derive(Default)]
-pub(crate) struct ExampleCloud(pub(crate) Api);
+pub(crate) struct ExampleCloud {
+    pub(crate) api: Api,
+    pub(crate) wrapper: Option<Wrapper>,
+}
 
 fn name_of(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap()
@@ -24,7 +30,11 @@ fn name_of(node: &Node) -> &str {
 #[async_trait]
 impl CloudFixture for ExampleCloud {
     async fn provider(&self) -> CloudResult<Arc<dyn CloudProvider>> {
-        Ok(Arc::new(Example::new(self.0.clone(), "north")))
+        let provider: Arc<dyn CloudProvider> = Arc::new(Example::new(self.api.clone(), "north"));
+        Ok(match &self.wrapper {
+            Some(wrapper) => wrapper(provider),
+            None => provider,
+        })
     }
 
     fn context(&self, context: ProviderContext) -> ProviderContext {
@@ -34,27 +44,27 @@ impl CloudFixture for ExampleCloud {
 
     async fn add_machine(&self, name: &str) -> CloudResult<Node> {
         let machine = Machine { size: "small".to_owned(), address: "10.0.0.4".to_owned(), is_running: true };
-        self.0.contents().machines.insert(name.to_owned(), machine);
+        self.api.contents().machines.insert(name.to_owned(), machine);
         Ok(from_value(json!({"metadata": {"name": name}})).unwrap())
     }
 
     async fn remove_machine(&self, node: &Node) -> CloudResult<()> {
-        self.0.contents().machines.remove(name_of(node));
+        self.api.contents().machines.remove(name_of(node));
         Ok(())
     }
 
     async fn stop_machine(&self, node: &Node) -> CloudResult<()> {
-        self.0.contents().machines.get_mut(name_of(node)).unwrap().is_running = false;
+        self.api.contents().machines.get_mut(name_of(node)).unwrap().is_running = false;
         Ok(())
     }
 
     async fn set_outage(&self, on: bool) -> CloudResult<()> {
-        self.0.contents().is_down = on;
+        self.api.contents().is_down = on;
         Ok(())
     }
 
     async fn contents(&self) -> String {
-        let contents = self.0.contents();
+        let contents = self.api.contents();
         format!("{:#?}\n{:#?}", contents.balancers, contents.routes)
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use cloud_controller_manager::cloud_provider::{
     CloudError, CloudProvider, CloudResult, InstanceMetadata, InstancesV2, LoadBalancer, LoadBalancerStatus,
     ProviderContext,
-    conformance::{CheckOutcome, CloudFixture, check},
+    conformance::{CheckOutcome, check},
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 
@@ -23,11 +23,6 @@ enum Fault {
     NewEachTime,
     /// A Node of another cloud does not exist.
     ForeignIsGone,
-}
-
-struct Faulty {
-    cloud: ExampleCloud,
-    fault: Fault,
 }
 
 struct FaultyProvider {
@@ -114,31 +109,11 @@ impl LoadBalancer for FaultyBalancer {
     }
 }
 
-#[async_trait]
-impl CloudFixture for Faulty {
-    async fn provider(&self) -> CloudResult<Arc<dyn CloudProvider>> {
-        let right = self.cloud.provider().await?;
-        Ok(Arc::new(FaultyProvider { right, cloud: self.cloud.0.clone(), fault: self.fault }))
-    }
-    fn context(&self, context: ProviderContext) -> ProviderContext {
-        self.cloud.context(context)
-    }
-    async fn add_machine(&self, name: &str) -> CloudResult<Node> {
-        self.cloud.add_machine(name).await
-    }
-    async fn remove_machine(&self, node: &Node) -> CloudResult<()> {
-        self.cloud.remove_machine(node).await
-    }
-    async fn set_outage(&self, on: bool) -> CloudResult<()> {
-        self.cloud.set_outage(on).await
-    }
-    async fn contents(&self) -> String {
-        self.cloud.contents().await
-    }
-}
-
 async fn failures(fault: Fault) -> Vec<&'static str> {
-    let report = check(&Faulty { cloud: ExampleCloud::default(), fault }).await;
+    let cloud = ExampleCloud::default();
+    let api = cloud.api.clone();
+    let wrapper = move |right| -> Arc<dyn CloudProvider> { Arc::new(FaultyProvider { right, cloud: api.clone(), fault }) };
+    let report = check(&ExampleCloud { wrapper: Some(Box::new(wrapper)), ..cloud }).await;
     let failed = report.checks.into_iter().filter(|(_, outcome)| matches!(outcome, CheckOutcome::Failed(_)));
     failed.map(|(name, _)| name).collect()
 }

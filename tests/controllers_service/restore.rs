@@ -11,10 +11,7 @@ fn strip(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn what_another_writer_removes_is_restored_at_once() {
-    let world = World::new();
-    let mut life = world.start();
-    world.create("web");
-    pass(10).await;
+    let (world, mut life) = settled().await;
     life.reasons();
     world.server.clear_requests();
 
@@ -35,10 +32,7 @@ async fn what_another_writer_removes_is_restored_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn two_writers_do_not_fight_without_pauses() {
-    let world = World::new();
-    let _life = world.start();
-    world.create("web");
-    pass(10).await;
+    let (world, _life) = settled().await;
     world.server.clear_requests();
     for _ in 0..600 {
         strip(&world);

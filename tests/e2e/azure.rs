@@ -5,7 +5,7 @@ use std::{fs, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 use cloud_controller_manager::{
     runtime::shutdown::Shutdown,
     sandbox::azure::{
-        AzureOptions, Effect, Fault,
+        Effect, Fault,
         topology::{Pool, PoolKind, Power, Topology},
         world::{Serving, Start, World, start_world},
     },
@@ -18,7 +18,7 @@ use kube::Api;
 use crate::{
     control_plane::{ADMIN_TOKEN, ControlPlane},
     live_metrics,
-    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition, condition_reason, label, provider_id},
+    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition_reason, label, provider_id},
     support::{Manager, SOON, eventually},
 };
 
@@ -50,14 +50,10 @@ impl Azure {
     }
 
     pub(crate) async fn of(plane: &ControlPlane, name: &str, topology: Topology) -> Self {
-        Self::with_options(plane, name, topology, AzureOptions::default()).await
-    }
-
-    pub(crate) async fn with_options(plane: &ControlPlane, name: &str, topology: Topology, azure: AzureOptions) -> Self {
         let ca_file = plane.folder().join(format!("{name}-ca.pem"));
         let stop = Shutdown::new();
         let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: stop.clone() };
-        let start = Start { azure, serving: Some(serving), ..Start::default() };
+        let start = Start { serving: Some(serving), ..Start::default() };
         let world = start_world(topology, start).await.expect("the simulated cloud");
         let config = plane.folder().join(format!("{name}-azure.json"));
         fs::write(&config, world.config().to_string()).expect("azure.json");
@@ -82,7 +78,8 @@ impl Azure {
     }
 
     pub(crate) async fn manager_with_only(&self, plane: &ControlPlane, name: &str, flags: &[&str]) -> Manager {
-        Manager::start_azure(plane, name, &self.config, &self.ca_file, flags).await
+        let kubeconfig = plane.manager_kubeconfig(name).await;
+        Manager::start_azure(plane, name, &kubeconfig, (&self.config, &self.ca_file), flags)
     }
 
     pub(crate) async fn register_all(&self, objects: &Objects) -> Vec<String> {
@@ -139,10 +136,7 @@ pub(crate) async fn nodes(plane: &mut ControlPlane) {
         assert_eq!(addresses(node), addresses(wanted), "{name}");
     }
     assert_eq!(azure.writes(), 0);
-    eventually("the manager is ready", SOON, async || {
-        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
-    })
-    .await;
+    manager.until_ready().await;
 
     let joined = azure.world.scale_out("pool1", 1).expect("the pool").pop().expect("a node");
     azure.world.azure().clear_requests();
@@ -288,8 +282,7 @@ pub(crate) async fn down_while_leading(plane: &mut ControlPlane) {
         !objects.ingress("web").await.is_empty()
     })
     .await;
-    objects.delete_service("web").await;
-    objects.until_service_is_gone("web").await;
+    objects.remove_service("web").await;
 }
 
 /// Flags for all four controllers.
@@ -323,10 +316,7 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     let manager = azure.manager_with(plane, "azure-services", ALL).await;
     let names = initialised(&azure, &objects).await;
     for name in &names {
-        eventually("the Node has a route", SOON, async || {
-            objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
-        })
-        .await;
+        objects.until_routed(name).await;
     }
     for name in ["web", "api"] {
         objects.create_service(name).await;
@@ -358,13 +348,9 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
 
     manager.kill();
     let mut manager = azure.manager_with(plane, "azure-services-again", ALL).await;
-    eventually("the next manager is ready", SOON, async || {
-        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
-    })
-    .await;
+    manager.until_ready().await;
     let before = azure.writes();
-    objects.create_service("late").await;
-    objects.until_service_has_address("late").await;
+    objects.add_service("late").await;
     let written = azure.writes() - before;
     assert!(written <= 3, "{written} writes for one Service on what another process has left");
 
@@ -407,11 +393,8 @@ pub(crate) async fn several_load_balancers(plane: &mut ControlPlane) {
     if !has_slices {
         return;
     }
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
-    eventually("it is ready", SOON, async || manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200))
-        .await;
-    objects.delete_service("web").await;
-    objects.until_service_is_gone("web").await;
+    objects.add_service("web").await;
+    manager.until_ready().await;
+    objects.remove_service("web").await;
     assert!(manager.is_running());
 }

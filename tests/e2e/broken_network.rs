@@ -9,7 +9,7 @@ use crate::{
     control_plane::ControlPlane,
     objects::Objects,
     relay::{Dead, Relay},
-    scenarios::{is_ready, leads},
+    scenarios::leads,
     support::{Manager, SOON, eventually},
 };
 
@@ -35,8 +35,7 @@ pub(crate) async fn dead_watches(plane: &mut ControlPlane) {
     let relay = Relay::start(plane.address()).await;
     let kubeconfig = through(plane, "manager-a", &relay).await;
     let mut manager = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
-    objects.create_service("first").await;
-    objects.until_service_has_address("first").await;
+    objects.add_service("first").await;
 
     // The lease is renewed every two seconds; by now nothing else moves.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -62,7 +61,7 @@ pub(crate) async fn partitioned(plane: &mut ControlPlane) {
         let mut first = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
         eventually("the first replica leads", SOON, async || leads(&first).await).await;
         let mut second = Manager::start(plane, "manager-b", cloud.path(), FLAGS).await;
-        eventually("the second replica is ready", SOON, async || is_ready(&second).await).await;
+        second.until_ready().await;
 
         assert!(leads(&first).await, "{}", first.log_text());
         relay.die(dead);
@@ -70,12 +69,10 @@ pub(crate) async fn partitioned(plane: &mut ControlPlane) {
         let status = first.ended(RENEW_DEADLINE + Duration::from_secs(8)).await;
         assert_eq!(status.code(), Some(1), "{}", first.log_text());
         assert!(first.log_text().contains("leaderelection lost"), "{}", first.log_text());
-        objects.create_service(service).await;
-        objects.until_service_has_address(service).await;
+        objects.add_service(service).await;
         assert!(leads(&second).await && second.is_running(), "{}", second.log_text());
         eprintln!("the other replica served after {:?}", cut.elapsed());
-        second.terminate();
-        second.ended(SOON).await;
+        second.stop().await;
     }
 }
 

@@ -48,6 +48,11 @@ impl Cloud {
         self.write();
     }
 
+    /// Removes an instance of a running cloud.
+    pub(crate) fn remove_instance(&mut self, name: &str) {
+        self.edit(|config| drop(config["instances"].as_object_mut().expect("instances").remove(name)));
+    }
+
     /// What was made in it, `section` being `loadBalancers`, `routes` or `addresses`; empty when nothing was.
     pub(crate) fn made(&self, section: &str) -> serde_json::Map<String, Value> {
         let text = fs::read_to_string(&self.state).unwrap_or_default();

@@ -152,28 +152,21 @@ impl ControlPlane {
 
     /// A client that may do everything.
     pub(crate) async fn admin(&self) -> Client {
-        let path = self.folder.path().join("admin.kubeconfig");
-        self.write_kubeconfig(&path, ADMIN_TOKEN);
-        client(&path).await
+        client(&self.write_kubeconfig("admin", ADMIN_TOKEN)).await
     }
 
     /// A kubeconfig for a manager under its own ServiceAccount `name`, with the rights of the shipped manifests.
     pub(crate) async fn manager_kubeconfig(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{name}.kubeconfig"));
         let token = match &self.kind {
             Kind::Real(_) => self.token_of(name).await,
             Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
         };
-        self.write_kubeconfig(&path, &token);
-        path
+        self.write_kubeconfig(name, &token)
     }
 
     /// A kubeconfig for a ServiceAccount that was granted nothing. Only on a real API server.
     pub(crate) async fn powerless_kubeconfig(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{name}.kubeconfig"));
-        let token = self.request_token(name).await;
-        self.write_kubeconfig(&path, &token);
-        path
+        self.write_kubeconfig(name, &self.request_token(name, None).await)
     }
 
     /// Stops kube-apiserver, as a crash would.
@@ -226,7 +219,8 @@ impl ControlPlane {
         .await;
     }
 
-    fn write_kubeconfig(&self, path: &Path, token: &str) {
+    fn write_kubeconfig(&self, name: &str, token: &str) -> PathBuf {
+        let path = self.folder.path().join(format!("{name}.kubeconfig"));
         let ca = self.ca.as_ref().map(|_| format!("certificate-authority: {}/ca.crt", self.folder.path().display()));
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: e2e\ncontexts: [{{name: e2e, context: {{cluster: e2e, user: e2e}}}}]\n\
@@ -234,22 +228,21 @@ impl ControlPlane {
             self.url,
             ca.unwrap_or_default()
         );
-        fs::write(path, text).expect("kubeconfig");
+        fs::write(&path, text).expect("kubeconfig");
+        path
     }
 
     /// A kubeconfig for the node manager of `node`: of the shipped ServiceAccount with exactly its rights, with the token that a pod
     /// of the DaemonSet on that Node has. The pod is there, and nobody runs it.
     pub(crate) async fn node_manager_kubeconfig(&self, node: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{NODE_MANAGER}-{node}.kubeconfig"));
         let token = match &self.kind {
             Kind::Real(_) => {
                 let pod = self.node_manager_pod(node).await;
-                self.request_bound_token(NODE_MANAGER, Some(reference(&pod))).await
+                self.request_token(NODE_MANAGER, Some(reference(&pod))).await
             }
             Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
         };
-        self.write_kubeconfig(&path, &token);
-        path
+        self.write_kubeconfig(&format!("{NODE_MANAGER}-{node}"), &token)
     }
 
     async fn node_manager_pod(&self, node: &str) -> Pod {
@@ -354,14 +347,10 @@ impl ControlPlane {
     async fn token_of(&self, name: &str) -> String {
         let admin = self.admin().await;
         self.bind(&admin, name).await;
-        self.request_token(name).await
+        self.request_token(name, None).await
     }
 
-    async fn request_token(&self, name: &str) -> String {
-        self.request_bound_token(name, None).await
-    }
-
-    async fn request_bound_token(&self, name: &str, bound_object_ref: Option<BoundObjectReference>) -> String {
+    async fn request_token(&self, name: &str, bound_object_ref: Option<BoundObjectReference>) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, NAMESPACE);
         if accounts.get_opt(name).await.expect("service account").is_none() {
             let account = ServiceAccount { metadata: meta(name), ..ServiceAccount::default() };

@@ -9,7 +9,7 @@ use crate::{
     azure::{Azure, initialised},
     control_plane::{ADMIN_TOKEN, ControlPlane},
     objects::Objects,
-    support::{Manager, SOON, binary, eventually},
+    support::{Manager, binary},
 };
 
 /// The secret in the world's `azure.json`.
@@ -40,10 +40,9 @@ fn examined(plane: &ControlPlane, azure: &Azure, account: &str) -> (i32, Vec<(St
 pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
     let objects = Objects::new(&plane.admin().await);
     let azure = Azure::start(plane, "doctor").await;
-    let mut manager = azure.manager_with_only(plane, "doctor", &["--configure-cloud-routes=false"]).await;
+    let manager = azure.manager_with_only(plane, "doctor", &["--configure-cloud-routes=false"]).await;
     initialised(&azure, &objects).await;
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
+    objects.add_service("web").await;
     azure.world.azure().clear_requests();
     let account = "kube-system/cloud-controller-manager";
     let (code, rows) = examined(plane, &azure, account);
@@ -61,8 +60,7 @@ pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
     assert!(rights.clone().any(|(_, _, text)| text.contains("default/nobody may not patch nodes/status")), "{rows:#?}");
 
     bundle(plane, &azure, &manager);
-    manager.terminate();
-    manager.ended(SOON).await;
+    manager.stop().await;
     orphans(plane, &azure, &objects).await;
     let (code, rows) = examined(plane, &azure, account);
     let has = |check: &str, state: &str| rows.iter().any(|row| row.0 == check && row.1 == state);
@@ -72,8 +70,7 @@ pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
 /// The Service goes while no manager runs and its finalizer is removed: everything of it stays in Azure.
 async fn orphans(plane: &ControlPlane, azure: &Azure, objects: &Objects) {
     objects.patch_service("web", json!({"metadata": {"finalizers": null}})).await;
-    objects.delete_service("web").await;
-    eventually("the Service is gone", SOON, async || objects.service("web").await.is_none()).await;
+    objects.remove_service("web").await;
     let (code, text) = run(plane, azure, &["orphans", "-o", "json"]);
     let told: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut kinds: Vec<&str> =

@@ -27,7 +27,6 @@ mod pod_cidrs;
 #[path = "../support/promtool.rs"]
 mod promtool;
 mod relay;
-mod replacement;
 mod runbooks;
 mod scenarios;
 #[path = "../support/shipped.rs"]
@@ -73,7 +72,6 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("own_cluster", On::Both, |plane| own_cluster::as_the_target_runs_it(plane).boxed()),
-    ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("migration", On::RealOnly, |plane| migration::as_the_guide_says(plane).boxed()),
     ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
     ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),

@@ -28,7 +28,7 @@ use crate::{
     blocks::{Block, blocks},
     control_plane::{ADMIN_TOKEN, ControlPlane},
     objects::Objects,
-    scenarios::{is_ready, leads, terms},
+    scenarios::{leads, terms},
     support::{Manager, SOON, binary},
 };
 use kubelet::Kubelet;
@@ -203,7 +203,7 @@ async fn try_readme(desk: &mut Desk) {
     assert_eq!(count(&typed[..2]), 5, "five commands, as README says");
     desk.run(write).await;
     desk.run(install).await;
-    assert!(is_ready(&desk.kubelet.replicas(SHADOW)[0]).await, "rollout status waits for it");
+    assert!(desk.kubelet.replicas(SHADOW)[0].is_ready().await, "rollout status waits for it");
     desk.until_reported().await;
     let report = desk.run(read).await;
     assert!(report.starts_with(READY), "{report}");
@@ -288,9 +288,7 @@ async fn settled_without_writes(desk: &mut Desk, azure: &Azure, services: &[Stri
 
 /// Whoever leads now writes when there is something to write.
 async fn works(azure: &Azure, objects: &Objects) {
-    objects.create_service("late").await;
-    objects.until_service_has_address("late").await;
+    objects.add_service("late").await;
     assert!(azure.writes() > 0);
-    objects.delete_service("late").await;
-    objects.until_service_is_gone("late").await;
+    objects.remove_service("late").await;
 }

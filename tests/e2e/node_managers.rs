@@ -116,10 +116,7 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     let azure = Azure::of(plane, "node-managers", topology()).await;
     let stop = Shutdown::new();
     let manager = azure.manager_with(plane, "node-managers", &["--enable-node-controller=false"]).await;
-    eventually("the manager is ready", SOON, async || {
-        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
-    })
-    .await;
+    manager.until_ready().await;
     azure.world.azure().clear_requests();
 
     let program = plane.folder().join("cloud-node-manager");

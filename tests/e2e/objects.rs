@@ -1,7 +1,10 @@
 //! Nodes and Services as a kubelet and a user would make them, and questions about them.
 
 use cloud_controller_manager::controllers::service::conditions;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Service},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -59,6 +62,13 @@ impl Objects {
         .await;
     }
 
+    pub(crate) async fn until_routed(&self, name: &str) {
+        eventually(&format!("{name} has its route"), SOON, async || {
+            self.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
+        })
+        .await;
+    }
+
     pub(crate) async fn until_gone(&self, name: &str) {
         eventually(&format!("{name} is gone"), SOON, async || self.node(name).await.is_none()).await;
     }
@@ -94,6 +104,18 @@ impl Objects {
             "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]},
         }));
         self.services.create(&PostParams::default(), &service).await.expect("service");
+    }
+
+    /// Creates a Service and waits for its address.
+    pub(crate) async fn add_service(&self, name: &str) {
+        self.create_service(name).await;
+        self.until_service_has_address(name).await;
+    }
+
+    /// Deletes a Service and waits until it is gone.
+    pub(crate) async fn remove_service(&self, name: &str) {
+        self.delete_service(name).await;
+        self.until_service_is_gone(name).await;
     }
 
     pub(crate) async fn patch_service(&self, name: &str, patch: Value) {
@@ -140,6 +162,9 @@ impl Objects {
         for node in self.nodes.list(&Default::default()).await.expect("nodes") {
             self.nodes.delete(&node.metadata.name.unwrap_or_default(), &DeleteParams::default()).await.ok();
         }
+        // A manager that was killed has not released its lease: the next one would wait until it has expired.
+        let leases: Api<Lease> = Api::namespaced(self.nodes.clone().into_client(), "kube-system");
+        leases.delete("cloud-controller-manager", &DeleteParams::default()).await.ok();
     }
 }
 

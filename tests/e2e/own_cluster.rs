@@ -272,8 +272,7 @@ pub(crate) async fn as_the_target_runs_it(plane: &mut ControlPlane) {
     let azure = Azure::start(plane, "own-cluster").await;
     let incumbent = azure.manager_with_only(plane, "incumbent", &["--configure-cloud-routes=false"]).await;
     initialised(&azure, &objects).await;
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
+    objects.add_service("web").await;
     let kubeconfig = plane.folder().join("admin.kubeconfig");
     let written = azure.writes();
     let (code, text) = target(&azure, &kubeconfig, "shadow").await;

@@ -1,6 +1,6 @@
 //! Pod CIDRs on a cluster: Nodes get them from the built binary under the shipped rights, and then their routes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topology};
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -11,7 +11,7 @@ use crate::{
     azure::Azure,
     cloud::Cloud,
     control_plane::ControlPlane,
-    objects::{Objects, condition},
+    objects::Objects,
     support::{Manager, SOON, eventually},
 };
 
@@ -87,11 +87,8 @@ pub(crate) async fn given_out(plane: &mut ControlPlane) {
 }
 
 async fn has_route(objects: &Objects, name: &str) {
-    eventually(&format!("{name} has pod CIDRs and routes"), SOON, async || {
-        !cidrs(objects, name).await.is_empty()
-            && objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
-    })
-    .await;
+    eventually(&format!("{name} has pod CIDRs"), SOON, async || !cidrs(objects, name).await.is_empty()).await;
+    objects.until_routed(name).await;
 }
 
 /// Tags of scale sets and availability sets say how large the blocks of their Nodes are.
@@ -119,10 +116,6 @@ pub(crate) async fn of_azure(plane: &mut ControlPlane) {
         node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
         objects.register(&node).await;
         let name = node.metadata.name.unwrap_or_default();
-        eventually(&format!("{name} has a pod CIDR"), Duration::from_secs(60), async || {
-            !cidrs(&objects, &name).await.is_empty()
-        })
-        .await;
         has_route(&objects, &name).await;
         sizes.extend(cidrs(&objects, &name).await.iter().map(|cidr| cidr.split_once('/').expect("a size").1.to_owned()));
     }

@@ -8,7 +8,6 @@ use crate::{
     azure::{Azure, initialised},
     control_plane::{ADMIN_TOKEN, ControlPlane},
     objects::Objects,
-    support::{SOON, eventually},
 };
 
 /// What fences say whose commands run here.
@@ -37,10 +36,8 @@ pub(crate) async fn commands_work(plane: &mut ControlPlane) {
     let azure = Azure::start(plane, "runbooks").await;
     let manager = azure.manager_with_only(plane, "runbooks", &["--configure-cloud-routes=false"]).await;
     initialised(&azure, &objects).await;
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
-    eventually("it is ready", SOON, async || manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200))
-        .await;
+    objects.add_service("web").await;
+    manager.until_ready().await;
 
     let (kubeconfig, url) = (plane.folder().join("admin.kubeconfig"), format!("https://127.0.0.1:{}", manager.port));
     let pages = fs::read_dir("docs/runbooks").expect("runbooks").map(|entry| entry.expect("an entry").path());
@@ -57,6 +54,5 @@ pub(crate) async fn commands_work(plane: &mut ControlPlane) {
     };
     let wrong = tokio::task::spawn_blocking(work).await.expect("the commands run");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    objects.delete_service("web").await;
-    objects.until_service_is_gone("web").await;
+    objects.remove_service("web").await;
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{
     cloud::Cloud,
     control_plane::ControlPlane,
-    objects::{Objects, SHUTDOWN, UNINITIALIZED, condition, has_finalizer, has_taint, label, provider_id},
+    objects::{Objects, SHUTDOWN, UNINITIALIZED, has_finalizer, has_taint, label, provider_id},
     support::{Manager, SOON, eventually},
 };
 
@@ -31,14 +31,8 @@ pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane) {
     objects.register_node("node-c", "10.244.2.0/24").await;
 
     for name in ["node-a", "node-b", "node-c"] {
-        eventually(&format!("{name} is initialised"), SOON, async || {
-            objects.node(name).await.is_some_and(|node| !has_taint(&node, UNINITIALIZED))
-        })
-        .await;
-        eventually(&format!("{name} has its route"), SOON, async || {
-            objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
-        })
-        .await;
+        objects.until_initialised(name).await;
+        objects.until_routed(name).await;
     }
     let node = objects.node("node-a").await.expect("node-a");
     assert_eq!(provider_id(&node), Some("fake://node-a"));
@@ -50,16 +44,11 @@ pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane) {
 
     cloud.edit(|config| config["instances"]["node-b"]["powerState"] = json!("stopped"));
     objects.set_ready("node-b", "Unknown").await;
-    eventually("the stopped node is tainted", SOON, async || {
-        objects.node("node-b").await.is_some_and(|node| has_taint(&node, SHUTDOWN))
-    })
-    .await;
+    objects.until_tainted("node-b", SHUTDOWN, true).await;
 
-    cloud.edit(|config| {
-        config["instances"].as_object_mut().expect("instances").remove("node-c");
-    });
+    cloud.remove_instance("node-c");
     objects.set_ready("node-c", "Unknown").await;
-    eventually("the node whose instance is gone is deleted", SOON, async || objects.node("node-c").await.is_none()).await;
+    objects.until_gone("node-c").await;
     eventually("its route goes with it", SOON, async || cloud.made("routes").len() == 2).await;
     assert!(objects.node("node-a").await.is_some() && objects.node("node-b").await.is_some());
 }
@@ -70,8 +59,7 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     let cloud = Cloud::new(plane.folder(), "services").with_instances(&["node-a"]);
     let _manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     objects.register_node("node-a", "10.244.0.0/24").await;
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
+    objects.add_service("web").await;
     assert!(objects.service("web").await.is_some_and(|service| has_finalizer(&service)));
     eventually("the load balancer sends to the node", SOON, async || {
         cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["hosts"] == json!(["node-a"]))
@@ -84,8 +72,7 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     })
     .await;
 
-    objects.create_service("other").await;
-    objects.until_service_has_address("other").await;
+    objects.add_service("other").await;
     objects.patch_service("other", json!({"spec": {"type": "ClusterIP"}})).await;
     eventually("a Service that is no load balancer any more is cleaned up", SOON, async || {
         let clean = objects.service("other").await.is_some_and(|service| !has_finalizer(&service));
@@ -93,8 +80,7 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     })
     .await;
 
-    objects.delete_service("web").await;
-    objects.until_service_is_gone("web").await;
+    objects.remove_service("web").await;
     assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
 }
 
@@ -107,14 +93,11 @@ pub(crate) async fn without_node_controller(plane: &mut ControlPlane) {
     let flags = [FLAGS, &["--enable-node-controller=false"]].concat();
     let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
 
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
+    objects.add_service("web").await;
     eventually("routes are made", SOON, async || cloud.made("routes").len() == 2).await;
-    cloud.edit(|config| {
-        config["instances"].as_object_mut().expect("instances").remove("node-b");
-    });
+    cloud.remove_instance("node-b");
     objects.set_ready("node-b", "Unknown").await;
-    eventually("the lifecycle controller deletes a gone node", SOON, async || objects.node("node-b").await.is_none()).await;
+    objects.until_gone("node-b").await;
     let node = objects.node("node-a").await.expect("node-a");
     assert!(has_taint(&node, UNINITIALIZED), "the node was initialised");
     assert_eq!(provider_id(&node), None);
@@ -134,9 +117,8 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
     let mut first = Manager::start(plane, "manager-a", cloud.path(), ELECTION).await;
     eventually("the first replica leads", SOON, async || leads(&first).await).await;
     let second = Manager::start(plane, "manager-b", cloud.path(), ELECTION).await;
-    eventually("the second replica is ready", SOON, async || is_ready(&second).await).await;
-    objects.create_service("one").await;
-    objects.until_service_has_address("one").await;
+    second.until_ready().await;
+    objects.add_service("one").await;
     assert!(!leads(&second).await, "two replicas lead");
     for replica in [&first, &second] {
         let nothing = "Services\n  nothing to do\n0 writes planned, 0 leftovers would be removed\n";
@@ -162,18 +144,16 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
     let took = asked.elapsed();
     assert!(first.ended(SOON).await.success(), "a terminated manager ends with 0\n{}", first.log_text());
     assert!(took < Duration::from_secs(1), "the hand-over took {took:?}");
-    objects.create_service("two").await;
-    objects.until_service_has_address("two").await;
+    objects.add_service("two").await;
 
     let third = Manager::start(plane, "manager-c", cloud.path(), ELECTION).await;
-    eventually("the third replica is ready", SOON, async || is_ready(&third).await).await;
+    third.until_ready().await;
     let killed = Instant::now();
     second.kill();
     eventually("the third replica leads", SOON, async || leads(&third).await).await;
     let took = killed.elapsed();
     assert!(took < Duration::from_secs(6 + 2 * 3), "the take-over took {took:?}, the lease is 6 s");
-    objects.create_service("three").await;
-    objects.until_service_has_address("three").await;
+    objects.add_service("three").await;
     if plane.is_real() {
         let replicas = ["manager-a", "manager-b", "manager-c"];
         let terms = terms(plane, &replicas);
@@ -202,10 +182,6 @@ pub(crate) async fn leads(manager: &Manager) -> bool {
     manager.get("/healthz", None).await.is_some() && log.contains("became leader")
 }
 
-pub(crate) async fn is_ready(manager: &Manager) -> bool {
-    manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
-}
-
 /// Killed at every step of creating, updating and deleting, the next manager reaches the same end state and leaks nothing.
 pub(crate) async fn killed_at_every_step(plane: &mut ControlPlane) {
     const CREATE: &[&str] = &["ensureLoadBalancer", "allocateAddress", "createLoadBalancer", "setPorts", "setHosts"];
@@ -227,11 +203,9 @@ pub(crate) async fn killed_at_every_step(plane: &mut ControlPlane) {
         objects.create_service("web").await;
         survive_update(plane, &objects, &mut cloud, answer_lost).await;
         for step in DELETE {
-            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-            objects.create_service("web").await;
-            objects.until_service_has_address("web").await;
-            manager.terminate();
-            manager.ended(SOON).await;
+            let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+            objects.add_service("web").await;
+            manager.stop().await;
             crash(&mut cloud, step, answer_lost);
             let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
             objects.delete_service("web").await;
@@ -244,7 +218,7 @@ pub(crate) async fn killed_at_every_step(plane: &mut ControlPlane) {
 /// A new manager on a healthy cloud: the Service is served (`wanted`) and then deleted, or just deleted; nothing is left.
 async fn survive(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, wanted: bool) {
     cloud.edit(|config| config["calls"] = json!({}));
-    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     if wanted {
         objects.until_service_has_address("web").await;
         assert_eq!(cloud.made("addresses").len(), 1, "an address leaked");
@@ -252,31 +226,27 @@ async fn survive(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, wan
     }
     objects.until_service_is_gone("web").await;
     assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
-    manager.terminate();
-    manager.ended(SOON).await;
+    manager.stop().await;
 }
 
 /// Killed while the ports change: the next manager sets them.
 async fn survive_update(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, answer_lost: bool) {
-    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     objects.until_service_has_address("web").await;
-    manager.terminate();
-    manager.ended(SOON).await;
+    manager.stop().await;
     cloud.edit(|config| config["calls"] = json!({"setPorts": {"crash": true, "answerLost": answer_lost}}));
     objects.patch_service("web", json!({"spec": {"ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}})).await;
     let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     manager.ended(SOON).await;
     cloud.edit(|config| config["calls"] = json!({}));
-    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     eventually("the new port is there", SOON, async || {
         cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["ports"][0]["port"] == 8080)
     })
     .await;
-    objects.delete_service("web").await;
-    objects.until_service_is_gone("web").await;
+    objects.remove_service("web").await;
     assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
-    manager.terminate();
-    manager.ended(SOON).await;
+    manager.stop().await;
 }
 
 /// The API server goes away and comes back: the manager stays, says so, and goes on.
@@ -287,14 +257,13 @@ pub(crate) async fn api_server_restart(plane: &mut ControlPlane) {
     plane.stop_apiserver();
     let mut manager = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
     eventually("it serves although nobody answers it", SOON, async || manager.get("/healthz", None).await.is_some()).await;
-    assert!(!is_ready(&manager).await, "ready without an API server");
+    assert!(!manager.is_ready().await, "ready without an API server");
     plane.start_apiserver().await;
-    eventually("it becomes ready", SOON, async || is_ready(&manager).await).await;
+    manager.until_ready().await;
 
     plane.stop_apiserver();
     plane.start_apiserver().await;
-    objects.create_service("web").await;
-    objects.until_service_has_address("web").await;
+    objects.add_service("web").await;
     assert!(manager.is_running(), "the manager ended\n{}", manager.log_text());
 }
 
@@ -308,7 +277,7 @@ pub(crate) async fn forbidden(plane: &mut ControlPlane) {
         log.contains("cannot list resource \\\"nodes\\\"") || log.contains("cannot list resource \"nodes\"")
     })
     .await;
-    assert!(!is_ready(&manager).await, "ready without rights");
+    assert!(!manager.is_ready().await, "ready without rights");
     assert!(manager.is_running());
 }
 
@@ -316,7 +285,7 @@ pub(crate) async fn forbidden(plane: &mut ControlPlane) {
 pub(crate) async fn secure_port(plane: &mut ControlPlane) {
     let cloud = Cloud::new(plane.folder(), "port").with_instances(&["node-a"]);
     let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    eventually("it is ready", SOON, async || is_ready(&manager).await).await;
+    manager.until_ready().await;
     for path in ["/metrics", "/configz", "/statusz", "/flagz"] {
         let (status, _) = manager.get(path, None).await.expect("an answer");
         assert_eq!(status, 403, "{path} for everybody");

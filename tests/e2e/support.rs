@@ -50,14 +50,8 @@ impl Manager {
         Self::of(plane, name, "fake", kubeconfig, cloud, flags, &[])
     }
 
-    /// The same with the azure provider, which trusts the certificate authority in `ca_file` alone.
-    pub(crate) async fn start_azure(plane: &ControlPlane, name: &str, cloud: &Path, ca_file: &Path, flags: &[&str]) -> Self {
-        let kubeconfig = plane.manager_kubeconfig(name).await;
-        Self::of(plane, name, "azure", &kubeconfig, cloud, flags, &[("SSL_CERT_FILE", ca_file)])
-    }
-
-    /// The same with a kubeconfig at hand. `cloud`: the configuration, and the certificate authority.
-    pub(crate) fn start_azure_as(
+    /// The same with the azure provider. `cloud`: the configuration, and the certificate authority, which alone it trusts.
+    pub(crate) fn start_azure(
         plane: &ControlPlane,
         name: &str,
         kubeconfig: &Path,
@@ -105,6 +99,12 @@ impl Manager {
         assert!(status.success(), "kill failed");
     }
 
+    /// Sends SIGTERM and waits for an orderly end.
+    pub(crate) async fn stop(mut self) {
+        self.terminate();
+        assert!(self.ended(SOON).await.success(), "{}", self.log_text());
+    }
+
     /// Sends SIGKILL and reaps it.
     pub(crate) fn kill(mut self) {
         self.process.0.kill().expect("kill");
@@ -127,6 +127,14 @@ impl Manager {
     /// Whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         self.process.0.try_wait().expect("wait").is_none()
+    }
+
+    pub(crate) async fn is_ready(&self) -> bool {
+        self.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        eventually("the manager is ready", SOON, async || self.is_ready().await).await;
     }
 
     /// GET of a path on its secure port: status and body. `None` when it does not answer.

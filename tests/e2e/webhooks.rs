@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use crate::{
     azure::Azure,
     control_plane::{ADMIN_TOKEN, ControlPlane, free_port},
-    scenarios::is_ready,
     support::{SOON, eventually},
 };
 
@@ -116,17 +115,15 @@ pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
         &port_flag,
     ];
     let manager = azure.manager_with_only(plane, "webhooks", &flags).await;
-    eventually("the authority is written", SOON, async || {
-        let found = configurations.get(NAME).await.expect("the configuration");
-        found.webhooks.unwrap_or_default().iter().all(|webhook| webhook.client_config.ca_bundle.is_some())
+    eventually("the authority is written into both", SOON, async || {
+        let validating = configurations.get(NAME).await.expect("the configuration").webhooks.unwrap_or_default();
+        let mutating = mutating.get(NAME).await.expect("the configuration").webhooks.unwrap_or_default();
+        let mut clients =
+            validating.iter().map(|one| &one.client_config).chain(mutating.iter().map(|one| &one.client_config));
+        clients.all(|client| client.ca_bundle.is_some())
     })
     .await;
-    eventually("it is written into the other one, too", SOON, async || {
-        let found = mutating.get(NAME).await.expect("the configuration");
-        found.webhooks.unwrap_or_default().iter().all(|webhook| webhook.client_config.ca_bundle.is_some())
-    })
-    .await;
-    eventually("the replica is ready", SOON, async || is_ready(&manager).await).await;
+    manager.until_ready().await;
     eventually("a bad value is refused", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 403).await;
     let (_, _, message) = tried(&admin, json!({TIMEOUT: "1"})).await;
     assert!(message.contains("service-validator.cloud-controller-manager.k8s.io") && message.contains(TIMEOUT), "{message}");
@@ -151,8 +148,6 @@ pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
     eventually("nobody is in the way", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 201).await;
     configurations.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
     mutating.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
-    let services: Api<Service> = Api::namespaced(admin.clone(), "kube-system");
+    let services: Api<Service> = Api::namespaced(admin, "kube-system");
     services.delete(SERVICE, &DeleteParams::default()).await.expect("the Service goes");
-    let leases: Api<Lease> = Api::namespaced(admin, "kube-system");
-    leases.delete(NAME, &DeleteParams::default()).await.expect("the Lease goes");
 }

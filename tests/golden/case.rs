@@ -40,6 +40,13 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Case {
+    /// Whether it is about pod routes rather than Services.
+    pub(crate) fn is_about_routes(&self) -> bool {
+        self.topic == "routes"
+    }
+}
+
 /// Something that happens, and what it leads to.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {

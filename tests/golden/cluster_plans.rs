@@ -17,33 +17,19 @@ use k8s_openapi::{
 use serde_json::Value;
 
 use crate::golden::{
-    case::{Action, Case},
     corpus::{case, cases},
-    manager::{Manager, parts},
-    replay::Subject,
     stage::Stage,
 };
 
 /// How often each request is sent: method and path, in lower case where Azure is not particular.
 pub(crate) type Requests = BTreeMap<String, usize>;
 
-/// The configuration after step `number` of a case.
-pub(crate) fn config_after(stage: &Stage, case: &Case, number: usize) -> Value {
-    let mut config = stage.config(&case.config);
-    for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
-        if let Action::Restart { config: changes } = action {
-            json_patch::merge(&mut config, changes);
-        }
-    }
-    config
-}
-
 /// A plan for everything on this stage, which sends nothing.
 pub(crate) async fn planned(stage: &Stage, config: &Value, flags: &[String]) -> ClusterPlan {
     let mut flags = flags.to_vec();
     flags.push("--dry-run".to_owned());
-    let (parts, _files) = parts(stage, config, &flags);
-    let plan = Box::pin(cluster_plan(parts, None)).await.unwrap().unwrap();
+    let (deps, _files) = stage.manager_deps(config, &flags);
+    let plan = Box::pin(cluster_plan(deps, None)).await.unwrap().unwrap();
     assert_eq!(sent(stage), Requests::new(), "a plan sends nothing");
     plan
 }
@@ -92,7 +78,7 @@ pub(crate) async fn compare(stage: &Stage, config: &Value, flags: &[String], abo
     stage.server.clear_requests();
     let plan = planned(stage, config, flags).await;
     let mut findings: Vec<String> = plan.unread().map(|line| format!("{about}: not read: {line}")).collect();
-    let running = Manager.start(stage, config, flags).await;
+    let running = stage.start(config, flags);
     stage.settled().await;
     running.stop().await;
     let (predicted, sent) = (predicted(&plan), sent(stage));
@@ -118,7 +104,7 @@ async fn a_plan_is_exactly_what_a_take_over_sends() {
     for case in cases() {
         for number in 0..case.steps.len() {
             let stage = Stage::after(case, number);
-            let config = config_after(&stage, case, number);
+            let config = stage.config_after(case, number);
             let about = format!("{}/{}", case.path, case.steps[number].name);
             findings.extend(compare(&stage, &config, &case.flags, &about).await);
             compared += 1;
@@ -138,10 +124,10 @@ async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> [(String, u
 async fn printed_as(stage: &Stage, config: &Value, flags: &[String], report: bool) -> (String, u8) {
     let mut flags = flags.to_vec();
     flags.push("--dry-run".to_owned());
-    let (parts, _files) = parts(stage, config, &flags);
-    let manager = parts.config.clone();
+    let (deps, _files) = stage.manager_deps(config, &flags);
+    let manager = deps.config.clone();
     let options = PlanOptions { manager, service: None, json: false, diff: false, report };
-    let outcome = plan(parts, &options).await.unwrap();
+    let outcome = plan(deps, &options).await.unwrap();
     (outcome.text, outcome.code)
 }
 
@@ -157,7 +143,7 @@ async fn a_plan_that_cannot_see_everything_says_so_and_fails() {
         ("*", false),
     ] {
         let stage = Stage::after(case, 0);
-        let config = config_after(&stage, case, 0);
+        let config = stage.config_after(case, 0);
         stage.azure().deny(action, "");
         let [(text, code), (report, report_code)] = printed(&stage, &config, &case.flags).await;
         assert_eq!((code, report_code), (u8::from(!seen), u8::from(!seen)), "{action}: {text}");
@@ -173,7 +159,7 @@ async fn a_cluster_that_cannot_be_listed_has_no_plan() {
     let case = case("azure-lb/external-tcp");
     for (resource, told) in [("services", "cannot list the Services"), ("nodes", "cannot list the Nodes")] {
         let stage = Stage::after(case, 0);
-        let config = config_after(&stage, case, 0);
+        let config = stage.config_after(case, 0);
         stage.server.faults().fail_every(403, move |request| request.resource == resource);
         for (text, code) in printed(&stage, &config, &case.flags).await {
             assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
@@ -186,7 +172,7 @@ async fn a_cluster_that_cannot_be_listed_has_no_plan() {
 async fn a_cluster_of_another_cloud_is_not_ready_to_switch() {
     let case = case("azure-lb/external-tcp");
     let stage = Stage::after(case, 0);
-    let config = config_after(&stage, case, 0);
+    let config = stage.config_after(case, 0);
     for service in stage.server.list::<Service>() {
         let (namespace, name) = (service.metadata.namespace.unwrap_or_default(), service.metadata.name.unwrap_or_default());
         stage.server.update_with(&namespace, &name, |service: &mut Service| service.metadata.finalizers = None);

@@ -3,12 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use crate::golden::{
-    cluster_plans::{compare, config_after},
-    corpus::cases,
-    seeds,
-    stage::Stage,
-};
+use crate::golden::{cluster_plans::compare, corpus::cases, seeds, stage::Stage};
 
 const SEEDS: u64 = 50;
 
@@ -110,7 +105,7 @@ async fn a_plan_is_exactly_what_is_sent_on_random_states() {
         let changes = 1 + dice.below(3);
         let changes: Vec<String> = (0..changes).map(|_| disturb(&stage, &mut dice)).collect();
         let about = format!("seed {seed}, {}/{}, {}", case.path, case.steps[number].name, changes.join(", "));
-        let config = config_after(&stage, case, number);
+        let config = stage.config_after(case, number);
         findings.extend(compare(&stage, &config, &case.flags, &about).await);
     }
     assert!(findings.is_empty(), "{} differences:\n{}", findings.len(), findings.join("\n"));

@@ -70,7 +70,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// What the files share.
-pub(crate) struct Templates {
+struct Templates {
     prefixes: BTreeMap<String, String>,
     table: BTreeMap<String, Value>,
     used: RefCell<BTreeSet<String>>,
@@ -85,7 +85,7 @@ struct Shared {
 
 impl Templates {
     /// From the text of `shared.json`.
-    pub(crate) fn new(text: &str) -> Result<Self> {
+    fn new(text: &str) -> Result<Self> {
         let shared: Shared = serde_json::from_str(text).map_err(|error| format!("shared.json: {error}"))?;
         let mut templates = Self { prefixes: shared.prefixes, table: BTreeMap::new(), used: RefCell::default() };
         templates.table = templates.parse::<Shared>(text)?.templates;
@@ -101,7 +101,7 @@ impl Templates {
     }
 
     /// `value` with every template in it filled in.
-    pub(crate) fn decode(&self, value: &Value, previous: Option<&Value>) -> Result<Value> {
+    fn decode(&self, value: &Value, previous: Option<&Value>) -> Result<Value> {
         match value {
             Value::Array(items) => items.iter().map(|item| self.decode(item, None)).collect(),
             Value::Object(fields) => self.decode_object(fields, previous),
@@ -149,7 +149,7 @@ impl Templates {
 }
 
 /// Fills in what a document's id says: relative ids, its name, the ids of its parts.
-pub(crate) fn complete(document: &mut Value) -> Result<()> {
+fn complete(document: &mut Value) -> Result<()> {
     let id = document["id"].as_str().filter(|id| id.starts_with('/')).ok_or("a document without id")?.to_owned();
     absolute(document, &id);
     let fields = document.as_object_mut().ok_or("a document that is no object")?;

@@ -1,21 +1,16 @@
 //! Documents as ARM has them, with and without things that we do not model: a read and a write through the client change nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use cloud_controller_manager::{
-    metrics::Metrics,
-    providers::azure::{
-        arm::{ApiType, ArmClient, Budget, BudgetSettings, Precondition, ResourceId, api, compute, network},
-        config::{self, ConfigTexts, EnvironmentOverrides},
-        session::{Session, SessionDeps},
-    },
-    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
+    providers::azure::arm::{ApiType, Precondition, ResourceId, api, compute, network},
+    runtime::clock::Clock,
     sandbox::azure::{AzureOptions, topology::Topology, world::World},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::golden::{case::State, corpus};
+use crate::golden::{case::State, corpus, replica};
 
 /// A typed document from JSON and back.
 fn again<D: DeserializeOwned + Serialize>(document: &Value) -> Value {
@@ -89,7 +84,7 @@ fn recorded_documents_survive_with_whatever_is_strewn_into_them() {
 async fn a_document_that_is_read_and_written_back_is_as_before() {
     let clock = Clock::manual("2026-01-01T00:00:00Z".parse().expect("a time"));
     let world = World::new(Topology::new(), AzureOptions::default(), clock).expect("a world");
-    let client = client(&world, clock).await;
+    let client = replica::session(world.azure(), clock, &world.config(), Vec::new()).await.0.network;
     let group = world.topology().group_id();
     let id = group.resource(api::SECURITY_GROUPS.resource_type, &["strange"]);
     let document = json!({
@@ -118,21 +113,4 @@ fn without_etags(mut document: Value) -> Value {
         _ => {}
     }
     document
-}
-
-async fn client(world: &World, clock: Clock) -> ArmClient {
-    let texts = ConfigTexts { file: Some(world.config().to_string()), secret: None };
-    let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).expect("a configuration").config;
-    let metrics = Arc::new(Metrics::new().expect("metrics"));
-    let surroundings = SessionDeps {
-        transport: world.azure().transport(),
-        environment: BTreeMap::new(),
-        leadership: Leadership::unopposed(),
-        route_leadership: Leadership::unopposed(),
-        budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
-        metrics,
-        clock,
-        nodes: InformerStore::default(),
-    };
-    Session::open(Arc::new(config), &surroundings).await.expect("a session").network
 }

@@ -2,7 +2,7 @@
 //! on a simulated cloud and cluster.
 //!
 //! ```text
-//! *.json ─► corpus ─► case::Case ─► stage (cluster and Azure, actions) ─► replay ◄── Subject (controllers)
+//! *.json ─► corpus ─► case::Case ─► stage (cluster and Azure, actions) ─► replay ◄── replica (manager)
 //!                                     tolerance, addresses ─► normal ─► compare ◄──────┘
 //! ```
 //!
@@ -12,23 +12,20 @@
 
 mod addresses;
 mod case;
+mod checks;
 mod cluster_plans;
 mod cluster_plans_random;
 mod compare;
 mod corpus;
 mod deviations;
 mod documents;
-mod manager;
 mod normal;
 mod plans;
 mod provider;
 mod replay;
+pub(crate) mod replica;
 mod route_plans;
-mod routes;
 use crate::seeds;
 mod shadow;
 mod stage;
 mod tolerance;
-mod understudy;
-
-mod checks;

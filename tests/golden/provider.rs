@@ -10,8 +10,6 @@ use crate::golden::{
     case::{Case, Step},
     corpus,
     deviations::{self, Deviation},
-    manager::Manager,
-    plans::is_left_out,
     replay::{replay, take_over},
 };
 
@@ -24,8 +22,7 @@ fn name(case: &Case, step: &Step) -> String {
 
 /// Looks at all cases, several at a time, each in a runtime of its own on a paused clock.
 fn everywhere(look: impl AsyncFn(&'static Case) -> Findings + Sync) -> Findings {
-    let cases: Vec<_> = corpus::cases().iter().filter(|case| !is_left_out(case)).collect();
-    let (waiting, found) = (Mutex::new(cases), Mutex::new(Findings::new()));
+    let (waiting, found) = (Mutex::new(corpus::cases().iter().collect()), Mutex::new(Findings::new()));
     let work = || {
         while let Some(case) = next(&waiting) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -46,8 +43,8 @@ fn next(waiting: &Mutex<Vec<&'static Case>>) -> Option<&'static Case> {
 }
 
 /// Fails on findings in other steps than these, and on steps of these without findings.
-fn assert_only(known: &[&[Deviation]], findings: &Findings) {
-    let known: BTreeMap<_, _> = known.iter().copied().flatten().copied().collect();
+fn assert_only(known: &[Deviation], findings: &Findings) {
+    let known: BTreeMap<_, _> = known.iter().copied().collect();
     let unknown = findings.iter().filter(|(step, _)| !known.contains_key(step.as_str()));
     let mut wrong: Vec<String> =
         unknown.flat_map(|(step, found)| found.iter().map(move |finding| format!("{step}: {finding}"))).collect();
@@ -61,23 +58,14 @@ fn assert_only(known: &[&[Deviation]], findings: &Findings) {
 fn every_case_ends_as_recorded() {
     let findings = everywhere(async |case| {
         let mut by_step = Findings::new();
-        for finding in replay(&Manager, case).await {
+        for finding in replay(case).await {
             let is_in = |step: &&Step| finding.starts_with(&format!("{} {}: ", case.path, step.name));
             let step = case.steps.iter().find(is_in).unwrap();
             by_step.entry(name(case, step)).or_default().push(finding);
         }
         by_step
     });
-    assert_only(
-        &[
-            deviations::LOAD_BALANCERS,
-            deviations::PUBLIC_IPS,
-            deviations::SECURITY_RULES,
-            deviations::STATUS,
-            deviations::MEMBERS_PUT_RIGHT,
-        ],
-        &findings,
-    );
+    assert_only(&[deviations::PUT_RIGHT, deviations::LEFT_ALONE].concat(), &findings);
 }
 
 #[test]
@@ -85,7 +73,7 @@ fn what_was_recorded_is_left_alone() {
     let findings = everywhere(async |case| {
         let mut by_step = Findings::new();
         for (number, step) in case.steps.iter().enumerate() {
-            let mut writes = take_over(&Manager, case, number).await;
+            let mut writes = take_over(case, number).await;
             writes.retain(|write| !tidies_up(step, write));
             if !writes.is_empty() {
                 by_step.insert(name(case, step), writes);
@@ -93,7 +81,7 @@ fn what_was_recorded_is_left_alone() {
         }
         by_step
     });
-    assert_only(&[deviations::BALANCERS_PUT_RIGHT, deviations::PUT_RIGHT, deviations::MEMBERS_PUT_RIGHT], &findings);
+    assert_only(deviations::PUT_RIGHT, &findings);
 }
 
 /// Whether a write takes away what the recording says belongs to nobody any more.

@@ -1,11 +1,9 @@
-//! Plays a case with controllers under test and says where the result is not what was recorded.
+//! Plays a case with the whole manager and says where the result is not what was recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use async_trait::async_trait;
 use cloud_controller_manager::sandbox::azure::Class;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
-use serde_json::Value;
 
 use crate::golden::{
     addresses::Addresses,
@@ -15,36 +13,21 @@ use crate::golden::{
     tolerance::{Cleaned, Failing, without},
 };
 
-/// Controllers that can be tried on a case.
-#[async_trait]
-pub(crate) trait Subject: Sync {
-    /// Starts them on a stage with the content of `azure.json` and a command line.
-    async fn start(&self, stage: &Stage, config: &Value, flags: &[String]) -> Box<dyn Running>;
-}
-
-/// Controllers at work.
-#[async_trait]
-pub(crate) trait Running: Send {
-    /// Stops them and waits until they have stopped.
-    async fn stop(self: Box<Self>);
-}
-
 /// Plays all steps of `case` from its state before the first one. Answers what differs, each with the step.
-pub(crate) async fn replay(subject: &dyn Subject, case: &Case) -> Vec<String> {
+pub(crate) async fn replay(case: &Case) -> Vec<String> {
     let stage = Stage::new(case);
     let mut config = stage.config(&case.config);
-    let mut running = subject.start(&stage, &config, &case.flags).await;
+    let mut running = stage.start(&config, &case.flags);
     let mut judge = Judge { addresses: Addresses::new(&case.before), cleaned: Cleaned::default() };
     let mut findings = Vec::new();
     stage.settled().await;
-    for (number, step) in case.steps.iter().enumerate() {
-        stage.set_step(number);
+    for step in &case.steps {
         let start = Start::of(&stage, step);
         for action in &step.actions {
             if let Action::Restart { config: changes } = action {
                 running.stop().await;
                 json_patch::merge(&mut config, changes);
-                running = subject.start(&stage, &config, &case.flags).await;
+                running = stage.start(&config, &case.flags);
             }
             stage.act(step, action).await;
         }
@@ -57,16 +40,10 @@ pub(crate) async fn replay(subject: &dyn Subject, case: &Case) -> Vec<String> {
     findings
 }
 
-/// Starts controllers on the state after step `number` (from 0), with everything in place. Answers the writes that they send.
-pub(crate) async fn take_over(subject: &dyn Subject, case: &Case, number: usize) -> Vec<String> {
+/// Starts the manager on the state after step `number` (from 0), with everything in place. Answers the writes that it sends.
+pub(crate) async fn take_over(case: &Case, number: usize) -> Vec<String> {
     let stage = Stage::after(case, number);
-    let mut config = stage.config(&case.config);
-    for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
-        if let Action::Restart { config: changes } = action {
-            json_patch::merge(&mut config, changes);
-        }
-    }
-    let running = subject.start(&stage, &config, &case.flags).await;
+    let running = stage.start(&stage.config_after(case, number), &case.flags);
     stage.settled().await;
     running.stop().await;
     let writes =

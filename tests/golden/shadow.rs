@@ -3,19 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, ManagerOutcome},
-    runtime::{leader_election::Leadership, shutdown::Shutdown},
+    app::manager::ClientSource,
+    runtime::leader_election::Leadership,
     sandbox::{api_server::ApiServer, azure::Class},
 };
 use k8s_openapi::api::core::v1::Service;
 
-use crate::golden::{
-    cluster_plans::{config_after, planned},
-    corpus::case,
-    manager::{Manager, parts},
-    replay::Subject,
-    stage::Stage,
-};
+use crate::golden::{cluster_plans::planned, corpus::case, replica::Replica, stage::Stage};
 
 const SHADOW: &str = "the-shadow";
 const KINDS: [&str; 8] =
@@ -47,29 +41,32 @@ fn shadow_requests(stage: &Stage) -> (usize, usize) {
     (all.len(), all.iter().filter(|request| !reads(request.verb.as_str())).count())
 }
 
+/// Gives one of the Services another port.
+fn set_port(stage: &Stage, port: i32) {
+    stage.server.update_with("default", "svc04-int", |service: &mut Service| {
+        let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
+        ports.into_iter().flatten().take(1).for_each(|found| found.port = port);
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_hour_beside_a_live_writer_writes_nothing_and_reports_what_is_left() {
     let case = case("azure-lb/takeover-50");
     let last = case.steps.len() - 1;
     let stage = Stage::after(case, last);
-    let config = config_after(&stage, case, last);
-    let writer = Manager.start(&stage, &config, &case.flags).await;
+    let config = stage.config_after(case, last);
+    let writer = stage.start(&config, &case.flags);
     stage.settled().await;
     let mut flags = case.flags.clone();
     flags.push("--dry-run".to_owned());
-    let (mut shadow, _files) = parts(&stage, &config, &flags);
-    shadow.clients = Arc::new(Marked(stage.server.clone()));
-    let (metrics, stop) = (Arc::clone(&shadow.metrics), Shutdown::new());
-    let until = stop.clone();
-    let running = tokio::spawn(async move { manager::run(shadow, &until).await });
+    let (mut deps, files) = stage.manager_deps(&config, &flags);
+    deps.clients = Arc::new(Marked(stage.server.clone()));
+    let shadow = Replica::start((deps, files));
+    let metrics = Arc::clone(&shadow.metrics);
     let before = azure_writes(&stage);
     // The writer has work all the time: a Service comes or goes every five minutes.
     for round in 0..12 {
-        let key = format!("svc{:02}-int", 4);
-        stage.server.update_with("default", &key, |service: &mut Service| {
-            let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
-            ports.into_iter().flatten().take(1).for_each(|port| port.port = 8_000 + round);
-        });
+        set_port(&stage, 8_000 + round);
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert_eq!(shadow_requests(&stage).1, 0, "the shadow wrote to the API server");
     }
@@ -82,16 +79,12 @@ async fn an_hour_beside_a_live_writer_writes_nothing_and_reports_what_is_left() 
     writer.stop().await;
     // Nobody writes any more: whatever is written from now on, the shadow has written.
     let alone = azure_writes(&stage);
-    stage.server.update_with("default", "svc04-int", |service: &mut Service| {
-        let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
-        ports.into_iter().flatten().take(1).for_each(|port| port.port = 9_999);
-    });
+    set_port(&stage, 9_999);
     // Longer than the oldest cache, since younger differences do not count.
     tokio::time::sleep(Duration::from_secs(1_800)).await;
     assert_eq!((azure_writes(&stage), shadow_requests(&stage).1), (alone, 0));
     assert!(gauge("load_balancer") >= 1.0, "the change of the Service is in the plan");
-    stop.begin();
-    assert_eq!(running.await.unwrap().unwrap(), ManagerOutcome::Stopped);
+    shadow.stop().await;
     stage.azure().clear_requests();
     stage.server.clear_requests();
     // What it reports is what a manager that starts now would send, kind by kind; that this is sent, the other tests compare.

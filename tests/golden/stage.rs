@@ -1,12 +1,9 @@
 //! The simulated cloud and cluster of a case, and everything that others than the controllers do there.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use cloud_controller_manager::{
+    app::manager::ManagerDeps,
     runtime::clock::Clock,
     sandbox::{
         api_server::ApiServer,
@@ -24,7 +21,10 @@ use k8s_openapi::api::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::golden::case::{Action, Case, State, Step, state};
+use crate::golden::{
+    case::{Action, Case, State, Step, state},
+    replica::{Replica, manager_deps},
+};
 
 /// How long a Service may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -34,9 +34,11 @@ const QUIET: Duration = Duration::from_secs(20);
 const OTHER_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000002";
 /// Fields of `azure.json` that the recorded configurations leave out.
 const CREDENTIALS: [&str; 3] = ["tenantId", "aadClientId", "aadClientSecret"];
+/// Added to a recorded command line where it does not have the flag: what the recordings leave out.
+const FURTHER_FLAGS: [&str; 3] =
+    ["--leader-elect=false", "--configure-cloud-routes=false", "--cluster-cidr=100.64.0.0/10,fd00:64::/32"];
 
-/// A cloud and a cluster. Clones are the same ones.
-#[derive(Clone)]
+/// A cloud and a cluster.
 pub(crate) struct Stage {
     /// The cluster.
     pub(crate) server: ApiServer,
@@ -44,7 +46,6 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     /// What both tell time by.
     pub(crate) clock: Clock,
-    step: Arc<Mutex<Option<usize>>>,
     quiet: Duration,
 }
 
@@ -60,7 +61,6 @@ impl Stage {
     pub(crate) fn after(case: &Case, number: usize) -> Self {
         let step = &case.steps[number];
         let stage = Self::with_documents(case, &step.after);
-        stage.set_step(number);
         let changed = case.steps[..=number].iter().rev().find_map(|step| step.nodes.as_ref());
         changed.unwrap_or(&case.nodes).iter().for_each(|node| drop(stage.server.create(node)));
         for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
@@ -81,8 +81,8 @@ impl Stage {
             options.subscriptions.push(OTHER_SUBSCRIPTION.to_owned());
             options.zones = if case.region_zones { AzureOptions::default().zones } else { Vec::new() };
         });
-        let quiet = if case.topic == "routes" { Duration::from_secs(8) } else { QUIET };
-        Self { server: ApiServer::new(clock), world, clock, step: Arc::default(), quiet }
+        let quiet = if case.is_about_routes() { Duration::from_secs(8) } else { QUIET };
+        Self { server: ApiServer::new(clock), world, clock, quiet }
     }
 
     /// The simulated Azure.
@@ -104,14 +104,29 @@ impl Stage {
         config
     }
 
-    /// Number (from 0) of the step that is on; none before the first one.
-    pub(crate) fn step(&self) -> Option<usize> {
-        *self.step.lock().unwrap()
+    /// The configuration after step `number` (from 0) of a case.
+    pub(crate) fn config_after(&self, case: &Case, number: usize) -> Value {
+        let mut config = self.config(&case.config);
+        for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
+            if let Action::Restart { config: changes } = action {
+                json_patch::merge(&mut config, changes);
+            }
+        }
+        config
     }
 
-    /// Says which step is on.
-    pub(crate) fn set_step(&self, number: usize) {
-        *self.step.lock().unwrap() = Some(number);
+    /// What a manager here is made of, and the folder of its files.
+    pub(crate) fn manager_deps(&self, config: &Value, recorded: &[String]) -> (ManagerDeps, tempfile::TempDir) {
+        let mut flags: Vec<&str> = recorded.iter().map(String::as_str).collect();
+        let name = |flag: &&str| flag.split('=').next().map(str::to_owned);
+        let known: Vec<_> = flags.iter().map(name).collect();
+        flags.extend(FURTHER_FLAGS.into_iter().filter(|flag| !known.contains(&name(flag))));
+        manager_deps(&self.server, self.azure(), self.clock, config, &flags)
+    }
+
+    /// Starts the manager.
+    pub(crate) fn start(&self, config: &Value, flags: &[String]) -> Replica {
+        Replica::start(self.manager_deps(config, flags))
     }
 
     /// Does an action of a step other than a restart, and waits as the recording did.
@@ -256,7 +271,7 @@ fn is_ours(service: &Service) -> bool {
 }
 
 /// A Service with the finalizers and addresses that it has after a step.
-pub(crate) fn served(service: &Service, step: &Step, key: &str) -> Service {
+fn served(service: &Service, step: &Step, key: &str) -> Service {
     let mut service = service.clone();
     if let Some(outcome) = step.outcomes.get(key) {
         service.metadata.finalizers = (!outcome.finalizers.is_empty()).then(|| outcome.finalizers.clone());

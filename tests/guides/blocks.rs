@@ -52,27 +52,30 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Every file below `folder` whose name ends with this extension, sorted.
+pub(crate) fn files_with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_with_extension(&path, extension));
+        } else if path.extension().is_some_and(|ending| ending == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
 /// Paths from the root and texts of all pages.
 pub(crate) fn pages() -> Vec<(String, String)> {
-    let mut paths = vec![root().join("README.md")];
-    collect(&root().join("docs"), &mut paths);
-    paths.sort();
+    let mut paths = files_with_extension(&root().join("docs"), "md");
+    paths.push(root().join("README.md"));
     let read = |path: PathBuf| {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
         (name, fs::read_to_string(path).unwrap())
     };
     paths.into_iter().map(read).collect()
-}
-
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            found.push(path);
-        }
-    }
 }
 
 /// The blocks of a page, in order.

@@ -15,22 +15,8 @@ const FLAGS: [&str; 4] = [
     "docs/reference/acr-credential-provider.md",
 ];
 /// Flags of subcommands that no page lists, and of the demo.
-const OTHER_FLAGS: [&str; 14] = [
-    "--online",
-    "--strict",
-    "--help",
-    "--version",
-    "--exit-when-ready",
-    "--all",
-    "--diff",
-    "--report",
-    "--output",
-    "--url",
-    "--token-file",
-    "--service-account",
-    "--file",
-    "--insecure-skip-tls-verify",
-];
+const OTHER_FLAGS: &str = "--online --strict --help --version --exit-when-ready --all --diff --report \
+    --output --url --token-file --service-account --file --insecure-skip-tls-verify";
 const PROGRAM: &str = "cloud-controller-manager";
 
 pub(crate) fn problems(block: &Block) -> Vec<String> {
@@ -78,5 +64,5 @@ fn flags() -> BTreeSet<String> {
     let pages = FLAGS.map(|page| fs::read_to_string(root().join(page)).unwrap()).concat();
     let quoted = pages.split('`').filter(|text| text.starts_with("--"));
     let name = |text: &str| text.split(['=', ' ', '[']).next().unwrap_or_default().to_owned();
-    quoted.map(name).chain(OTHER_FLAGS.map(str::to_owned)).collect()
+    quoted.map(name).chain(OTHER_FLAGS.split_whitespace().map(str::to_owned)).collect()
 }

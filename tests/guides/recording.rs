@@ -1,8 +1,8 @@
 //! The recording of `make demo` that the README shows.
 //!
-//! In: what the built program prints. Out: `docs/demo.svg`, plain text in SVG that is readable on dark and light pages, and the shape
-//! of a recording: its lines without times, ports and identities, sorted, since Services are worked on in parallel. Updates are left
-//! out: a Service gets one only if it was created before the last Node was initialised.
+//! In: what the built program prints. Out: `docs/demo.svg`, plain text in SVG, and the shape of a recording: its lines without times,
+//! ports and identities, sorted, since Services are worked on in parallel. Updates are left out: a Service gets one only if it was
+//! created before the last Node was initialised.
 
 use std::{
     fmt::Write as _,
@@ -65,24 +65,16 @@ fn words(line: &str) -> String {
     line.split_whitespace().map(|word| if changes(word) { "*" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn svg(lines: &[String]) -> String {
-    let (width, height) = (COLUMNS * 8 + 32, (lines.len() + 2) * LINE + 16);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">\n\
-         <title>Terminal recording of make demo</title>\n<style>\n{STYLE}</style>\n\
-         <rect width=\"{width}\" height=\"{height}\" rx=\"8\"/>\n<text y=\"12\" xml:space=\"preserve\">\n"
-    );
-    for line in std::iter::once("$ make demo").chain(lines.iter().map(String::as_str)) {
+/// The picture with these lines. Its size grows with them; frame and colors stay.
+pub(crate) fn svg(old: &str, recorded: &[String]) -> String {
+    let (head, _) = old.split_once("<tspan").unwrap();
+    let height = |count: usize| ((count + 2) * LINE + 16).to_string();
+    let mut svg = head.replace(&height(lines(old).len()), &height(recorded.len()));
+    for line in std::iter::once("$ make demo").chain(recorded.iter().map(String::as_str)) {
         let _ = writeln!(svg, "<tspan x=\"16\" dy=\"{LINE}\"{}>{}</tspan>", class(line), escape(line));
     }
     svg + "</text>\n</svg>\n"
 }
-
-const STYLE: &str = "rect { fill: #f6f8fa; stroke: #d0d7de }\n\
-    text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #1f2328 }\n\
-    .command { fill: #0550ae }\n.done { fill: #116329; font-weight: bold }\n\
-    @media (prefers-color-scheme: dark) {\n  rect { fill: #0d1117; stroke: #30363d }\n  text { fill: #e6edf3 }\n  \
-    .command { fill: #79c0ff }\n  .done { fill: #7ee787 }\n}\n";
 
 fn class(line: &str) -> &'static str {
     match line {

@@ -4,7 +4,7 @@
 use cloud_controller_manager::providers::azure::planner::load_balancer::annotations::{
     ANNOTATIONS, AnnotationEntry, PREFIX,
 };
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use serde_json::json;
 
 use super::{admission::messages, *};
@@ -13,8 +13,6 @@ const POLICY: &str = "azure/admission/policy.yaml";
 
 fn policy() -> ValidatingAdmissionPolicy {
     let [policy, binding] = <[Value; 2]>::try_from(documents(POLICY)).unwrap();
-    assert_eq!(round_trip::<ValidatingAdmissionPolicy>(&policy), policy);
-    assert_eq!(round_trip::<ValidatingAdmissionPolicyBinding>(&binding), binding);
     assert_eq!(binding["spec"], json!({"policyName": policy["metadata"]["name"], "validationActions": ["Warn"]}));
     serde_json::from_value(policy).unwrap()
 }
@@ -47,64 +45,32 @@ fn is_lenient(row: &AnnotationEntry) -> bool {
         || accepts == "an IP address"
 }
 
-const TEXTS: &[&str] = &[
-    "",
-    " ",
-    "true",
-    " TRUE ",
-    "True",
-    "false",
-    "yes",
-    "0",
-    "1",
-    "4",
-    " 5 ",
-    "+7",
-    "0008",
-    "9",
-    "100",
-    "101",
+const SHORT_TEXTS: &[&str] = &[
+    "", " ", "true", " TRUE ", "True", "false", "yes", "0", "1", "4", " 5 ", "+7", "0008", "9", "100", "101", "-5", "4.5",
+    "tcp", " HTTPS ", "/healthz", "/a b", "a b", "name", "name-", "_x", "x_", "1x", "a.b", "ends.", "a/b", "10.0.0.1",
+    "Internet", "a=b,c=d", "*", "__auto__", "s-1 s-2", "a,b", "http", "x\u{7}y", "x\u{85}y",
+];
+const LONG_TEXTS: &[&str] = &[
     "2147483647",
     "2147483648",
     "99999999999999999999999",
-    "-5",
-    "4.5",
     "\u{a0}6\u{a0}",
-    "tcp",
-    " HTTPS ",
-    "/healthz",
-    "/a b",
-    "a b",
-    "name",
-    "name-",
-    "_x",
-    "x_",
-    "1x",
-    "a.b",
-    "ends.",
     "Größe_(1)",
-    "a/b",
-    "10.0.0.1",
     " 10.0.0.1 , fd00::1",
     "10.0.0.0/8,fd00::/8",
     "10.0.0.1,x",
-    "Internet",
     "Internet, AzureCloud",
-    "a=b,c=d",
-    "*",
-    "__auto__",
-    "s-1 s-2",
-    "a,b",
-    "http",
-    "x\u{7}y",
-    "x\u{85}y",
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/publicIPPrefixes/p",
 ];
+
+fn texts() -> Vec<&'static str> {
+    [SHORT_TEXTS, LONG_TEXTS].concat()
+}
 
 #[test]
 fn what_the_program_takes_is_not_told() {
     let long = ["a".repeat(80), "a".repeat(81), "a".repeat(129), "a".repeat(200_000)];
-    for text in TEXTS.iter().copied().chain(long.iter().map(String::as_str)) {
+    for text in texts().into_iter().chain(long.iter().map(String::as_str)) {
         let messages = told_of_all(text);
         for row in ANNOTATIONS.iter().filter(|row| !is_lenient(row) && !(row.refuses)(text)) {
             let mistaken = messages.iter().any(|message| message.starts_with(&format!("{}: ", row.key)));
@@ -117,13 +83,13 @@ fn what_the_program_takes_is_not_told() {
 #[test]
 fn most_of_what_the_program_refuses_is_told() {
     let (mut refused, mut missed) = (0, Vec::new());
-    for text in TEXTS {
+    for text in texts() {
         let messages = told_of_all(text);
         let is_invisible = messages.iter().any(|message| message.contains("control characters"));
         for row in ANNOTATIONS.iter().filter(|row| (row.refuses)(text)) {
             refused += 1;
             if !is_invisible && !messages.iter().any(|message| message.starts_with(&format!("{}: ", row.key))) {
-                missed.push((row.key, *text));
+                missed.push((row.key, text));
             }
         }
     }
@@ -182,8 +148,7 @@ fn what_is_not_the_programs_or_was_there_before_is_not_told() {
 
 #[test]
 fn the_component_is_the_policy() {
-    let component = documents("azure/admission/kustomization.yaml").remove(0);
-    assert_eq!((&component["kind"], &component["resources"]), (&json!("Component"), &json!(["policy.yaml"])));
+    assert_eq!(component("azure/admission")["resources"], json!(["policy.yaml"]));
     let policy = policy().spec.unwrap();
     assert_eq!(policy.failure_policy.as_deref(), Some("Ignore"), "it is never in the way");
     assert_eq!(policy.validations.unwrap().len(), ANNOTATIONS.len() + 2);

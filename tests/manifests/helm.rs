@@ -4,6 +4,7 @@
 //! What the chart does is written down here from `kubernetes-sigs/cloud-provider-azure`, `helm/cloud-provider-azure/values.yaml` and
 //! `templates/cloud-provider-azure.yaml`, chart 1.36.0.
 
+use cloud_controller_manager::cli::config::ManagerConfig;
 use k8s_openapi::api::apps::v1::DeploymentStrategy;
 
 use super::*;
@@ -133,25 +134,12 @@ fn with_examples(mut values: Value, options: &[Argument]) -> Value {
     values
 }
 
-/// What the program of that name makes of the arguments; the chart names it as the command.
-fn start(program: &str, arguments: &[String]) -> CliCommand {
-    let words =
-        std::iter::once(program.to_owned()).chain(arguments.iter().map(|word| word.replace("$(NODE_NAME)", "node-1")));
-    cli::parse(words.map(OsString::from), &["azure", "fake"], &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
-}
-
 fn manager(values: &Value) -> ManagerConfig {
-    match start(NAME, &rendered(values, MANAGER_ARGUMENTS, MANAGER_OPTIONS)) {
-        CliCommand::Run(config) => *config,
-        other => panic!("{other:?}"),
-    }
+    manager_config(parse(NAME, &rendered(values, MANAGER_ARGUMENTS, MANAGER_OPTIONS)))
 }
 
 fn node_manager(values: &Value) -> cli::NodeManagerConfig {
-    match start(NODE_MANAGER, &rendered(values, NODES_ARGUMENTS, NODES_OPTIONS)) {
-        CliCommand::ManageNode(config) => *config,
-        other => panic!("{other:?}"),
-    }
+    node_manager_config(parse(NODE_MANAGER, &rendered(values, NODES_ARGUMENTS, NODES_OPTIONS)))
 }
 
 #[test]
@@ -183,8 +171,7 @@ fn values_are_those_of_the_manifests() {
         assert!(values[MANAGER][key].is_string(), "the chart would take Go's");
         assert_eq!(values[MANAGER][key], values[NODES][key], "both are one image");
     }
-    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
-    let deployment = deployment.spec;
+    let deployment = deployment_with(&[]).spec;
     assert_eq!(serde_json::to_value(deployment.strategy.unwrap()).unwrap(), values[MANAGER]["updateStrategy"]);
     let containers = |spec: Option<PodSpec>| spec.unwrap().containers.remove(0);
     for (program, container) in [
@@ -200,7 +187,7 @@ fn values_are_those_of_the_manifests() {
             assert_eq!(given[key].as_str(), Some(quantity.0.as_str()), "{program} {key}");
         }
     }
-    let ours = config(&containers(deployment_with(&["azure"]).spec.template.spec)).kube_api;
+    let ours = manager_config(start(&pod_with(&["azure"]).containers[0])).kube_api;
     let theirs = manager(&values[MANAGER]).kube_api;
     // The chart always gives a rate; the manifests leave it to the API server.
     assert!(ours.limit_unless_fair && !theirs.limit_unless_fair);
@@ -226,7 +213,7 @@ fn the_probe_proxy_of_the_chart_is_the_same_image() {
     let part = |key: &str| values[NODES][key].as_str().unwrap().to_owned();
     let image = format!("{}/{}:{}", part("imageRepository"), part("imageName"), part("imageTag"));
     assert_eq!(part("healthProbeProxyImage"), image);
-    let CliCommand::ProxyProbes(config) = start(PROXY_COMMAND, &[]) else { panic!("{PROXY_COMMAND} is another program") };
+    let CliCommand::ProxyProbes(config) = parse(PROXY_COMMAND, &[]) else { panic!("{PROXY_COMMAND} is another program") };
     assert_eq!((config.health_check_port, config.target_port), (10356, 10256), "the chart's values");
     let link = format!("ln -s cloud-controller-manager /out/{}", PROXY_COMMAND.rsplit('/').next().unwrap());
     let image = fs::read_to_string("Dockerfile").unwrap();
@@ -241,7 +228,7 @@ fn whatever_else_a_release_sets_is_accepted() {
     let config = node_manager(&with_examples(values[NODES].clone(), NODES_OPTIONS));
     assert_eq!(config.settings.status_update_frequency, Duration::from_secs(600));
     // Nor does a release that has none of ours keep the program from starting.
-    manager(&with_examples(serde_json::json!({}), MANAGER_OPTIONS));
+    manager(&with_examples(json!({}), MANAGER_OPTIONS));
 }
 
 #[test]
@@ -254,56 +241,24 @@ fn the_secret_in_the_comments_takes_the_place_of_the_file() {
     assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));
 }
 
-/// What the code calls and the chart does not grant.
-fn missing() -> BTreeSet<(String, Grant)> {
+/// What the code calls and the chart does not grant, by account.
+fn missing() -> BTreeMap<String, BTreeSet<Grant>> {
     let manager = calls().map(|call| (NAME, call));
-    let nodes = NODE_MANAGER_CALLS.iter().map(|(resource, verbs)| (NODE_MANAGER, ("cluster", "", *resource, "*", *verbs)));
-    let mut missing = BTreeSet::new();
+    let nodes = NODE_MANAGER_CALLS.iter().map(|call| (NODE_MANAGER, *call));
+    let mut missing: BTreeMap<String, BTreeSet<Grant>> = BTreeMap::new();
     for (who, (scope, group, resource, name, verbs)) in manager.chain(nodes) {
-        let granted = |verb: &str| {
+        let is_granted = |verb: &str| {
             let mut rules = CHART_RULES.iter().filter(|rule| (rule.0, rule.1, rule.2) == (who, group, resource));
             rules.any(|rule| rule.3.contains(&verb) || rule.3.contains(&"*"))
         };
-        let lacking = verbs.iter().filter(|verb| !granted(verb));
-        missing
-            .extend(lacking.map(|verb| (who.to_owned(), [scope, group, resource, name, *verb].map(str::to_owned).into())));
+        for verb in verbs.iter().filter(|verb| !is_granted(verb)) {
+            missing.entry(who.to_owned()).or_default().insert(grant([scope, group, resource, name, verb]));
+        }
     }
     missing
 }
 
-/// One document, checked to have no field that Kubernetes does not know.
-fn object<K: DeserializeOwned + Serialize>(document: &Value) -> K {
-    assert_eq!(&round_trip::<K>(document), document);
-    serde_json::from_value(document.clone()).unwrap()
-}
-
 #[test]
 fn the_additional_rights_are_those_that_the_chart_lacks() {
-    let mut granted = Vec::new();
-    for pair in documents(RIGHTS).chunks(2) {
-        let [role, binding] = pair else { panic!("a role without a binding") };
-        let (scope, role, rules) = if role["kind"] == "ClusterRole" {
-            let role: ClusterRole = object(role);
-            ("cluster".to_owned(), role.metadata.name, role.rules)
-        } else {
-            let role: Role = object(role);
-            (role.metadata.namespace.unwrap(), role.metadata.name, role.rules)
-        };
-        let (reference, subjects) = if scope == "cluster" {
-            let binding: ClusterRoleBinding = object(binding);
-            (binding.role_ref, binding.subjects)
-        } else {
-            let binding: RoleBinding = object(binding);
-            assert_eq!(binding.metadata.namespace.as_ref(), Some(&scope));
-            (binding.role_ref, binding.subjects)
-        };
-        let kind = if scope == "cluster" { "ClusterRole" } else { "Role" };
-        assert_eq!((reference.kind.as_str(), Some(reference.name)), (kind, role));
-        let [subject] = <[Subject; 1]>::try_from(subjects.unwrap()).unwrap();
-        assert_eq!((subject.kind.as_str(), subject.namespace.as_deref()), ("ServiceAccount", Some(NAMESPACE)));
-        granted.extend(grants(&scope, rules).into_iter().map(|grant| (subject.name.clone(), grant)));
-    }
-    let missing = missing();
-    assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), missing);
-    assert_eq!(granted.len(), missing.len(), "nothing is granted twice");
+    assert_eq!(rights(&documents(RIGHTS)), missing());
 }

@@ -57,10 +57,10 @@ fn kustomizations_to_copy_fit_and_name_the_image_in_one_place() {
         let all = shown(&fs::read_to_string(text).unwrap());
         assert!(!all.is_empty(), "{text} shows none");
         for kustomization in all {
-            assert_eq!(kustomization["resources"], serde_json::json!(["../manifests"]), "{text}");
-            for component in kustomization["components"].as_array().into_iter().flatten() {
-                let folder = component.as_str().unwrap().strip_prefix("../manifests/").unwrap();
-                assert_eq!(documents(&format!("{folder}/kustomization.yaml"))[0]["kind"], "Component", "{text}");
+            assert_eq!(kustomization["resources"], json!(["../manifests"]), "{text}");
+            for path in kustomization["components"].as_array().into_iter().flatten() {
+                let folder = path.as_str().unwrap().strip_prefix("../manifests/").unwrap();
+                component(folder);
             }
             let [image] = kustomization["images"].as_array().unwrap().as_slice() else { panic!("{text}: {kustomization}") };
             assert_eq!(image["name"], placeholder, "{text}");
@@ -76,31 +76,23 @@ fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
         value["components"].as_array().is_some_and(|all| all.iter().any(|one| one == "../manifests/beside-go"))
     };
     let [kustomization] = <[Value; 1]>::try_from(shown(&guide).into_iter().filter(beside).collect::<Vec<_>>()).unwrap();
-    assert_eq!(kustomization["components"], serde_json::json!(["../manifests/azure", "../manifests/beside-go"]));
+    assert_eq!(kustomization["components"], json!(["../manifests/azure", "../manifests/beside-go"]));
 
-    let [usual, next] = [&["azure"][..], &["azure", BESIDE_GO]].map(deployment_with);
-    let [usual, next] = [usual, next].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
-    let [before, after] = [config(&usual), config(&next)];
+    let [usual, next] = [&["azure"][..], &["azure", BESIDE_GO]].map(|all| pod_with(all).containers.remove(0));
+    let [before, after] = [&usual, &next].map(|container| manager_config(start(container)));
     assert!(!GO_PORTS.contains(&after.serving.port), "{}", after.serving.port);
     assert_eq!(i32::from(after.serving.port), next.ports.unwrap()[0].container_port);
     assert_eq!(after.leader_election, before.leader_election, "one lease");
     assert_eq!((after.cloud, after.controllers), (before.cloud, before.controllers));
-    let component = documents("beside-go/kustomization.yaml").remove(0);
-    assert_eq!((&component["kind"], &component["nameSuffix"]), (&"Component".into(), &"-next".into()));
+    let component = component(BESIDE_GO);
+    assert_eq!(component["nameSuffix"], "-next");
     assert_eq!(component["labels"][0]["includeSelectors"], true, "pods of both must not be taken for one another's");
-}
-
-fn distinct(grants: Vec<Grant>) -> BTreeSet<Grant> {
-    let all = grants.len();
-    let distinct: BTreeSet<Grant> = grants.into_iter().collect();
-    assert_eq!(distinct.len(), all, "nothing is granted twice");
-    distinct
 }
 
 /// What the manager may read in the whole cluster. Whoever writes nothing gets exactly this of its rights.
 fn read_grants() -> BTreeSet<Grant> {
-    let rules = of_kind::<ClusterRole>("ClusterRole").into_iter().flat_map(|role| grants("cluster", role.rules));
-    rules.filter(|grant| ["get", "list", "watch"].contains(&grant.4.as_str())).collect()
+    let roles = objects().into_iter().filter(|(_, object)| object["kind"] == "ClusterRole");
+    roles.flat_map(|(_, role)| grants(&role)).filter(|grant| ["get", "list", "watch"].contains(&grant.4.as_str())).collect()
 }
 
 #[test]
@@ -108,17 +100,16 @@ fn a_shadow_manager_writes_nothing_and_may_write_nothing() {
     let [usual, shadow] = [&["azure"][..], &["azure", "shadow"]].map(deployment_with);
     assert_eq!(shadow.spec.replicas, Some(1));
     let [usual, shadow] = [usual, shadow].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
-    let [before, after] = [config(&usual), config(&shadow)];
+    let [before, after] = [&usual, &shadow].map(|container| manager_config(start(container)));
     assert!(after.dry_run && after.cloud.config.read_only && !before.dry_run);
     let taken = [GO_PORTS.to_vec(), vec![before.serving.port, 10278]].concat();
     assert!(!taken.contains(&after.serving.port), "{}", after.serving.port);
     assert_eq!(i32::from(after.serving.port), shadow.ports.unwrap()[0].container_port);
     assert_eq!((after.cloud.provider, after.controllers), (before.cloud.provider, before.controllers));
-    let component = documents("shadow/kustomization.yaml").remove(0);
-    assert_eq!((&component["kind"], &component["nameSuffix"]), (&"Component".into(), &"-shadow".into()));
+    let component = component("shadow");
+    assert_eq!(component["nameSuffix"], "-shadow");
     let rights = documents("shadow/read-only.yaml").remove(0);
-    let rules: Vec<PolicyRule> = serde_json::from_value(rights[0]["value"].clone()).unwrap();
-    let may = distinct(grants("cluster", Some(rules)));
+    let may = grants(&json!({"rules": rights[0]["value"]}));
     let (reviews, reads): (BTreeSet<Grant>, _) = may.into_iter().partition(|grant| grant.2.ends_with("reviews"));
     assert_eq!(reads, read_grants());
     let asked: Vec<_> = reviews.iter().map(|grant| (grant.2.as_str(), grant.4.as_str())).collect();
@@ -131,16 +122,12 @@ fn a_shadow_manager_writes_nothing_and_may_write_nothing() {
 
 #[test]
 fn a_viewer_may_only_look() {
-    let object = documents("viewer/rbac.yaml").remove(0);
-    assert_eq!(round_trip::<ClusterRole>(&object), object);
-    let role: ClusterRole = serde_json::from_value(object).unwrap();
-    let (urls, rules): (Vec<PolicyRule>, _) =
-        role.rules.unwrap().into_iter().partition(|rule| rule.non_resource_urls.is_some());
-    assert!(urls.iter().all(|rule| rule.verbs == ["get"]), "{urls:?}");
-    let read = VIEWER_RIGHTS.iter().flat_map(|&(scope, group, resource, name, verbs)| {
-        verbs.iter().map(move |verb| [scope, group, resource, name, verb].map(str::to_owned).into())
-    });
-    let read: BTreeSet<Grant> = read.chain(read_grants()).collect();
+    let role: Value = one("viewer/rbac.yaml");
+    let rules = role["rules"].as_array().unwrap().iter().cloned();
+    let (urls, rules): (Vec<Value>, Vec<Value>) = rules.partition(|rule| rule["nonResourceURLs"].is_array());
+    assert!(urls.iter().all(|rule| rule["verbs"] == json!(["get"])), "{urls:?}");
+    let mut read = needed(VIEWER_RIGHTS.iter().copied());
+    read.extend(read_grants());
     assert!(read.iter().all(|grant| ["get", "list", "watch"].contains(&grant.4.as_str())), "{read:?}");
-    assert_eq!(distinct(grants("cluster", Some(rules))), read);
+    assert_eq!(grants(&json!({"rules": rules})), read);
 }

@@ -5,6 +5,7 @@
 use std::{path::PathBuf, process::Command};
 
 use super::*;
+use crate::guides::blocks::files_with_extension;
 
 const IMAGE: &str = "registry.example.com:5000/team/ccm:v0.1.0";
 
@@ -53,20 +54,11 @@ fn a_text_that_is_no_image_is_refused() {
 
 #[test]
 fn applying_the_folder_makes_no_pod() {
-    let mut folders = vec![PathBuf::from(FOLDER)];
-    while let Some(folder) = folders.pop() {
-        // Templates of Helm are no YAML.
-        if folder.ends_with("chart/templates") {
-            continue;
-        }
-        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_dir() {
-                folders.push(entry);
-            } else if entry.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|read| ending == *read)) {
-                let objects: Vec<Value> = yaml::documents(&fs::read_to_string(&entry).unwrap()).unwrap();
-                assert!(objects.iter().all(|object| object["kind"] != "Pod"), "{}", entry.display());
-            }
-        }
+    let manifests = ["yaml", "yml", "json"].map(|ending| files_with_extension(Path::new(FOLDER), ending)).concat();
+    // Templates of Helm are no YAML.
+    for path in manifests.into_iter().filter(|path| !path.starts_with("manifests/chart/templates")) {
+        let objects: Vec<Value> = yaml::documents(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(objects.iter().all(|object| object["kind"] != "Pod"), "{}", path.display());
     }
     assert_eq!(documents(STATIC_POD)[0]["kind"], "Pod");
 }

@@ -3,8 +3,6 @@
 use super::*;
 
 const FILE: &str = "windows/daemonset.yaml";
-/// Variable with the folder of the image.
-const MOUNT_POINT: &str = "$env:CONTAINER_SANDBOX_MOUNT_POINT";
 
 pub(super) fn pod() -> PodSpec {
     daemon_set(FILE).spec.template.spec.unwrap()
@@ -25,10 +23,12 @@ fn windows_node_managers_are_as_those_of_linux() {
     let [own, other] = [windows.containers, linux.containers].map(|all| <[Container; 1]>::try_from(all).unwrap());
     let [own, other] = [own, other].map(|[container]| container);
     assert_eq!((&own.image, &own.env), (&other.image, &other.env));
+    let program = own.command.as_ref().unwrap()[0].rsplit('/').next().unwrap();
+    assert!(fs::read_to_string("manifests/cloud-node-manager/windows/Dockerfile").unwrap().contains(program), "{program}");
 
-    let mut config = node_manager_config(&named(&own));
+    let mut config = node_manager_config(start(&own));
     let kubeconfig = config.kube_api.kubeconfig.take().unwrap();
-    let expected = node_manager_config(&other);
+    let expected = node_manager_config(start(&other));
     assert_eq!((config.settings, config.use_instance_metadata), (expected.settings, expected.use_instance_metadata));
     let [mount] = <[_; 1]>::try_from(own.volume_mounts.unwrap()).unwrap();
     assert_eq!(kubeconfig, Path::new(&mount.mount_path).join("kubeconfig.conf"));
@@ -36,28 +36,7 @@ fn windows_node_managers_are_as_those_of_linux() {
     assert_eq!((&volume.name, volume.config_map.unwrap().name), (&mount.name, "kube-proxy".to_owned()));
 }
 
-/// The container with the subcommand in place of the program's name.
-fn named(container: &Container) -> Container {
-    let [path] = <[String; 1]>::try_from(container.command.clone().unwrap()).unwrap();
-    let program = path.strip_prefix(MOUNT_POINT).unwrap().strip_prefix('/').unwrap().strip_suffix(".exe").unwrap();
-    assert!(
-        fs::read_to_string("manifests/cloud-node-manager/windows/Dockerfile").unwrap().contains(&format!("{program}.exe")),
-        "{program}"
-    );
-    let args = std::iter::once(program.to_owned()).chain(container.args.clone().unwrap());
-    Container { command: None, args: Some(args.collect()), ..container.clone() }
-}
-
-#[test]
-fn windows_node_managers_are_host_processes() {
-    let pod = pod();
-    let options = pod.security_context.unwrap().windows_options.unwrap();
-    assert_eq!((options.host_process, options.run_as_user_name.as_deref()), (Some(true), Some(r"NT AUTHORITY\system")));
-    assert!(pod.containers.iter().all(|container| container.security_context.is_none()), "what Linux has");
-}
-
 #[test]
 fn the_windows_component_adds_one_daemon_set() {
-    let component = documents("cloud-node-manager/windows/kustomization.yaml").remove(0);
-    assert_eq!((&component["kind"], &component["resources"]), (&"Component".into(), &serde_json::json!(["daemonset.yaml"])));
+    assert_eq!(component("cloud-node-manager/windows")["resources"], json!(["daemonset.yaml"]));
 }

@@ -54,8 +54,8 @@ fn name(alert: &Value) -> &str {
     alert["alert"].as_str().unwrap().strip_prefix(PREFIX).unwrap()
 }
 
-/// Runs the cases of a file of tests, whose rules are the shipped ones without the texts of the runbooks.
-fn run_cases(cases: &Value) -> (bool, String) {
+/// Fails unless every case of a file of tests passes, whose rules are the shipped ones without the texts of the runbooks.
+fn assert_cases(cases: &Value) {
     let mut rules: Value = yaml::parse(&read(RULES)).unwrap();
     for group in rules["groups"].as_array_mut().unwrap() {
         for rule in group["rules"].as_array_mut().unwrap() {
@@ -68,7 +68,8 @@ fn run_cases(cases: &Value) -> (bool, String) {
     for (name, document) in [("rules.json", &rules), ("cases.json", &cases)] {
         fs::write(folder.path().join(name), document.to_string()).unwrap();
     }
-    promtool(&["test", "rules", "cases.json"], folder.path(), "")
+    let (is_right, output) = promtool(&["test", "rules", "cases.json"], folder.path(), "");
+    assert!(is_right, "{output}");
 }
 
 fn cases() -> Value {
@@ -79,8 +80,7 @@ fn cases() -> Value {
 fn promtool_accepts_the_rules_and_every_case() {
     let (is_right, output) = promtool(&["check", "rules", "--lint-fatal", RULES], &path(""), "");
     assert!(is_right, "{output}");
-    let (is_right, output) = run_cases(&cases());
-    assert!(is_right, "{output}");
+    assert_cases(&cases());
 }
 
 /// Programs whose series have names that this program has, too: cert-manager, kube-apiserver, kube-controller-manager, a CSI driver.
@@ -113,8 +113,7 @@ fn series_of_other_programs_fire_nothing() {
         FOREIGN_JOBS.iter().flat_map(|job| firing.iter().map(move |case| as_foreign(case, job))).collect();
     let mut file = cases.clone();
     file["tests"] = foreign.into();
-    let (is_right, output) = run_cases(&file);
-    assert!(is_right, "{output}");
+    assert_cases(&file);
 }
 
 /// The query of the guide that lists the clusters that are ready to switch.
@@ -136,8 +135,7 @@ fn the_gate_in_the_guide_lists_ready_clusters_only() {
     let expected = json!([{"labels": "{cluster=\"ready\"}", "value": 0}]);
     let expression = json!({"expr": query, "eval_time": "30h", "exp_samples": expected});
     let test = json!({"interval": "5m", "input_series": series.collect::<Vec<_>>(), "promql_expr_test": [expression]});
-    let (is_right, output) = run_cases(&json!({"evaluation_interval": "5m", "tests": [test]}));
-    assert!(is_right, "{output}");
+    assert_cases(&json!({"evaluation_interval": "5m", "tests": [test]}));
 }
 
 #[test]

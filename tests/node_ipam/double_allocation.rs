@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{api_server::RequestRecord, faults::Crash, http::Verb};
+use cloud_controller_manager::sandbox::{api_server::RequestRecord, http::Verb};
 use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
@@ -13,6 +13,8 @@ fn node_patches(request: &RequestRecord) -> bool {
 }
 
 const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false"];
+/// No other controller runs.
+const ALONE: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false", "--controllers=node-ipam"];
 
 #[tokio::test(start_paused = true)]
 async fn leaders_in_turn_give_no_cidr_twice() {
@@ -68,27 +70,6 @@ fn disturb(cluster: &Cluster, random: &mut SmallRng) {
     }
 }
 
-/// Every place at which a leader can die between its first patch and its last one.
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_at_any_patch_leaves_nothing_to_be_given_twice() {
-    for crash in [Crash::BeforeEffect, Crash::AfterEffect] {
-        for nth in 0..16 {
-            let cluster = Cluster::new();
-            (0..6).for_each(|index| cluster.join(&format!("n{index}"), Taint::Uninitialized));
-            cluster.server.faults().crash_after_matching(nth, crash, node_patches);
-            let first = cluster.campaign(FLAGS);
-            tokio::time::timeout(Duration::from_secs(30), cluster.server.wait_until(|server| server.faults().has_crashed()))
-                .await
-                .ok();
-            first.kill();
-            cluster.server.faults().recover();
-            cluster.join("late", Taint::Uninitialized);
-            cluster.campaign(FLAGS);
-            cluster.until_all_have_cidrs(1).await;
-        }
-    }
-}
-
 /// A patch that was sent long ago on this version.
 async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
     let late = serde_json::json!({
@@ -102,13 +83,13 @@ async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_late_patch_of_the_former_leader_is_waited_for() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    let first = cluster.campaign(ALONE);
     cluster.join("before", Taint::None);
     cluster.until_all_have_cidrs(1).await;
     first.kill();
     cluster.join("a", Taint::None);
     let version = cluster.server.get::<Node>("", "a").unwrap().metadata.resource_version.unwrap();
-    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.campaign(ALONE);
     // It leads after 15 s or so.
     pass(30).await;
     cluster.join("b", Taint::None);
@@ -146,7 +127,7 @@ async fn a_patch_that_comes_late_takes_no_block_of_another_node() {
 async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without() {
     for joins_before in [true, false] {
         let cluster = Cluster::new();
-        let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        let first = cluster.campaign(ALONE);
         cluster.join("before", Taint::None);
         cluster.until_all_have_cidrs(1).await;
         first.stop();
@@ -154,7 +135,7 @@ async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without(
         if joins_before {
             cluster.join("a", Taint::None);
         }
-        cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+        cluster.campaign(ALONE);
         pass(5).await;
         if !joins_before {
             cluster.join("a", Taint::None);
@@ -170,7 +151,7 @@ async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without(
 async fn the_first_leader_of_a_cluster_waits_for_nobody() {
     let cluster = Cluster::new();
     cluster.join("a", Taint::None);
-    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.campaign(ALONE);
     pass(10).await;
     assert!(cluster.cidr("a").is_some());
 }
@@ -178,11 +159,11 @@ async fn the_first_leader_of_a_cluster_waits_for_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_changes_is_waited_for_no_longer() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    let first = cluster.campaign(ALONE);
     pass(5).await;
     first.kill();
     cluster.join("a", Taint::None);
-    cluster.campaign(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.campaign(ALONE);
     pass(30).await;
     assert!(cluster.cidr("a").is_none());
     cluster.label("a", "changed");
@@ -193,7 +174,7 @@ async fn a_node_that_changes_is_waited_for_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn cidrs_that_others_give_are_respected() {
     let cluster = Cluster::new();
-    cluster.start(&[FLAGS, &["--controllers=node-ipam"]].concat());
+    cluster.start(ALONE);
     cluster.join("a", Taint::None);
     cluster.until_all_have_cidrs(1).await;
     cluster.server.faults().stall_watches();

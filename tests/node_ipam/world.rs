@@ -11,17 +11,15 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ManagerDeps},
-    cli,
+    app::manager,
     metrics::Metrics,
     node::taints,
     providers::fake::{FakeCloud, FakeConfig},
     runtime::{clock::Clock, shutdown::Shutdown},
-    sandbox::api_server::ApiServer,
+    sandbox::{api_server::ApiServer, objects::uninitialized_node},
 };
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Event, Node};
-use serde_json::json;
 
 use super::mortal::{Life, MortalClients};
 
@@ -91,21 +89,10 @@ impl Cluster {
     }
 
     fn run(&self, flags: &[&str], life: Life) -> Replica {
-        let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0"];
-        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
-            panic!("no help asked for")
-        };
         let name = format!("replica-{}", self.replicas.fetch_add(1, Ordering::SeqCst));
         let clients = MortalClients::new(&self.server, &name, &life, None);
-        let parts = ManagerDeps {
-            config: *config,
-            clients: Arc::new(clients),
-            provider: Arc::new(self.cloud.replica()),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock: Clock::System,
-            set_verbosity: Arc::new(|_| ()),
-        };
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let parts = crate::manager_deps(flags, Arc::new(clients), self.cloud.replica(), &metrics, Clock::System);
         let stop = self.stop.child();
         let until = stop.clone();
         tokio::spawn(async move { manager::run(parts, &until).await });
@@ -113,18 +100,11 @@ impl Cluster {
     }
 
     pub(crate) fn join(&self, name: &str, taint: Taint) {
-        let taints = match taint {
-            Taint::Uninitialized => json!([
-                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
-            ]),
-            Taint::None => json!([]),
-        };
-        let node = json!({
-            "metadata": {"name": name},
-            "spec": {"taints": taints},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+        let mut node = uninitialized_node(name);
+        if matches!(taint, Taint::None) {
+            node.spec.get_or_insert_default().taints = None;
+        }
+        self.server.create(&node);
     }
 
     pub(crate) fn label(&self, name: &str, label: &str) {

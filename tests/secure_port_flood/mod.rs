@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod attacks;
-mod target;
+pub(crate) mod target;
 
 use std::{
     future::Future,
@@ -197,25 +197,6 @@ async fn floods() {
     let log = flood.program.log();
     assert!(log.len() < text_limit, "{} bytes of log, which end with {:?}", log.len(), log.lines().last());
     assert!(flood.wrong.is_empty(), "{}", flood.wrong.join("\n"));
-}
-
-#[test]
-fn what_probers_may_miss() {
-    let probes = |missed: &[usize]| -> Vec<Outcome> {
-        (0..100).map(|n| if missed.contains(&n) { Err(String::new()) } else { Ok(PROBE_INTERVAL) }).collect()
-    };
-    let rows: [(&[usize], bool, bool); 5] = [
-        (&[], false, false),
-        (&[1, 2, 40, 60, 80], false, false),
-        (&[1, 2, 40, 60, 80, 99], false, true),
-        (&[4, 5, 6], true, false),
-        (&[4, 5, 7], false, false),
-    ];
-    for (missed, in_a_row, too_many) in rows {
-        let probes = probes(missed);
-        assert_eq!((missed_in_a_row(&probes), missed_too_many(&probes)), (in_a_row, too_many), "{missed:?}");
-    }
-    assert!(missed_too_many(&[]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

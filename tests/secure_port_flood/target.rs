@@ -121,14 +121,14 @@ impl Program {
         let (serving, until) = (server.clone(), stop.clone());
         tokio::spawn(async move { serving.serve(listener, until).await });
         let address = free_port().await;
-        let child = spawn(folder.path(), address);
+        let child = spawn(folder.path(), address, &[]);
         let mut program = Self { target: Target::new(address), server, child, folder, stop };
         for _ in 1..PORTS {
             if program.ready().await {
                 return program;
             }
             let address = free_port().await;
-            program.child = spawn(program.folder.path(), address);
+            program.child = spawn(program.folder.path(), address, &[]);
             program.target = Target::new(address);
         }
         assert!(program.ready().await, "ended on each of {PORTS} ports:\n{}", program.log());
@@ -186,11 +186,14 @@ pub(crate) fn is_shipped() -> bool {
     env::var_os(SHIPPED).is_some()
 }
 
-fn spawn(folder: &Path, address: SocketAddr) -> Child {
+/// Starts the program with the kubeconfig in this folder, into which its log goes.
+pub(crate) fn spawn(folder: &Path, address: SocketAddr, more: &[String]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(binary())
         .env_remove("KUBERNETES_SERVICE_HOST")
-        .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=127.0.0.1"])
+        .args(["--cloud-provider=fake", "--configure-cloud-routes=false"])
+        .args(more)
+        .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--kubeconfig={}", folder.join("kubeconfig").display()))
         .stdout(Stdio::null())

@@ -4,21 +4,11 @@ use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
     path::Path,
-    process::{Child, ChildStderr, ChildStdout, Command, Stdio},
+    process::{ChildStderr, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
-use crate::served_azure::PROGRAM;
-
-/// Ends a process that a test leaves.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::served_azure::{Ended, PROGRAM};
 
 /// The lines up to the one that contains `words`.
 fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, words: &str) -> Vec<String> {

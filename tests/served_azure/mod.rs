@@ -4,4 +4,16 @@
 mod demo_shadow;
 mod verify;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_cloud-controller-manager");
+use std::process::Child;
+
+/// A process that ends with the test.
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_cloud-controller-manager");

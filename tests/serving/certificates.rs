@@ -60,14 +60,16 @@ async fn the_name_asked_for_chooses_the_certificate() {
 }
 
 #[tokio::test]
-async fn old_tls_versions_are_refused() {
-    let served = start(SecureServingConfig { tls_min_version: TlsMinVersion::Tls13, ..config() }, None).await;
-    let limited = |version| {
-        let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).tls_version_max(version);
-        builder.build().unwrap().get(served.url("/healthz")).send()
-    };
-    assert!(limited(reqwest::tls::Version::TLS_1_3).await.is_ok());
-    assert!(limited(reqwest::tls::Version::TLS_1_2).await.is_err());
+async fn tls_1_2_is_served_unless_it_is_too_old() {
+    for (tls_min_version, is_served) in [(TlsMinVersion::Tls12, true), (TlsMinVersion::Tls13, false)] {
+        let served = start(SecureServingConfig { tls_min_version, ..config() }, None).await;
+        let limited = |version| {
+            let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).tls_version_max(version);
+            builder.build().unwrap().get(served.url("/healthz")).send()
+        };
+        assert!(limited(reqwest::tls::Version::TLS_1_3).await.is_ok());
+        assert_eq!(limited(reqwest::tls::Version::TLS_1_2).await.is_ok(), is_served);
+    }
 }
 
 #[tokio::test]

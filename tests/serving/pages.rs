@@ -56,7 +56,7 @@ async fn metrics_are_compressed_for_clients_that_accept_it() {
 async fn pages_that_are_switched_off_do_not_exist() {
     let off = SecureServingConfig { profiling: false, flagz: false, statusz: false, ..config() };
     let served = start(off, Some(&reader("ann"))).await;
-    for path in ["/flagz", "/statusz", "/debug/flags/v", "/debug/pprof/"] {
+    for path in ["/", "/flagz", "/statusz", "/debug/flags/v", "/debug/pprof/"] {
         assert_eq!(served.get_as("token-of-ann", path).await.0, 404, "{path}");
     }
     assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);

@@ -38,10 +38,6 @@ async fn whoever_may_read_statusz_may_read_the_page_and_nobody_else() {
         ["x-content-type-options", "referrer-policy", "cache-control"].map(|name| response.headers()[name].clone());
     assert_eq!(headers, ["nosniff", "no-referrer", "no-cache, private"]);
     assert!(response.text().await.unwrap().contains("v0.1.0"));
-    let off =
-        start(cloud_controller_manager::serving::SecureServingConfig { statusz: false, ..config() }, Some(&reader("ann")))
-            .await;
-    assert_eq!(off.get_as("token-of-ann", "/").await.0, 404);
 }
 
 /// What `count` Services that wait look like, some Nodes and a budget.
@@ -101,14 +97,9 @@ async fn opened(status: Value) -> (Browser, String, Shutdown) {
 /// Checks that are an expression in the page and its value.
 const CONTENT: &[(&str, &str)] = &[
     ("document.title", "cloud-controller-manager"),
-    ("document.querySelector('h1 small').textContent", "v0.1.0"),
-    ("document.querySelectorAll('.tiles li')[0].textContent", "Leaderthis replica"),
-    ("document.querySelectorAll('.tiles li')[1].textContent", "Readyno: 1 of 2 checks fail"),
-    ("document.querySelectorAll('.tiles li')[2].textContent", "Services that wait501"),
     ("String(document.querySelectorAll('#services ~ table tbody tr').length)", "500"),
     ("document.querySelector('#services ~ p').textContent", "1 more are not shown; all values has them."),
     ("document.querySelector('#nodes + table tbody td').textContent", "node-7"),
-    ("String(document.querySelectorAll('meter').length)", "2"),
     ("document.querySelectorAll('meter')[0].value + '/' + document.querySelectorAll('meter')[0].max", "40/200"),
     ("document.querySelector('#stages + table tbody tr').textContent", "Ensured120"),
     ("document.querySelector('nav a').getAttribute('href')", "/planz"),

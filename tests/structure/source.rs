@@ -13,6 +13,8 @@ use syn::{
     visit::{self, Visit},
 };
 
+use crate::guides::blocks::files_with_extension;
+
 /// Module paths, from the crate's root: `["runtime", "store"]`.
 pub(crate) type ModulePath = Vec<String>;
 
@@ -40,7 +42,7 @@ impl Sources {
     /// Reads the product code below `src`.
     pub(crate) fn read() -> Self {
         let mut files = BTreeMap::new();
-        let all = rust_files(Path::new("src"));
+        let all = files_with_extension(Path::new("src"), "rs");
         let modules: BTreeSet<ModulePath> = all.iter().map(|path| module_of(path)).collect();
         for path in all.iter().filter(|path| is_product(path)) {
             let module = module_of(path);
@@ -73,20 +75,6 @@ impl Sources {
         let from_glob = file.globs.iter().find(|glob| self.files.get(*glob).is_some_and(|it| it.types.contains(name)));
         from_glob.and_then(|glob| self.files.get_key_value(glob)).map(|(module, _)| module).or(Some(module))
     }
-}
-
-/// Every Rust file below `folder`.
-pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 /// Neither tests, nor what only tests and the demo use, nor the program's root.

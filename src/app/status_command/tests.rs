@@ -71,6 +71,10 @@ fn web() -> StatusSubject {
     StatusSubject::Service { namespace: "default".to_owned(), name: "web".to_owned() }
 }
 
+fn at<'a>(answers: &'a mut Answers, path: &str) -> &'a mut Value {
+    &mut answers.get_mut(path).unwrap().1
+}
+
 async fn look_at(answers: Answers, subject: StatusSubject) -> (u8, String, Value) {
     let view = gather(Ok(client(answers)), &options(subject), NOW.parse().unwrap()).await;
     (view.code(), print::text(&view), view.json())
@@ -81,12 +85,12 @@ type StatusCase = (&'static str, fn(&mut Answers), StatusSubject, u8, &'static [
 
 fn row(answers: &mut Answers, key: &str) {
     let row = json!({"key": key, "runningForSeconds": null, "dueInSeconds": 30.2, "failures": 4, "reason": "no quota"});
-    answers.get_mut(PAGE).unwrap().1["controllers"][0]["unsettled"] = json!([row]);
+    at(answers, PAGE)["controllers"][0]["unsettled"] = json!([row]);
 }
 
 /// Somebody changed a document of `default/odd`, which is left or not, and a route of the Node `a`.
 fn drift(answers: &mut Answers, is_left: bool) {
-    let page = &mut answers.get_mut(PAGE).unwrap().1;
+    let page = at(answers, PAGE);
     let note = |about: &str, second: u8, outcome: &str, what: &str| json!({"about": about, "found": format!("2026-01-01T00:00:0{second}Z"), "outcome": outcome, "what": what});
     let outcome = if is_left { "delayed" } else { "repaired" };
     let mut found =
@@ -149,7 +153,7 @@ async fn codes_and_texts() {
         (
             "its condition says no",
             |all| {
-                all.get_mut(WEB).unwrap().1["status"]["conditions"] = json!([{"type": "cloud-controller-manager.io/LoadBalancer",
+                at(all, WEB)["status"]["conditions"] = json!([{"type": "cloud-controller-manager.io/LoadBalancer",
                     "status": "False", "reason": "Failed", "message": "look", "lastTransitionTime": NOW}]);
             },
             web(),
@@ -157,36 +161,20 @@ async fn codes_and_texts() {
             &["load balancer: Failed: look"],
         ),
         ("node", |_| {}, node(), 0, &["provider id: azure:///a"]),
-        ("node without id", |all| all.get_mut(NODE).unwrap().1["spec"] = json!({}), node(), 2, &["provider id: none"]),
+        ("node without id", |all| at(all, NODE)["spec"] = json!({}), node(), 2, &["provider id: none"]),
         ("no events", |all| *all.get_mut(EVENTS).unwrap() = refused(403, "no right"), web(), 1, &["INCOMPLETE", "no right"]),
-        (
-            "no Service",
-            |all| {
-                all.remove(WEB);
-            },
-            web(),
-            1,
-            &["INCOMPLETE", "there is no Service default/web\n"],
-        ),
+        ("no Service", |all| drop(all.remove(WEB)), web(), 1, &["INCOMPLETE", "there is no Service default/web\n"]),
         (
             "no lease",
-            |all| {
-                all.remove(LEASE);
-            },
+            |all| drop(all.remove(LEASE)),
             manager(),
             1,
             &["lease kube-system/cloud-controller-manager: ", "nobody"],
         ),
-        (
-            "expired",
-            |all| all.get_mut(LEASE).unwrap().1["spec"]["leaseDurationSeconds"] = json!(4),
-            manager(),
-            2,
-            &["EXPIRED"],
-        ),
+        ("expired", |all| at(all, LEASE)["spec"]["leaseDurationSeconds"] = json!(4), manager(), 2, &["EXPIRED"]),
         (
             "another program holds it",
-            |all| all.get_mut(LEASE).unwrap().1["spec"]["holderIdentity"] = json!("elsewhere_1"),
+            |all| at(all, LEASE)["spec"]["holderIdentity"] = json!("elsewhere_1"),
             manager(),
             1,
             &["no pod in kube-system is \"elsewhere_1\""],
@@ -214,38 +202,36 @@ async fn codes_and_texts() {
         ),
         (
             "a standby answers",
-            |all| all.get_mut(PAGE).unwrap().1["leading"] = json!(false),
+            |all| at(all, PAGE)["leading"] = json!(false),
             manager(),
             1,
             &["this replica does not lead", "does not lead"],
         ),
-        ("another program answers", |all| all.get_mut(PAGE).unwrap().1 = json!({}), manager(), 1, &["not the status page"]),
+        ("another program answers", |all| *at(all, PAGE) = json!({}), manager(), 1, &["not the status page"]),
         (
             "another version",
-            |all| all.get_mut(PAGE).unwrap().1["version"] = json!("v0.0.1"),
+            |all| at(all, PAGE)["version"] = json!("v0.0.1"),
             manager(),
             0,
             &["which leads; it is version v0.0.1, this command "],
         ),
         (
             "a version that says what waits elsewhere",
-            |all| drop(all.get_mut(PAGE).unwrap().1.as_object_mut().unwrap().remove("controllers")),
+            |all| drop(at(all, PAGE).as_object_mut().unwrap().remove("controllers")),
             manager(),
             1,
             &["INCOMPLETE", "the page has no controllers: a manager of another version?"],
         ),
         (
             "a version that says what waits in other words",
-            |all| {
-                all.get_mut(PAGE).unwrap().1["controllers"] = json!([{"name": "service-lb-controller", "waiting": ["a/b"]}])
-            },
+            |all| at(all, PAGE)["controllers"] = json!([{"name": "service-lb-controller", "waiting": ["a/b"]}]),
             manager(),
             1,
             &["INCOMPLETE", "service-lb-controller: the page does not say what waits"],
         ),
         (
             "the cloud is not reached",
-            |all| all.get_mut(PAGE).unwrap().1["cloudProvider"]["problem"] = json!("HTTP 403"),
+            |all| at(all, PAGE)["cloudProvider"]["problem"] = json!("HTTP 403"),
             manager(),
             2,
             &["Problem: cloud provider: HTTP 403"],
@@ -269,7 +255,7 @@ async fn long_lists_and_texts_have_an_end() {
     let mut all = answers();
     let long = "x".repeat(5000);
     let rows: Vec<Value> = (0..300).map(|number| json!({"key": format!("n/{number}"), "reason": long})).collect();
-    all.get_mut(PAGE).unwrap().1["controllers"][0]["unsettled"] = json!(rows);
+    at(&mut all, PAGE)["controllers"][0]["unsettled"] = json!(rows);
     let (code, text, json) = look_at(all, StatusSubject::Manager).await;
     assert_eq!((code, json["waiting"].as_array().unwrap().len()), (2, 300));
     assert!(text.contains("and 100 more; -o json has all") && text.lines().all(|line| line.len() < 1200));

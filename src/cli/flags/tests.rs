@@ -154,10 +154,3 @@ fn names_and_texts_are_well_formed() {
         }
     }
 }
-
-#[test]
-fn retired_flags_are_not_in_the_table() {
-    for name in ["port", "address", "logtostderr", "log-dir", "alsologtostderr", "enable-taint-manager"] {
-        assert!(all().iter().all(|spec| spec.name != name && !spec.aliases.contains(&name)), "{name}");
-    }
-}

@@ -281,48 +281,18 @@ impl Clusters for Probe {
     }
 }
 
-const WRITES: [&str; 9] = [
-    "add_ssh_key_to_all_instances",
-    "apply_routes",
-    "compare_load_balancer",
-    "create_route",
-    "delete_route",
-    "ensure_load_balancer",
-    "ensure_load_balancer_deleted",
-    "sync_hosts",
-    "update_load_balancer",
-];
+const WRITES: &str = "add_ssh_key_to_all_instances apply_routes compare_load_balancer create_route delete_route \
+    ensure_load_balancer ensure_load_balancer_deleted sync_hosts update_load_balancer";
 
 /// Accessors that answer at once, and waits that end with a change; all other methods are calls.
-const ACCESSORS: [&str; 27] = [
-    "clusters",
-    "configuration_changed",
-    "delay",
-    "disregards_limit",
-    "get_load_balancer_name",
-    "has_cluster_id",
-    "health",
-    "hosts_changed",
-    "instances",
-    "instances_v2",
-    "is_foreign",
-    "labels_read",
-    "load_balancer",
-    "max_in_flight",
-    "needs_provider_id",
-    "observe",
-    "pod_cidr_masks",
-    "problem",
-    "provider_name",
-    "reads_node_label",
-    "cache_age",
-    "service_annotation",
-    "refuses_cluster",
-    "routes",
-    "status",
-    "webhooks",
-    "zones",
-];
+const ACCESSORS: &str = "cache_age clusters configuration_changed delay disregards_limit get_load_balancer_name \
+    has_cluster_id health hosts_changed instances instances_v2 is_foreign labels_read load_balancer max_in_flight \
+    needs_provider_id observe pod_cidr_masks problem provider_name reads_node_label refuses_cluster routes \
+    service_annotation status webhooks zones";
+
+fn is_in(methods: &str, name: &str) -> bool {
+    methods.split(' ').any(|method| method == name)
+}
 
 /// Names of all methods of the contract, from its source, so that a new one cannot be forgotten here.
 fn methods_of_the_contract() -> BTreeSet<&'static str> {
@@ -451,7 +421,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
 
     let contract = methods_of_the_contract();
     assert_eq!(probe.reached(), contract);
-    for call in contract.iter().filter(|name| !ACCESSORS.contains(name)) {
+    for call in contract.iter().filter(|name| !is_in(ACCESSORS, name)) {
         assert!(measured(&metrics, call) > 0, "{call} is not measured");
     }
 }
@@ -463,10 +433,10 @@ async fn without_leadership_only_reads_reach_the_provider() {
     let (cloud, metrics) = wrapped(&probe, leadership.clone());
     let answers = call_everything(&*cloud, leadership).await;
     for (call, answer) in answers.calls {
-        assert_eq!(matches!(answer, Err(CloudError::NotLeader(_))), WRITES.contains(&call), "{call}");
-        assert_eq!(errors(&metrics, call, "not_leader") > 0.0, WRITES.contains(&call), "{call}");
+        assert_eq!(matches!(answer, Err(CloudError::NotLeader(_))), is_in(WRITES, call), "{call}");
+        assert_eq!(errors(&metrics, call, "not_leader") > 0.0, is_in(WRITES, call), "{call}");
     }
-    assert!(WRITES.iter().all(|call| !probe.reached().contains(call)));
+    assert!(WRITES.split(' ').all(|call| !probe.reached().contains(call)));
 
     sender.send_replace(LeadershipState::Leading { until: (Instant::now() + Duration::from_secs(10)).into() });
     let ensure = || async { cloud.load_balancer().unwrap().ensure_load_balancer("", &Service::default(), &[]).await };
@@ -487,7 +457,7 @@ async fn calls_end_at_their_deadline() {
         let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
         let answers = call_everything(&*cloud, Leadership::unopposed()).await;
         for (call, answer) in answers.calls {
-            let is_long = WRITES.contains(&call) || call == "initialize";
+            let is_long = is_in(WRITES, call) || call == "initialize";
             let (late, limit) = if is_long { (late_writes, limits.writes) } else { (late_reads, limits.reads) };
             let expected = if late { Err(CloudError::Deadline { call, limit }) } else { Ok(()) };
             assert_eq!(answer, expected, "{call} after {latency:?}");

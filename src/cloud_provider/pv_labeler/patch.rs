@@ -173,15 +173,11 @@ mod tests {
         type Expressions<'a> = &'a [(&'a str, &'a [&'a str])];
         type Pairs<'a> = &'a [(&'a str, &'a str)];
         type Row<'a> = (Pairs<'a>, Expressions<'a>, Pairs<'a>, Pairs<'a>, Expressions<'a>);
+        let zonal: Pairs<'_> = &[("a", "1"), ("b", "2"), (ZONE, "3__1__2")];
+        let required: Expressions<'_> = &[("a", &["1"]), ("b", &["2"]), (ZONE, &zones)];
         let table: &[Row<'_>] = &[
             (&[], &[], &[], &[], &[]),
-            (
-                &[],
-                &[],
-                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
-                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
-                &[("a", &["1"]), ("b", &["2"]), (ZONE, &zones)],
-            ),
+            (&[], &[], zonal, zonal, required),
             (
                 &[],
                 &[],
@@ -196,13 +192,7 @@ mod tests {
                 &[(ZONE, "domain1"), (REGION, "region1")],
                 &[(REGION, &["region1"]), (ZONE, &["domain1"])],
             ),
-            (
-                &[("a", "not1")],
-                &[],
-                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
-                &[("a", "1"), ("b", "2"), (ZONE, "1__2__3")],
-                &[("a", &["1"]), ("b", &["2"]), (ZONE, &zones)],
-            ),
+            (&[("a", "not1")], &[], zonal, zonal, required),
             (
                 &[("c", "3")],
                 &[("c", &["3"])],
@@ -242,19 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_merged_and_required_of_nodes_in_every_term() {
+    fn labels_are_required_of_nodes_in_every_term() {
         let found = labels(&[(ZONE, "eastus-2__eastus-1"), (REGION, "eastus")]);
-        let before = volume(json!({"metadata": {"labels": {"a": "b", REGION: "wrong"}}, "spec": {}}));
-        let after = patched(&before, &found);
-        let expected = labels(&[("a", "b"), (ZONE, "eastus-2__eastus-1"), (REGION, "eastus")]);
-        assert_eq!(after.metadata.labels, Some(expected));
-        let required = [
-            json!({"key": REGION, "operator": "In", "values": ["eastus"]}),
-            json!({"key": ZONE, "operator": "In", "values": ["eastus-1", "eastus-2"]}),
-        ];
-        let terms = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": required}]}});
-        assert_eq!(serde_json::to_value(after.spec.unwrap().node_affinity).unwrap(), terms);
-
         let disk = json!({"key": "disk", "operator": "In", "values": ["ssd"]});
         let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [disk]}, {}]}});
         let after = patched(&volume(json!({"metadata": {}, "spec": {"nodeAffinity": affinity}})), &found);

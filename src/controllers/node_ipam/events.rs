@@ -48,17 +48,3 @@ fn status_is_now(node: &Node, event: &EventDescription) -> RecordedEvent {
     let message = format!("Node {} status is now: {}", crate::node::name(node), event.reason);
     RecordedEvent { about: object_reference(node), type_: event.type_, reason: event.reason, message }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::fixtures::node;
-
-    #[test]
-    fn events_have_upstreams_words() {
-        let all = [not_available(&node("n")), assignment_failed(&node("n"))];
-        assert_eq!(all.each_ref().map(|event| event.reason), ["CIDRNotAvailable", "CIDRAssignmentFailed"]);
-        assert_eq!(all[0].message, "Node n status is now: CIDRNotAvailable");
-        assert!(all.iter().all(|event| event.type_ == EventType::Normal));
-    }
-}

@@ -41,20 +41,6 @@ fn everything_in_two_patches() {
 }
 
 #[test]
-fn deciding_again_on_the_result_decides_nothing() {
-    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required, false).unwrap();
-    let after = tainted().with(|n| {
-        status(n).addresses = decided.addresses.clone();
-        spec(n).provider_id = decided.changes.provider_id.clone();
-        spec(n).taints = decided.changes.taints.clone();
-        n.metadata.labels = Some(decided.changes.labels);
-    });
-    let again = initialize(&after, &metadata(), ProviderIdRequirement::Required, false).unwrap();
-    assert_eq!(again.addresses, None);
-    assert!(again.changes.is_empty());
-}
-
-#[test]
 fn provider_ids() {
     let own = tainted().with(|n| spec(n).provider_id = Some("fake://own".into()));
     let without = InstanceMetadata { provider_id: String::new(), ..metadata() };

@@ -439,6 +439,7 @@ impl Drop for InFlightRead {
 }
 
 #[cfg(test)]
+#[path = "inventory/tests/arm_fixture.rs"]
 mod arm_fixture;
 #[cfg(all(test, feature = "sandbox"))]
 mod tests;

@@ -182,12 +182,4 @@ mod tests {
         assert!(has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("InternalIP", "fd00::4").build()));
         assert!(!has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("ExternalIP", "2603::1").build()));
     }
-
-    #[test]
-    fn only_the_status_true_is_ready() {
-        for (status, expected) in [("True", true), ("False", false), ("Unknown", false)] {
-            assert_eq!(is_ready(&node("n").ready(status).build()), expected, "{status}");
-        }
-        assert!(!is_ready(&Node::default()));
-    }
 }

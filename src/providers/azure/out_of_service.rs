@@ -212,6 +212,9 @@ mod tests {
             Ok(true)
         }
         async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+            if name(node).starts_with("hanging") {
+                std::future::pending::<()>().await;
+            }
             let down = self.0.lock().unwrap().clone();
             down.map(|down| down.contains(name(node))).ok_or_else(|| CloudError::failed("HTTP 500"))
         }
@@ -238,6 +241,10 @@ mod tests {
 
     fn down(name: &str) -> NodeBuilder {
         node(name).ready("False").taint(SHUTDOWN.0, SHUTDOWN.1, None)
+    }
+
+    fn set_ready(node: &mut Node) {
+        node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
     }
 
     fn keys(server: &ApiServer, name: &str) -> Vec<String> {
@@ -277,9 +284,7 @@ mod tests {
         pass().await;
         assert_eq!(writes(&server), 1, "nothing is written twice");
 
-        server.update_with("", "down", |node: &mut Node| {
-            node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
-        });
+        server.update_with::<Node>("", "down", set_ready);
         pass().await;
         assert_eq!(keys(&server, "down"), [SHUTDOWN.0]);
     }
@@ -321,32 +326,15 @@ mod tests {
         assert_eq!(reasons, ["OutOfServiceTaintAdded", "OutOfServiceTaintRemoved"]);
     }
 
-    /// Test double that never responds.
-    struct Hanging;
-
-    #[async_trait]
-    impl InstancesV2 for Hanging {
-        async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
-            std::future::pending().await
-        }
-        async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
-            std::future::pending().await
-        }
-        async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
-            std::future::pending().await
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_back_does_not_wait_for_arm() {
-        let names: Vec<String> = (0..100).map(|index| format!("down-{index}")).collect();
+        let names: Vec<String> = (0..100).map(|index| format!("hanging-{index}")).collect();
         let back = node("z-back").ready("True").taint("node.kubernetes.io/out-of-service", "NoExecute", None);
         let server = server(names.iter().map(|name| down(name)).chain([back]));
         let (lead, leadership) = Leadership::channel();
         lead.send_replace(crate::runtime::leader_election::LeadershipState::Unopposed);
         let shutdown = Shutdown::new();
-        let taints = TaintContext { instances: Arc::new(Hanging), ..taints(&server, leadership, &Arm::of(&[])) };
-        let task = tokio::spawn(run(taints, shutdown.clone()));
+        let task = tokio::spawn(run(taints(&server, leadership, &Arm::of(&[])), shutdown.clone()));
         tokio::time::sleep(PERIOD * 2).await;
         assert!(!is_out(&server, "z-back"));
         shutdown.begin();
@@ -354,24 +342,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_became_ready_in_between_is_not_marked() {
-        let server = server([down("n")]);
-        let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
-        server.update_with("", "n", |node: &mut Node| {
-            node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
-        });
-        both(&stale).await;
-        assert!(!is_out(&server, "n"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_new_node_of_the_name_is_left_alone() {
-        let server = server([down("n")]);
-        let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
-        server.delete::<Node>("", "n");
-        server.create(&down("n").build());
-        both(&stale).await;
-        assert!(!is_out(&server, "n"), "its own turn comes with its own event");
+    async fn a_node_that_changed_in_between_is_not_marked() {
+        type Change = (&'static str, fn(&ApiServer));
+        let make_ready = |server: &ApiServer| drop(server.update_with::<Node>("", "n", set_ready));
+        let recreate = |server: &ApiServer| {
+            server.delete::<Node>("", "n");
+            server.create(&down("n").build());
+        };
+        let changes: [Change; 2] = [("ready", make_ready), ("a new one of its name", recreate)];
+        for (name, change) in changes {
+            let server = server([down("n")]);
+            let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
+            change(&server);
+            both(&stale).await;
+            assert!(!is_out(&server, "n"), "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,6 +18,60 @@ fn metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new().unwrap())
 }
 
+/// Clients of the server at this address.
+async fn clients_of(host: &str, metrics: &Arc<Metrics>) -> KubeClients {
+    KubeClients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(metrics)).await.unwrap()
+}
+
+/// A folder with a kubeconfig and the files that it names.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Writes a client certificate and its key.
+    fn write_certificate(&self, (certificate, key): &(String, String)) {
+        self.write("client.crt", certificate);
+        self.write("client.key", key);
+    }
+
+    /// Writes a credential plugin that runs these lines. Answers the user of a kubeconfig who has it.
+    fn write_plugin(&self, script: &str) -> String {
+        use std::os::unix::fs::PermissionsExt;
+
+        let plugin = self.path("plugin");
+        self.write("plugin", &format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+        format!("exec: {{apiVersion: {EXEC}, command: '{}', interactiveMode: Never}}", plugin.display())
+    }
+
+    async fn clients(&self, kubeconfig: &str) -> KubeClients {
+        self.write("kubeconfig", kubeconfig);
+        KubeClients::load(settings(Some(self.path("kubeconfig")), None), metrics()).await.unwrap()
+    }
+}
+
+const EXEC: &str = "client.authentication.k8s.io/v1";
+/// The user of a kubeconfig who has a certificate in a file.
+const WITH_CERTIFICATE: &str = "client-certificate: client.crt, client-key: client.key";
+
+/// Lets the time pass after which files are read again.
+async fn reload_interval() {
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
+}
+
 async fn error(settings: KubeClientConfig) -> String {
     KubeClients::load(settings, metrics()).await.err().unwrap().to_string()
 }
@@ -39,7 +93,7 @@ async fn an_unreachable_server_is_told_with_the_cause() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let clients = KubeClients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    let clients = clients_of(&address.to_string(), &metrics()).await;
     let error = Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
     let text = with_causes(&error);
     assert!(text.contains("Connection refused"), "{text}");
@@ -59,10 +113,10 @@ async fn the_master_flag_replaces_the_server() {
 }
 
 /// Serves on loopback; answers where.
-async fn serve(router: Router) -> (String, tokio::task::JoinHandle<()>) {
+async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
-    let server = tokio::spawn(async move {
+    tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let service = hyper_util::service::TowerToHyperService::new(router.clone());
@@ -70,7 +124,17 @@ async fn serve(router: Router) -> (String, tokio::task::JoinHandle<()>) {
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
         }
     });
-    (host, server)
+    host
+}
+
+/// Refuses every request with this code, and reports this header of each.
+async fn refuse(code: http::StatusCode, header: http::HeaderName) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let (report, reported) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
+        report.send(headers[&header].to_str().unwrap().to_owned()).unwrap();
+        async move { code }
+    }));
+    (serve(router).await, reported)
 }
 
 #[tokio::test]
@@ -86,7 +150,7 @@ async fn a_thousand_requests_are_few_at_once() {
             http::StatusCode::NOT_FOUND
         }
     }));
-    let (host, server) = serve(router).await;
+    let host = serve(router).await;
     let unlimited = KubeClientConfig { qps: 0.0, ..settings(None, Some(&format!("http://{host}"))) };
     let nodes = Api::<Node>::all(KubeClients::load(unlimited, metrics()).await.unwrap().for_component("c").unwrap());
     let all = futures::future::join_all((0..1000).map(|_| nodes.get("n")));
@@ -100,19 +164,13 @@ async fn a_thousand_requests_are_few_at_once() {
     };
     let (answers, ()) = tokio::join!(all, one_by_one);
     assert!(answers.iter().all(Result::is_err));
-    server.abort();
 }
 
 #[tokio::test]
 async fn requests_carry_the_component_and_are_counted_once_without_retry() {
-    let (agents, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
-        agents.send(headers[USER_AGENT].to_str().unwrap().to_owned()).unwrap();
-        async { http::StatusCode::SERVICE_UNAVAILABLE }
-    }));
-    let (host, server) = serve(router).await;
+    let (host, mut seen) = refuse(http::StatusCode::SERVICE_UNAVAILABLE, USER_AGENT).await;
     let metrics = metrics();
-    let clients = KubeClients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
+    let clients = clients_of(&host, &metrics).await;
     for (client, agent) in [
         (clients.for_component("node-controller").unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/node-controller"),
         (clients.for_watches().unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/shared-informers"),
@@ -123,12 +181,11 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
     assert!(seen.try_recv().is_err(), "no request is repeated behind the caller's back");
     let counted = metrics.rest_client_requests_total.with_label_values(&["503", "GET", &host]).get();
     assert_eq!(counted, 2.0);
-    server.abort();
 }
 
 #[tokio::test]
 async fn reviews_wait_for_no_rate_limit() {
-    let (host, server) = serve(Router::new().fallback(any(|| async { http::StatusCode::NOT_FOUND }))).await;
+    let host = serve(Router::new().fallback(any(|| async { http::StatusCode::NOT_FOUND }))).await;
     let (metrics, one_and_no_more) =
         (metrics(), KubeClientConfig { qps: 0.001, burst: 1, ..settings(None, Some(&format!("http://{host}"))) });
     let clients = KubeClients::load(one_and_no_more, Arc::clone(&metrics)).await.unwrap();
@@ -138,7 +195,6 @@ async fn reviews_wait_for_no_rate_limit() {
         assert!(answer.is_ok(), "{number} waits");
     }
     assert_eq!(metrics.rest_client_requests_total.with_label_values(&["404", "GET", &host]).get(), 10.0);
-    server.abort();
 }
 
 /// A certificate authority, and a server that asks for certificates of it and tells the serial number of each request's.
@@ -239,16 +295,6 @@ fn plain_kubeconfig(host: impl std::fmt::Display, user: &str) -> String {
     kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"))
 }
 
-/// Writes a credential plugin that runs these lines. Answers the user of a kubeconfig who has it.
-fn write_plugin(folder: &Path, script: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-
-    let plugin = folder.join("plugin");
-    std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
-    format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}', interactiveMode: Never}}", plugin.display())
-}
-
 async fn ask(client: &Client) -> bool {
     let asked = client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
     tokio::time::timeout(std::time::Duration::from_secs(1), asked).await.is_ok_and(|answer| answer.is_ok())
@@ -258,15 +304,11 @@ async fn ask(client: &Client) -> bool {
 #[tokio::test]
 async fn a_dead_connection_costs_the_election_one_request() {
     use asking_for_certificates::{Authority, serve};
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, 1).await;
-    let (certificate, key) = authority.issue(7);
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("ca.crt", &authority.pem);
-    write("client.crt", &certificate);
-    write("client.key", &key);
-    write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
-    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    files.write("ca.crt", &authority.pem);
+    files.write_certificate(&authority.issue(7));
+    let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let client = clients.for_election().unwrap();
     assert_eq!([ask(&client).await, ask(&client).await, ask(&client).await], [true, false, true]);
     assert_eq!(seen.recv().await.unwrap(), (7, http::Version::HTTP_11));
@@ -276,27 +318,22 @@ async fn a_dead_connection_costs_the_election_one_request() {
 #[tokio::test]
 async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
     use asking_for_certificates::{Authority, serve};
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
     let (certificate, key) = authority.issue(7);
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let status = serde_json::json!({"clientCertificateData": certificate, "clientKeyData": key});
-    let credential =
-        serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
-    write("credential", &credential.to_string());
-    write("ca.crt", &authority.pem);
-    let exec = write_plugin(folder.path(), &format!("exec cat '{}'", folder.path().join("credential").display()));
-    write("kubeconfig", &kubeconfig(port, &exec));
-    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let credential = serde_json::json!({"apiVersion": EXEC, "kind": "ExecCredential", "status": status});
+    files.write("credential", &credential.to_string());
+    files.write("ca.crt", &authority.pem);
+    let exec = files.write_plugin(&format!("exec cat '{}'", files.path("credential").display()));
+    let clients = files.clients(&kubeconfig(port, &exec)).await;
     let client = clients.for_component("c").unwrap();
     ask(&client).await;
     assert_eq!(seen.recv().await.unwrap().0, 7);
 
-    std::fs::remove_file(folder.path().join("credential")).unwrap();
-    write("ca.crt", &format!("{}{}", Authority::new().pem, authority.pem));
-    tokio::time::pause();
-    tokio::time::advance(std::time::Duration::from_secs(11)).await;
-    tokio::time::resume();
+    std::fs::remove_file(files.path("credential")).unwrap();
+    files.write("ca.crt", &format!("{}{}", Authority::new().pem, authority.pem));
+    reload_interval().await;
     ask(&client).await;
     let again = tokio::time::timeout(std::time::Duration::from_secs(10), seen.recv()).await;
     assert_eq!(again.unwrap().unwrap().0, 7);
@@ -305,54 +342,42 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
 #[tokio::test]
 async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
     use asking_for_certificates::{Authority, serve};
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let give = |number, expires: &str| {
         let (certificate, key) = authority.issue(number);
         let status = serde_json::json!({
             "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": expires,
         });
-        let credential = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "status": status});
-        write("credential", &credential.to_string());
+        files.write("credential", &serde_json::json!({"apiVersion": EXEC, "status": status}).to_string());
     };
-    write("ca.crt", &authority.pem);
-    let exec = write_plugin(folder.path(), &format!("exec cat '{}'", folder.path().join("credential").display()));
-    write("kubeconfig", &kubeconfig(port, &exec));
+    files.write("ca.crt", &authority.pem);
+    let exec = files.write_plugin(&format!("exec cat '{}'", files.path("credential").display()));
     give(7, "2020-01-01T00:00:00Z");
-    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = files.clients(&kubeconfig(port, &exec)).await;
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
-        give(7, "2020-01-01T00:00:00Z");
-        let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
-        assert_eq!(seen.recv().await.unwrap().0, 7);
-        give(8, "2999-01-01T00:00:00Z");
-        let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
-        assert_eq!(seen.recv().await.unwrap().0, 8);
+        for (number, expires) in [(7, "2020-01-01T00:00:00Z"), (8, "2999-01-01T00:00:00Z")] {
+            give(number, expires);
+            let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+            assert_eq!(seen.recv().await.unwrap().0, number);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
-    let (tokens, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
-        tokens.send(headers[http::header::AUTHORIZATION].to_str().unwrap().to_owned()).unwrap();
-        async { http::StatusCode::NOT_FOUND }
-    }));
-    let (host, server) = serve(router).await;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("token"), "from-the-file\n").unwrap();
+    let (host, mut seen) = refuse(http::StatusCode::NOT_FOUND, http::header::AUTHORIZATION).await;
+    let files = Files::new();
+    files.write("token", "from-the-file\n");
     for (user, expected) in [
         ("tokenFile: token", "Bearer from-the-file"),
         ("tokenFile: token, token: other", "Bearer from-the-file"),
         ("tokenFile: missing, token: other", "Bearer other"),
     ] {
-        std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, user)).unwrap();
-        let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+        let clients = files.clients(&plain_kubeconfig(&host, user)).await;
         Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
         assert_eq!(seen.try_recv().unwrap(), expected, "{user}");
     }
-    server.abort();
 }
 
 #[tokio::test]
@@ -363,54 +388,41 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
         seen.send(()).unwrap();
         async { http::StatusCode::NOT_FOUND }
     }));
-    let (host, server) = serve(router).await;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
-    let exec = write_plugin(folder.path(), &format!("touch {:?}\nsleep 1\necho '{credential}'", path("runs")));
-    std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, &exec)).unwrap();
-    let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+    let (host, files) = (serve(router).await, Files::new());
+    let credential = format!(r#"{{"apiVersion": "{EXEC}", "status": {{"token": "t"}}}}"#);
+    let exec = files.write_plugin(&format!("touch {:?}\nsleep 1\necho '{credential}'", files.path("runs")));
+    let clients = files.clients(&plain_kubeconfig(&host, &exec)).await;
     let (state, leadership) = Leadership::channel();
     state.send_replace(LeadershipState::Leading {
         until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into(),
     });
     let nodes = Api::<Node>::all(clients.for_writer("c", leadership).unwrap());
     let write = tokio::spawn(async move { nodes.delete("n", &kube::api::DeleteParams::default()).await });
-    while !path("runs").exists() {
+    while !files.path("runs").exists() {
         tokio::task::yield_now().await;
     }
     state.send_replace(LeadershipState::Standby);
     write.await.unwrap().map(drop).unwrap_err();
     assert!(writes.try_recv().is_err());
-    server.abort();
 }
 
 #[tokio::test]
 async fn a_renewed_client_certificate_is_used_without_a_restart() {
     use asking_for_certificates::{Authority, serve};
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let renew = |number| {
-        let (certificate, key) = authority.issue(number);
-        write("client.crt", &certificate);
-        write("client.key", &key);
-    };
-    write("ca.crt", &authority.pem);
-    write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
-    renew(7);
-    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    files.write("ca.crt", &authority.pem);
+    files.write_certificate(&authority.issue(7));
+    let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let client = clients.for_component("c").unwrap();
     let mut ask = async || {
         let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
         seen.recv().await.unwrap()
     };
     assert_eq!(ask().await, (7, http::Version::HTTP_2));
-    renew(8);
+    files.write_certificate(&authority.issue(8));
     assert_eq!(ask().await.0, 7, "files are not read for each request");
-    tokio::time::pause();
-    tokio::time::advance(std::time::Duration::from_secs(11)).await;
-    tokio::time::resume();
+    reload_interval().await;
     assert_eq!(ask().await.0, 8, "the old connection serves no new request");
 }
 
@@ -418,7 +430,7 @@ async fn a_renewed_client_certificate_is_used_without_a_restart() {
 async fn a_request_that_nobody_answers_fails() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let clients = KubeClients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    let clients = clients_of(&address.to_string(), &metrics()).await;
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
         let nodes = Api::<Node>::all(client);
         let asked = tokio::spawn(async move { nodes.get("n").await });

@@ -1,3 +1,5 @@
+#![cfg(feature = "sandbox")]
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{super::store::WatchStatus, *};
+use crate::sandbox::{api_server::ApiServer, faults::on, http::Verb};
 
 fn nodes(version: &str, items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": version}, "items": items})
@@ -28,29 +31,18 @@ fn silence() -> Answer {
     StreamBody::new(futures::stream::pending()).boxed_unsync()
 }
 
-struct Server {
-    lists: Arc<AtomicUsize>,
-    watches: Arc<AtomicUsize>,
-    client: kube::Client,
+/// A server with these Nodes.
+fn server(names: &[&str]) -> ApiServer {
+    let server = ApiServer::new(Clock::System);
+    for name in names {
+        let node = json!({"metadata": {"name": name, "labels": {"tier": "gold"}}});
+        server.create::<Node>(&serde_json::from_value(node).unwrap());
+    }
+    server
 }
 
-/// Lists `items`; refuses the first `refused` watches, then keeps silent.
-fn server(items: Vec<Value>, refused: usize) -> Server {
-    let (lists, watches) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (listed, watched) = (Arc::clone(&lists), Arc::clone(&watches));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
-        let response = if !is_watch {
-            listed.fetch_add(1, SeqCst);
-            answer(200, text(&nodes("7", &items).to_string()))
-        } else if watched.fetch_add(1, SeqCst) < refused {
-            answer(503, text("down"))
-        } else {
-            answer(200, silence())
-        };
-        async move { Ok::<_, std::io::Error>(response) }
-    });
-    Server { lists, watches, client: kube::Client::new(service, "default") }
+fn count(server: &ApiServer, verb: Verb) -> usize {
+    server.requests().iter().filter(|request| request.verb == verb).count()
 }
 
 fn metrics() -> Arc<Metrics> {
@@ -69,21 +61,21 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_over_as_soon_as_a_watch_is_accepted_though_nothing_changes() {
-    let server = server(vec![json!({"metadata": {"name": "n", "resourceVersion": "1"}})], 2);
+    let server = server(&["n"]);
+    server.faults().fail_next(2, 503, on(Verb::Watch, "nodes"));
     let informer = Informer::<Node>::new(|_| {});
     let (store, shutdown) = (informer.store(), Shutdown::new());
-    informer.start(server.client.clone(), &shutdown, metrics());
+    informer.start(server.client(), &shutdown, metrics());
     until("the refusal is told", || store.status().error.is_some()).await;
-    until("the third watch", || server.watches.load(SeqCst) == 3).await;
+    until("the third watch", || count(&server, Verb::Watch) == 3).await;
     until("the error is gone", || store.status() == WatchStatus { synced: true, ..WatchStatus::default() }).await;
-    assert_eq!(server.lists.load(SeqCst), 1, "a watch that fails is no reason to list again");
+    assert_eq!(count(&server, Verb::List), 1, "a watch that fails is no reason to list again");
     shutdown.begin();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions() {
-    let node = json!({"metadata": {"name": "n", "resourceVersion": "1", "labels": {"tier": "gold"}}});
-    let server = server(vec![node], 0);
+    let server = server(&["n"]);
     let interest = Arc::new(AtomicUsize::new(0));
     let interested = Arc::clone(&interest);
     let informer = Informer::<Node>::new(move |node: &mut Node| {
@@ -92,28 +84,27 @@ async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions()
         }
     });
     let (store, shutdown) = (informer.store(), Shutdown::new());
-    informer.start(server.client.clone(), &shutdown, metrics());
+    informer.start(server.client(), &shutdown, metrics());
     store.synced().await;
     let labels = || store.get(&ObjectKey::cluster("n")).unwrap().metadata.labels.clone().unwrap_or_default().len();
-    assert_eq!((labels(), server.lists.load(SeqCst)), (0, 1));
+    assert_eq!((labels(), count(&server, Verb::List)), (0, 1));
     interest.store(1, SeqCst);
     store.relist().await;
-    assert_eq!((labels(), server.lists.load(SeqCst)), (1, 2));
+    assert_eq!((labels(), count(&server, Verb::List)), (1, 2));
     store.relist().await;
-    assert_eq!((labels(), server.lists.load(SeqCst)), (1, 3));
+    assert_eq!((labels(), count(&server, Verb::List)), (1, 3));
     shutdown.begin();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_ends_neither_the_informer_nor_other_handlers() {
-    let items = ["bad", "good"].map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}}));
-    let server = server(items.to_vec(), 0);
+    let server = server(&["bad", "good"]);
     let mut informer = Informer::<Node>::new(|_| {});
     let (told, mut heard) = mpsc::unbounded_channel();
     informer.subscribe(|change| assert_ne!(change.object().metadata.name.as_deref(), Some("bad")));
     informer.subscribe(move |change| told.send(change.object().metadata.name.clone().unwrap()).unwrap());
     let (store, shutdown) = (informer.store(), Shutdown::new());
-    informer.start(server.client, &shutdown, metrics());
+    informer.start(server.client(), &shutdown, metrics());
     store.synced().await;
     let mut names = [heard.recv().await.unwrap(), heard.recv().await.unwrap()];
     names.sort();
@@ -138,29 +129,17 @@ async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
     assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "a change says that the watch works");
 }
 
-fn counted(answer: impl Fn(usize, &Request<Body>) -> Response<Answer> + Send + Sync + 'static) -> kube::Client {
-    let (asked, answer) = (AtomicUsize::new(0), Arc::new(answer));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let response = answer(asked.fetch_add(1, SeqCst), &request);
-        async move { Ok::<_, std::io::Error>(response) }
-    });
-    kube::Client::new(service, "default")
-}
-
 fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().unwrap_or_default().contains("watch=true")
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_that_are_refused_are_repeated_ever_more_rarely() {
-    let client = counted(|number, request| match number {
-        0..10 => answer(503, text("down")),
-        _ if is_watch(request) => answer(200, silence()),
-        _ => answer(200, text(&nodes("7", &[]).to_string())),
-    });
+    let server = server(&[]);
+    server.faults().fail_next(10, 503, on(Verb::List, "nodes"));
     let informer = Informer::<Node>::new(|_| {});
     let (store, shutdown, started) = (informer.store(), Shutdown::new(), Instant::now());
-    informer.start(client, &shutdown, metrics());
+    informer.start(server.client(), &shutdown, metrics());
     store.synced().await;
     let seconds = started.elapsed().as_secs();
     assert!((60..=180).contains(&seconds), "ten refusals took {seconds} s");
@@ -209,20 +188,22 @@ async fn pages_that_arrive_are_progress_and_the_same_ones_again_are_not() {
 async fn a_quiet_watch_without_pings_is_no_error() {
     let (watches, asked) = (Arc::new(AtomicUsize::new(0)), mpsc::unbounded_channel());
     let (watched, (ask, mut asked)) = (Arc::clone(&watches), asked);
-    let client = counted(move |_, request| {
+    let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
         let limit = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds=")?.parse().ok());
-        if !is_watch(request) {
-            return answer(200, text(&nodes("7", &[]).to_string()));
-        }
-        watched.fetch_add(1, SeqCst);
-        ask.send(query.to_owned()).unwrap();
-        let end = futures::stream::once(tokio::time::sleep(Duration::from_secs(limit.unwrap())));
-        answer(200, StreamBody::new(end.filter_map(|()| async { None })).boxed_unsync())
+        let body = if is_watch(&request) {
+            watched.fetch_add(1, SeqCst);
+            ask.send(query.to_owned()).unwrap();
+            let end = futures::stream::once(tokio::time::sleep(Duration::from_secs(limit.unwrap())));
+            StreamBody::new(end.filter_map(|()| async { None })).boxed_unsync()
+        } else {
+            text(&nodes("7", &[]).to_string())
+        };
+        std::future::ready(Ok::<_, std::io::Error>(answer(200, body)))
     });
     let informer = Informer::<Node>::new(|_| {});
     let (store, shutdown, metrics) = (informer.store(), Shutdown::new(), metrics());
-    informer.start(client, &shutdown, Arc::clone(&metrics));
+    informer.start(kube::Client::new(service, "default"), &shutdown, Arc::clone(&metrics));
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(store.status(), WatchStatus { synced: true, ..WatchStatus::default() });
     assert!((17..=18).contains(&watches.load(SeqCst)), "{} watches", watches.load(SeqCst));

@@ -23,13 +23,6 @@ fn run(queue: &mut WorkQueue<u8>, now: Instant) -> u8 {
 }
 
 #[test]
-fn backoff_doubles_up_to_its_limit() {
-    let delays: Vec<_> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|failures| BACKOFF.delay(failures).as_secs()).into();
-    assert_eq!(delays, [1, 2, 4, 8, 8, 8, 8]);
-    assert_eq!(KeyBackoff::DEFAULT.delay(u32::MAX), Duration::from_secs(1000));
-}
-
-#[test]
 fn due_keys_run_by_priority_and_then_in_order() {
     let (mut queue, now) = queue();
     for (key, priority) in [
@@ -76,14 +69,19 @@ fn waiting_is_not_failing() {
 }
 
 #[test]
-fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
-    for (priority, while_running, expected) in [
-        (ReconcilePriority::Resync, false, 1),
-        (ReconcilePriority::Resync, true, 1),
-        (ReconcilePriority::UserChange, false, 0),
-        (ReconcilePriority::UserChange, true, 0),
-        (ReconcilePriority::NodeChange, false, 0),
-        (ReconcilePriority::Deletion, true, 0),
+fn resync_never_cuts_pauses_short_and_other_reasons_do() {
+    let wait = || ReconcileResult::RequeueAfter(42 * SECOND, "throttled".into());
+    for (outcome, priority, while_running, expected) in [
+        (failed(), ReconcilePriority::Resync, false, 1),
+        (failed(), ReconcilePriority::Resync, true, 1),
+        (failed(), ReconcilePriority::UserChange, false, 0),
+        (failed(), ReconcilePriority::UserChange, true, 0),
+        (failed(), ReconcilePriority::NodeChange, false, 0),
+        (failed(), ReconcilePriority::Deletion, true, 0),
+        (wait(), ReconcilePriority::Resync, false, 42),
+        (wait(), ReconcilePriority::Resync, true, 42),
+        (wait(), ReconcilePriority::UserChange, false, 0),
+        (wait(), ReconcilePriority::NodeChange, true, 0),
     ] {
         let (mut queue, now) = queue();
         queue.add(1, ReconcilePriority::UserChange, now);
@@ -91,35 +89,12 @@ fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
         if while_running {
             queue.add(1, priority, now);
         }
-        queue.finish(&1, failed(), now);
+        queue.finish(&1, outcome.clone(), now);
         if !while_running {
             queue.add(1, priority, now);
         }
         let due_in = queue.unsettled(now)[0].due_in;
-        assert_eq!(due_in, Some(expected * SECOND), "{priority:?}, while running: {while_running}");
-    }
-}
-
-#[test]
-fn a_resync_never_cuts_a_wait_short_and_every_other_reason_does() {
-    for (priority, while_running, expected) in [
-        (ReconcilePriority::Resync, false, 42),
-        (ReconcilePriority::Resync, true, 42),
-        (ReconcilePriority::UserChange, false, 0),
-        (ReconcilePriority::NodeChange, true, 0),
-    ] {
-        let (mut queue, now) = queue();
-        queue.add(1, ReconcilePriority::UserChange, now);
-        run(&mut queue, now);
-        if while_running {
-            queue.add(1, priority, now);
-        }
-        queue.finish(&1, ReconcileResult::RequeueAfter(42 * SECOND, "throttled".into()), now);
-        if !while_running {
-            queue.add(1, priority, now);
-        }
-        let due_in = queue.unsettled(now)[0].due_in;
-        assert_eq!(due_in, Some(expected * SECOND), "{priority:?}, while running: {while_running}");
+        assert_eq!(due_in, Some(expected * SECOND), "{outcome:?}, {priority:?}, while running: {while_running}");
     }
 }
 

@@ -32,41 +32,28 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_fails_its_key_alone_and_is_retried() {
-    let bench = bench();
-    let (done, mut runs) = mpsc::unbounded_channel();
-    let tries = Arc::new(AtomicUsize::new(0));
-    bench.run(None, move |key| {
-        let (done, tries) = (done.clone(), Arc::clone(&tries));
-        async move {
-            assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
-            done.send(key).unwrap();
-            ReconcileResult::Done
-        }
-    });
-    bench.queue.add(1, ReconcilePriority::UserChange);
-    bench.queue.add(2, ReconcilePriority::UserChange);
-    let started = Instant::now();
-    assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
-    assert_eq!(started.elapsed().as_secs(), 1, "the back-off after one failure");
-    assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
-    assert_eq!(bench.metrics.workqueue_retries_total.with_label_values(&["test"]).get(), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_before_the_future_exists_fails_its_key_alone_too() {
-    let bench = bench();
-    let (done, mut runs) = mpsc::unbounded_channel();
-    let tries = AtomicUsize::new(0);
-    bench.run(None, move |key| {
-        assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
-        done.send(key).unwrap();
-        async { ReconcileResult::Done }
-    });
-    bench.queue.add(1, ReconcilePriority::UserChange);
-    bench.queue.add(2, ReconcilePriority::UserChange);
-    assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
-    assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
+async fn panics_fail_their_key_alone_and_are_retried() {
+    for is_before_the_future in [true, false] {
+        let bench = bench();
+        let (done, mut runs) = mpsc::unbounded_channel();
+        let tries = AtomicUsize::new(0);
+        bench.run(None, move |key| {
+            let (done, is_first) = (done.clone(), key == 1 && tries.fetch_add(1, SeqCst) == 0);
+            assert!(!is_first || !is_before_the_future, "first try of key 1");
+            async move {
+                assert!(!is_first, "first try of key 1");
+                done.send(key).unwrap();
+                ReconcileResult::Done
+            }
+        });
+        bench.queue.add(1, ReconcilePriority::UserChange);
+        bench.queue.add(2, ReconcilePriority::UserChange);
+        let started = Instant::now();
+        assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
+        assert_eq!(started.elapsed().as_secs(), 1, "the back-off after one failure");
+        assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
+        assert_eq!(bench.metrics.workqueue_retries_total.with_label_values(&["test"]).get(), 1.0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,14 +110,4 @@ mod tests {
         counters.observe(&json!({"properties": {"ipPrefix": "52.0.4.0/28"}}));
         assert_eq!(counters.ipv4().to_string(), "20.0.0.10");
     }
-
-    #[test]
-    fn the_lowest_free_address_is_given() {
-        let taken: BTreeSet<IpAddr> = ["10.0.0.4", "10.0.0.6"].iter().filter_map(|text| text.parse().ok()).collect();
-        let subnet = "10.0.0.0/29".parse().unwrap();
-        assert_eq!(lowest_in_subnet(&subnet, &taken), "10.0.0.5".parse().ok());
-        let full: BTreeSet<IpAddr> = (0..8).filter_map(|n| format!("10.0.0.{n}").parse().ok()).collect();
-        assert_eq!(lowest_in_subnet(&subnet, &full), None);
-        assert_eq!(lowest_in_prefix(&"52.0.1.0/30".parse().unwrap(), &BTreeSet::new()), "52.0.1.0".parse().ok());
-    }
 }

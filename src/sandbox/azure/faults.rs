@@ -415,14 +415,4 @@ mod tests {
         let hits = (0..1_000).filter(|_| table.decide(&request("GET", "/")).effect.is_some()).count();
         assert!((150..250).contains(&hits), "{hits}");
     }
-
-    #[test]
-    fn a_crash_lasts_until_recovery() {
-        let mut table = FaultTable::new(0);
-        table.crash_at(2, Crash::After);
-        let effects: Vec<_> = (0..3).map(|_| table.decide(&request("GET", "/")).effect).collect();
-        assert_eq!(effects, [None, Some(Effect::DropAfter), Some(Effect::NoConnection)]);
-        table.recover();
-        assert_eq!(table.decide(&request("GET", "/")).effect, None);
-    }
 }

@@ -101,32 +101,3 @@ impl Operations {
         operation.outcome = Outcome::Canceled(code.to_owned(), message.to_owned());
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn operations_end_in_order_of_time() {
-        let (mut operations, start) = (Operations::default(), Instant::now());
-        let later = operations.start("/b", true, Outcome::Succeeded, start + Duration::from_secs(2));
-        let sooner = operations.start("/a", false, Outcome::Failed("X".into(), "y".into()), start + Duration::from_secs(1));
-        assert_eq!(operations.take_due(start), []);
-        assert_eq!(operations.running("/a").map(|operation| operation.id.clone()), Some(sooner.clone()));
-        let ended: Vec<_> = operations.take_due(start + Duration::from_secs(2)).into_iter().map(|one| one.id).collect();
-        assert_eq!(ended, [sooner.clone(), later]);
-        assert_eq!(operations.get(&sooner).unwrap().body()["error"]["code"], "X");
-        assert!(operations.running("/a").is_none());
-    }
-
-    #[test]
-    fn a_superseded_operation_is_canceled() {
-        let (mut operations, start) = (Operations::default(), Instant::now());
-        let first = operations.start("/a", false, Outcome::Succeeded, start);
-        operations.supersede("/a");
-        assert_eq!(operations.take_due(start), []);
-        assert_eq!(operations.get(&first).unwrap().body()["status"], "Canceled");
-    }
-}

@@ -80,26 +80,3 @@ fn walk(key: &str, element: &str, value: &Value, top: bool, found: &mut Vec<(Str
 fn is_below(id: &str, key: &str) -> bool {
     id.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'))
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn parts_refer_for_themselves() {
-        let body = json!({"id": "/lb", "name": "lb", "properties": {
-            "frontendIPConfigurations": [{"id": "/lb/f/A", "name": "A", "properties": {"publicIPAddress": {"id": "/PIP"}}}],
-            "rules": [{"id": "/lb/r/1", "name": "1", "properties": {"frontend": {"id": "/lb/f/A"}}}]}});
-        let mut references = References::default();
-        references.add("/lb", &body);
-        let to = |references: &References, target: &str| {
-            references.to(target).map(|referrer| referrer.element.clone()).collect::<Vec<_>>()
-        };
-        assert_eq!(to(&references, "/pip"), ["/lb/f/A"]);
-        assert_eq!(to(&references, "/lb/f/a"), ["/lb/r/1"]);
-        references.remove("/lb", &body);
-        assert_eq!(references.referrers, BTreeMap::new());
-    }
-}

@@ -1,7 +1,6 @@
 //! The simulator as a client sees it.
 
 mod distortion;
-mod documents;
 mod faults;
 mod operations;
 mod private_link;

@@ -15,11 +15,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{
-    control_plane::ControlPlane,
-    scenarios::is_ready,
-    support::{Manager, SOON},
-};
+use crate::{control_plane::ControlPlane, support::Manager};
 
 /// Replicas by Deployment.
 pub(super) struct Kubelet {
@@ -58,7 +54,7 @@ impl Kubelet {
     /// Ends a replica as if its pod was deleted; the next look starts another one.
     pub(super) async fn delete_pod(&mut self, deployment: &str, index: usize) {
         let replica = self.running.get_mut(deployment).expect("replicas").remove(index);
-        stop(replica).await;
+        replica.stop().await;
     }
 
     /// One look at all Deployments.
@@ -81,7 +77,7 @@ impl Kubelet {
     async fn scale(&mut self, name: &str, replicas: usize) {
         while self.replicas(name).len() > replicas {
             let replica = self.running.get_mut(name).and_then(Vec::pop).expect("a replica");
-            if name == self.go { replica.kill() } else { stop(replica).await }
+            if name == self.go { replica.kill() } else { replica.stop().await }
         }
     }
 
@@ -98,7 +94,7 @@ impl Kubelet {
             let flags: Vec<&str> = given.chain([address.as_str()]).collect();
             self.started += 1;
             let log = format!("{name}-{}", self.started);
-            let replica = Manager::start_azure_as(plane, &log, &kubeconfig, (&self.config, &self.ca_file), &flags);
+            let replica = Manager::start_azure(plane, &log, &kubeconfig, (&self.config, &self.ca_file), &flags);
             self.running.entry(name.to_owned()).or_default().push(replica);
         }
     }
@@ -112,7 +108,7 @@ impl Kubelet {
     async fn tell(&self, name: &str, deployment: &Deployment) {
         let (all, mut ready) = (self.replicas(name).len(), 0);
         for replica in self.replicas(name) {
-            ready += usize::from(is_ready(replica).await);
+            ready += usize::from(replica.is_ready().await);
         }
         let status = json!({"status": {
             "observedGeneration": deployment.metadata.generation, "replicas": all, "updatedReplicas": all,
@@ -121,9 +117,4 @@ impl Kubelet {
         // It may have been deleted a moment ago.
         let _ = self.deployments.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await;
     }
-}
-
-async fn stop(mut replica: Manager) {
-    replica.terminate();
-    assert!(replica.ended(SOON).await.success(), "{}", replica.log_text());
 }

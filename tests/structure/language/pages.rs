@@ -12,6 +12,8 @@ use super::{
     words::{SECOND_SPELLINGS, find_phrases},
 };
 
+use crate::guides::blocks::files_with_extension;
+
 /// Words that a sentence of a page has at most, and should have at most.
 const LONGEST_SENTENCE: usize = 40;
 const LONG_SENTENCE: usize = 25;
@@ -19,20 +21,6 @@ const LONG_SENTENCE: usize = 25;
 const LOG_WORDS: usize = 4;
 /// First words of quoted commands.
 const COMMANDS: &[&str] = &["az", "cargo", "curl", "docker", "git", "helm", "kubectl", "make", "sum", "systemctl"];
-
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for path in entries {
-        if path.is_dir() {
-            paths.extend(files(&path, ending));
-        } else if path.extension().is_some_and(|it| it == ending) {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    paths
-}
 
 fn finding(check: &'static str, path: &Path, line: usize, text: &str, hint: impl Into<String>) -> Finding {
     let text = text.chars().take(90).collect();
@@ -46,7 +34,7 @@ fn read(path: &Path) -> String {
 /// Returns the findings of W1, S1 and S2 in pages. Generated pages follow their tables.
 pub(crate) fn check_pages() -> Vec<Finding> {
     let mut findings = Vec::new();
-    let pages = files(Path::new("docs"), "md").into_iter().chain([PathBuf::from("README.md")]);
+    let pages = files_with_extension(Path::new("docs"), "md").into_iter().chain([PathBuf::from("README.md")]);
     for (path, text) in pages.map(|path| (path.clone(), read(&path))) {
         for (index, line) in text.lines().enumerate() {
             let british = british(line).into_iter().map(|(_, word)| (word, "American spelling"));
@@ -104,7 +92,9 @@ pub(crate) fn check_log_quotes(sources: &[Source]) -> Vec<Finding> {
         fragments(quoted).iter().all(has) || literals.iter().any(|literal| fills(quoted, literal))
     };
     let mut findings = Vec::new();
-    let pages = files(Path::new("docs/runbooks"), "md").into_iter().chain([PathBuf::from("docs/guides/operating.md")]);
+    let pages = files_with_extension(Path::new("docs/runbooks"), "md")
+        .into_iter()
+        .chain([PathBuf::from("docs/guides/operating.md")]);
     for (path, text) in pages.map(|path| (path.clone(), read(&path))) {
         for (index, line) in text.lines().enumerate() {
             for quoted in line.split('`').skip(1).step_by(2).filter(|quoted| is_log_text(quoted)) {

@@ -10,6 +10,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::guides::blocks::files_with_extension;
+
 /// File of the bars: one `check area count` a line; a pair without a line has the bar 0.
 const BARS: &str = "tests/structure/language/bars.txt";
 
@@ -25,7 +27,8 @@ impl Source {
     /// Reads every Rust file of the product, the sandbox and the tests.
     pub(crate) fn read_all() -> Vec<Self> {
         let folders = ["src", "tests", "benches", "fuzz"].map(Path::new);
-        let paths = folders.into_iter().filter(|folder| folder.is_dir()).flat_map(crate::structure::source::rust_files);
+        let folders = folders.into_iter().filter(|folder| folder.is_dir());
+        let paths = folders.flat_map(|folder| files_with_extension(folder, "rs"));
         paths
             .filter(|path| !path.starts_with("tests/structure/language/words.rs") && !path.starts_with("fuzz/target"))
             .map(Self::read)

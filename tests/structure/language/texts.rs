@@ -8,8 +8,6 @@ use super::{
 
 /// Proper names that an error text may start with.
 const PROPER_NAMES: &[&str] = &["ARM", "Azure", "HTTP", "IMDS", "Kubernetes", "Lease", "Node", "Service", "TLS"];
-/// Parts of texts that are contracts, and why.
-const CONTRACTS: &[(&str, &str)] = &[];
 
 /// Returns the findings of C1, C2, M1, M3, S1 and S2.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
@@ -43,8 +41,7 @@ fn check_comment(source: &Source, piece: &Piece<'_>, findings: &mut Vec<Finding>
 
 fn check_literal(source: &Source, piece: &Piece<'_>, is_error: bool, findings: &mut Vec<Finding>) {
     let is_product = source.area_at(piece.line) == "product" && !source.is_sandbox();
-    let is_contract = CONTRACTS.iter().any(|(contract, _)| piece.text.contains(contract));
-    if !is_product || !piece.text.trim_matches('"').contains(' ') || is_contract {
+    if !is_product || !piece.text.trim_matches('"').contains(' ') {
         return;
     }
     for (position, (idiom, instead)) in [IDIOMS, TEXT_IDIOMS].into_iter().flat_map(|table| find_phrases(piece.text, table)) {
@@ -74,8 +71,8 @@ fn check_spelling(source: &Source, piece: &Piece<'_>, findings: &mut Vec<Finding
 pub(crate) fn british(text: &str) -> Vec<(usize, &'static str)> {
     let lower = text.to_ascii_lowercase();
     let mut found: Vec<_> = BRITISH_PARTS
-        .iter()
-        .flat_map(|part| lower.match_indices(part).map(|(at, _)| (at, *part)).collect::<Vec<_>>())
+        .split_whitespace()
+        .flat_map(|part| lower.match_indices(part).map(|(at, _)| (at, part)).collect::<Vec<_>>())
         .collect();
     found.sort_unstable();
     found

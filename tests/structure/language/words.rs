@@ -100,23 +100,8 @@ pub(crate) const TEXT_IDIOMS: &[(&str, &str)] =
     &[("is no", "is not a valid …"), ("stays", "remains, is kept"), ("looked at", "read, checked")];
 
 /// British forms (S1): parts of a word, and whole words.
-pub(crate) const BRITISH_PARTS: &[&str] = &[
-    "initialis",
-    "synchronis",
-    "authoris",
-    "recognis",
-    "optimis",
-    "normalis",
-    "summaris",
-    "serialis",
-    "minimis",
-    "randomis",
-    "neighbour",
-    "behaviour",
-    "colour",
-    "honour",
-    "labelled",
-];
+pub(crate) const BRITISH_PARTS: &str = "initialis synchronis authoris recognis optimis normalis summaris serialis minimis \
+    randomis neighbour behaviour colour honour labelled";
 
 /// Second spellings of Azure's and Kubernetes' terms (S2).
 pub(crate) const SECOND_SPELLINGS: &[(&str, &str)] = &[

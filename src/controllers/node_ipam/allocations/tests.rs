@@ -204,14 +204,9 @@ fn finer_blocks_forget_neither_services_nor_other_nodes() {
 /// Upstream: `TestUpdateSubnetMaskSize`: only a longer prefix makes the units finer.
 #[test]
 fn units_are_as_long_as_the_longest_prefix() {
-    for (cidr, unit, asked, expected) in [
-        ("127.123.234.0/30", 32, 32, 32),
-        ("beef:1234::/30", 32, 32, 32),
-        ("127.123.234.0/30", 31, 32, 32),
-        ("beef:1234::/30", 31, 32, 32),
-        ("127.123.234.0/30", 31, 30, 31),
-        ("beef:1234::/30", 31, 30, 31),
-    ] {
+    for (cidr, unit, asked, expected) in
+        [("127.123.234.0/30", 32, 32, 32), ("127.123.234.0/30", 31, 32, 32), ("127.123.234.0/30", 31, 30, 31)]
+    {
         let mut allocations = cluster(&[(cidr, unit)], &[]);
         reserve(&mut allocations, "n", &[asked]).unwrap();
         let prefix = net(cidr).prefix_len();

@@ -45,15 +45,6 @@ fn agreed() -> NodeObservation {
 }
 
 #[test]
-fn gone_is_deleted_after_confirmation_and_grace() {
-    let mut world = World::new(10);
-    assert_eq!(world.see(0, 0, &NodeObservation::Gone), LifecycleAction::Report);
-    assert_eq!(world.see(5, 0, &NodeObservation::Gone), LifecycleAction::Nothing);
-    assert_eq!(world.see(14, 0, &NodeObservation::Gone), LifecycleAction::Nothing);
-    assert_eq!(world.see(15, 0, &NodeObservation::Gone), LifecycleAction::Delete);
-}
-
-#[test]
 fn without_grace_two_looks_a_period_apart_are_needed() {
     let config = NodeLifecycleControllerConfig { grace_period: Duration::ZERO, ..CONFIG };
     let (mut state, nodes, start) = (DeletionTracker::default(), uids(10), Instant::now());
@@ -170,28 +161,43 @@ fn a_small_cluster_loses_a_node_but_never_all() {
     }
 }
 
-/// Minutes at which Nodes are deleted of which `missing` stay gone for `minutes`.
-fn deleted_at(all: usize, missing: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
-    let config = NodeLifecycleControllerConfig::default();
+/// Deletes as the controller would that looks at these seconds. Answers when each of `missing` Nodes goes. `look` tells what is seen of a
+/// Node; whether a second look is needed is its last argument.
+fn deletions(
+    config: &NodeLifecycleControllerConfig,
+    (all, missing): (usize, usize),
+    looks: impl Iterator<Item = u64>,
+    look: impl Fn(usize, u64, bool) -> NodeObservation,
+) -> Vec<u64> {
     let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
     let missing: Vec<String> = nodes.iter().take(missing).cloned().collect();
     let mut deleted = Vec::new();
-    for minute in 0..minutes {
-        let now = start + Duration::from_secs(60 * minute);
+    for at in looks {
+        let now = start + Duration::from_secs(at);
         for (place, uid) in missing.iter().enumerate() {
             if !nodes.contains(uid) {
                 continue;
             }
-            let back = contradicted == Some(minute) && place == 0;
-            let seen = if back { NodeObservation::Running } else { NodeObservation::Gone };
-            if state.observe(uid, &seen, &nodes, now, &config) == LifecycleAction::Delete {
-                deleted.push(minute);
+            let seen = look(place, at, state.needs_second_look(uid, &nodes, now, config));
+            if state.observe(uid, &seen, &nodes, now, config) == LifecycleAction::Delete {
+                deleted.push(at);
                 nodes.remove(uid);
             }
         }
-        state.forget(&nodes, now, &config);
+        state.forget(&nodes, now, config);
     }
     deleted
+}
+
+/// Minutes at which Nodes are deleted of which `missing` stay gone for `minutes`.
+fn deleted_at(all: usize, missing: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
+    let look = |place: usize, at: u64, _: bool| match place == 0 && contradicted == Some(at / 60) {
+        true => NodeObservation::Running,
+        false => NodeObservation::Gone,
+    };
+    let looks = (0..minutes).map(|minute| 60 * minute);
+    let deleted = deletions(&NodeLifecycleControllerConfig::default(), (all, missing), looks, look);
+    deleted.into_iter().map(|at| at / 60).collect()
 }
 
 #[test]
@@ -221,32 +227,16 @@ fn deletions_in_the_window_count_and_age() {
     assert_eq!(world.see(320, 3, &agreed()), LifecycleAction::Delete);
 }
 
-/// Deletes as the controller would, looking each five seconds; answers when each of `missing` Nodes goes, in seconds.
+/// The same with a look each five seconds; `second` is what a second look tells, or that a machine runs.
 fn scale_in(all: usize, missing: usize, seconds: u64, second: impl Fn(usize, u64) -> Option<SecondLook>) -> Vec<u64> {
     let config =
         NodeLifecycleControllerConfig { grace_period: Duration::from_secs(30), ..NodeLifecycleControllerConfig::default() };
-    let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
-    let missing: Vec<String> = nodes.iter().take(missing).cloned().collect();
-    let mut deleted = Vec::new();
-    for at in (0..seconds).step_by(5) {
-        let now = start + Duration::from_secs(at);
-        for (place, uid) in missing.iter().enumerate() {
-            if !nodes.contains(uid) {
-                continue;
-            }
-            let seen = match second(place, at) {
-                None => NodeObservation::Running,
-                Some(second) if state.needs_second_look(uid, &nodes, now, &config) => NodeObservation::GoneRechecked(second),
-                Some(_) => NodeObservation::Gone,
-            };
-            if state.observe(uid, &seen, &nodes, now, &config) == LifecycleAction::Delete {
-                deleted.push(at);
-                nodes.remove(uid);
-            }
-        }
-        state.forget(&nodes, now, &config);
-    }
-    deleted
+    let look = |place: usize, at: u64, is_needed: bool| match second(place, at) {
+        None => NodeObservation::Running,
+        Some(second) if is_needed => NodeObservation::GoneRechecked(second),
+        Some(_) => NodeObservation::Gone,
+    };
+    deletions(&config, (all, missing), (0..seconds).step_by(5), look)
 }
 
 #[test]
@@ -319,15 +309,6 @@ fn an_unknown_that_lasts_is_told_now_and_then() {
     assert_eq!(world.see(8_005, 0, &unknown()), LifecycleAction::Nothing);
     assert_eq!(world.see(8_304, 0, &unknown()), LifecycleAction::Nothing);
     assert_eq!(world.see(8_305, 0, &unknown()), LifecycleAction::ReportUnknown(Duration::from_secs(300)));
-}
-
-#[test]
-fn a_small_share_is_no_crowd_however_many() {
-    let mut world = World::new(20);
-    (0..4).for_each(|node| assert_eq!(world.see(0, node, &NodeObservation::Gone), LifecycleAction::Report));
-    (0..4).for_each(|node| {
-        assert_eq!(world.see(15, node, &NodeObservation::Gone), LifecycleAction::Delete, "4 of 20 are just 20 %")
-    });
 }
 
 #[test]
@@ -429,30 +410,24 @@ fn unlisted_node_is_kept_without_the_setting() {
 }
 
 #[test]
-fn node_that_was_ready_is_never_deleted_as_unlisted() {
-    let mut world = World::new(10);
-    see_unlisted(&mut world, 0, 0);
-    world.state.note_ready(["uid-000".to_owned()]);
-    for at in [HOUR, 2 * HOUR, 3 * HOUR] {
-        assert!(!matches!(see_unlisted(&mut world, at, 0), LifecycleAction::Delete | LifecycleAction::Report));
+fn only_a_node_that_stays_unlisted_is_deleted() {
+    type Event = fn(&mut World);
+    let events: [(&str, Event, u64); 4] = [
+        ("ready", |world| world.state.note_ready(["uid-000".to_owned()]), HOUR),
+        ("ready for long", |world| world.state.note_ready(["uid-000".to_owned()]), 3 * HOUR),
+        ("listed", |world| drop(world.see(HOUR / 2, 0, &NodeObservation::Running)), HOUR),
+        ("no answer", |world| drop(world.see(HOUR - 1, 0, &unknown())), HOUR),
+    ];
+    for (name, event, at) in events {
+        let mut world = World::new(10);
+        see_unlisted(&mut world, 0, 0);
+        event(&mut world);
+        let action = see_unlisted(&mut world, at, 0);
+        assert!(!matches!(action, LifecycleAction::Delete | LifecycleAction::Report), "{name}: {action:?}");
+        if name == "no answer" {
+            assert_eq!(see_unlisted(&mut world, 2 * HOUR, 0), LifecycleAction::Report);
+        }
     }
-}
-
-#[test]
-fn listed_node_starts_the_time_again() {
-    let mut world = World::new(10);
-    see_unlisted(&mut world, 0, 0);
-    world.see(HOUR / 2, 0, &NodeObservation::Running);
-    assert!(!matches!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report | LifecycleAction::Delete));
-}
-
-#[test]
-fn a_look_without_an_answer_starts_the_time_again() {
-    let mut world = World::new(10);
-    see_unlisted(&mut world, 0, 0);
-    world.see(HOUR - 1, 0, &unknown());
-    assert!(!matches!(see_unlisted(&mut world, HOUR, 0), LifecycleAction::Report | LifecycleAction::Delete));
-    assert_eq!(see_unlisted(&mut world, 2 * HOUR, 0), LifecycleAction::Report);
 }
 
 #[test]

@@ -18,6 +18,10 @@ fn service() -> Service {
     service
 }
 
+fn needs_update(old: &Service, new: &Service) -> bool {
+    super::needs_update(&LoadBalancerClasses::default(), old, new)
+}
+
 type Change = fn(&mut Service);
 
 fn with(change: Change) -> Service {
@@ -66,11 +70,7 @@ fn what_the_load_balancer_is_made_from_needs_an_update() {
     ];
     for (name, change, event) in cases {
         let (old, new) = (service(), with(change));
-        assert!(
-            needs_update(&LoadBalancerClasses::default(), &old, &new)
-                && needs_update(&LoadBalancerClasses::default(), &new, &old),
-            "{name}"
-        );
+        assert!(needs_update(&old, &new) && needs_update(&new, &old), "{name}");
         let announced = change_event(&LoadBalancerClasses::default(), &old, &new)
             .map(|event| format!("{}: {}", event.reason, event.message));
         assert_eq!(announced.as_deref(), event, "{name}");
@@ -85,12 +85,9 @@ fn the_number_of_families_matters_not_their_order() {
         service
     };
     let (one, both) = (families(&["IPv4"]), families(&["IPv4", "IPv6"]));
-    assert!(
-        needs_update(&LoadBalancerClasses::default(), &one, &both)
-            && needs_update(&LoadBalancerClasses::default(), &both, &one)
-    );
+    assert!(needs_update(&one, &both) && needs_update(&both, &one));
     assert_eq!(change_event(&LoadBalancerClasses::default(), &one, &both).unwrap().message, "Count: 1 -> 2");
-    assert!(!needs_update(&LoadBalancerClasses::default(), &both, &families(&["IPv6", "IPv4"])));
+    assert!(!needs_update(&both, &families(&["IPv6", "IPv4"])));
 }
 
 #[test]
@@ -108,11 +105,11 @@ fn other_changes_need_none() {
         }),
     ];
     for (name, change) in cases {
-        assert!(!needs_update(&LoadBalancerClasses::default(), &service(), &with(change)), "{name}");
+        assert!(!needs_update(&service(), &with(change)), "{name}");
     }
     let cluster_ip = with(|s| spec(s).type_ = Some("ClusterIP".into()));
     let node_port = with(|s| spec(s).type_ = Some("NodePort".into()));
-    assert!(!needs_update(&LoadBalancerClasses::default(), &cluster_ip, &node_port), "neither wants a load balancer");
+    assert!(!needs_update(&cluster_ip, &node_port), "neither wants a load balancer");
 }
 
 #[test]

@@ -191,11 +191,8 @@ mod tests {
             ("", &[], &principal, None, false, "secret sp pw"),
             ("x", &named, &principal, Some(&default), true, "secret sp pw"),
         ] {
-            assert_eq!(
-                who(&request(token, annotations), config, bound, mirrored),
-                expected,
-                "{token} {annotations:?} {mirrored}"
-            );
+            let chosen = who(&request(token, annotations), config, bound, mirrored);
+            assert_eq!(chosen, expected, "{token} {annotations:?} {mirrored}");
         }
     }
 

@@ -138,25 +138,10 @@ pub(super) fn names_a_parent(path: &str, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::azure::samples::arm_error;
 
     fn error(class: ArmErrorClass, message: &str) -> ArmError {
-        ArmError {
-            class,
-            status: Some(403),
-            code: "AuthorizationFailed".into(),
-            message: message.into(),
-            request: "GET /subscriptions/s".into(),
-            correlation_id: Some("c1".into()),
-            retry_after: None,
-        }
-    }
-
-    #[test]
-    fn the_text_says_what_was_asked_and_what_came() {
-        assert_eq!(
-            error(ArmErrorClass::Forbidden, "no").to_string(),
-            "GET /subscriptions/s: HTTP 403 AuthorizationFailed: no (correlation id c1)"
-        );
+        arm_error(class, "AuthorizationFailed", message)
     }
 
     #[test]
@@ -166,10 +151,8 @@ mod tests {
                         invalid. If access was recently granted, please refresh your credentials.";
         let refused = error(ArmErrorClass::Forbidden, sentence);
         let missing = refused.missing_permission().unwrap();
-        assert_eq!(
-            (missing.action, missing.scope),
-            ("Microsoft.Network/loadBalancers/write", "/subscriptions/s/resourceGroups/g")
-        );
+        let expected = ("Microsoft.Network/loadBalancers/write", "/subscriptions/s/resourceGroups/g");
+        assert_eq!((missing.action, missing.scope), expected);
         assert_eq!(error(ArmErrorClass::Forbidden, "perform action '").missing_permission(), None);
         assert_eq!(error(ArmErrorClass::Invalid, sentence).missing_permission(), None);
     }

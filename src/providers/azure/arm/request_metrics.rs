@@ -118,10 +118,9 @@ mod tests {
         let subscriptions = BTreeSet::from(["mine".to_owned()]);
         let counted = ArmRequestMetrics { metrics: &metrics, groups: None, subscriptions: Some(&subscriptions) };
         for (subscription, label) in [("Mine", "Mine"), ("theirs", "other")] {
-            assert_eq!(
-                counted.group_labels(&format!("/subscriptions/{subscription}/resourceGroups/g")),
-                (label, "g".to_owned())
-            );
+            let path = format!("/subscriptions/{subscription}/resourceGroups/g");
+            let labels = counted.group_labels(&path);
+            assert_eq!(labels, (label, "g".to_owned()));
         }
     }
 

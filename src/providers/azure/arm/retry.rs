@@ -46,17 +46,10 @@ fn delay(backoff: &ArmBackoff, tries: u32, random: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::azure::samples::arm_error;
 
     fn error(class: ArmErrorClass, status: Option<u16>, asked: Option<u64>) -> ArmError {
-        ArmError {
-            class,
-            status,
-            code: String::new(),
-            message: String::new(),
-            request: String::new(),
-            correlation_id: None,
-            retry_after: asked.map(Duration::from_secs),
-        }
+        ArmError { status, retry_after: asked.map(Duration::from_secs), ..arm_error(class, "", "") }
     }
 
     const BACKOFF: ArmBackoff =

@@ -1,9 +1,20 @@
-//! Test doubles of the budget and of Entra.
+//! Test doubles of the budget, of Entra, and of services with one kind of answer.
 
 use async_trait::async_trait;
-use http::HeaderMap;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
 
-use super::{RequestCharge, RequestGate, TokenError, TokenProvider, Urgency};
+use super::{ArmTransport, ArmTransportError, RequestCharge, RequestGate, TokenError, TokenProvider, Urgency};
+
+/// Answers every request with what the function returns.
+pub(in crate::providers::azure) struct Answers<F>(pub(in crate::providers::azure) F);
+
+#[async_trait]
+impl<F: Fn() -> String + Send + Sync> ArmTransport for Answers<F> {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
+        Ok(Response::new((self.0)().into()))
+    }
+}
 
 /// Lets every request pass at once, and has one token.
 pub(in crate::providers::azure) struct Open;

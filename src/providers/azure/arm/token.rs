@@ -108,32 +108,20 @@ impl TokenProvider for CredentialTokens {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::atomic::AtomicU32, sync::atomic::Ordering};
-
-    use bytes::Bytes;
+    use std::{
+        collections::BTreeMap,
+        sync::atomic::{AtomicU32, Ordering},
+    };
 
     use super::*;
     use crate::{
         providers::azure::{
-            arm::{ArmTransport, ArmTransportError},
+            arm::{ArmTransport, test_doubles::Answers},
             auth::connect,
             config::AzureConfig,
         },
         runtime::clock::Clock,
     };
-
-    /// An identity service that counts its tokens.
-    #[derive(Default)]
-    struct Entra(AtomicU32);
-
-    #[async_trait]
-    impl ArmTransport for Entra {
-        async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
-            let number = self.0.fetch_add(1, Ordering::Relaxed);
-            let body = format!(r#"{{"token_type":"Bearer","access_token":"token-{number}","expires_in":3600}}"#);
-            Ok(http::Response::new(body.into()))
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_rejected_token_is_not_handed_out_again() {
@@ -143,8 +131,12 @@ mod tests {
             aad_client_secret: "hunter2".into(),
             ..AzureConfig::default()
         };
-        let entra = Arc::new(Entra::default());
-        let connection = connect(&config, &BTreeMap::new(), Arc::<Entra>::clone(&entra), Clock::System).await.unwrap();
+        let issued = AtomicU32::new(0);
+        let entra: Arc<dyn ArmTransport> = Arc::new(Answers(move || {
+            let number = issued.fetch_add(1, Ordering::Relaxed);
+            format!(r#"{{"token_type":"Bearer","access_token":"token-{number}","expires_in":3600}}"#)
+        }));
+        let connection = connect(&config, &BTreeMap::new(), Arc::clone(&entra), Clock::System).await.unwrap();
         let tokens = CredentialTokens::new(connection.credentials.compute, None);
         assert_eq!((tokens.bearer().await.unwrap(), tokens.bearer().await.unwrap()), ("token-0".into(), "token-0".into()));
         tokens.rejected("another");

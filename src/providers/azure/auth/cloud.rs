@@ -198,18 +198,15 @@ mod tests {
 
     #[test]
     fn names_are_trimmed_and_ignore_case() {
+        let (arm, login) = ("https://management.azure.com", "https://login.microsoftonline.com/");
+        let (gov_arm, gov_login) = ("https://management.usgovcloudapi.net", "https://login.microsoftonline.us/");
         let rows = [
-            ("", "AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
-            (" azurecloud ", "AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+            ("", "AzurePublicCloud", arm, login),
+            (" azurecloud ", "AzurePublicCloud", arm, login),
             ("AZURECHINACLOUD", "AzureChinaCloud", "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/"),
-            (
-                "AzureUSGovernment",
-                "AzureUSGovernmentCloud",
-                "https://management.usgovcloudapi.net",
-                "https://login.microsoftonline.us/",
-            ),
-            ("azurestackcloud", "azurestackcloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
-            ("AzureGermanCloud", "AzureGermanCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+            ("AzureUSGovernment", "AzureUSGovernmentCloud", gov_arm, gov_login),
+            ("azurestackcloud", "azurestackcloud", arm, login),
+            ("AzureGermanCloud", "AzureGermanCloud", arm, login),
         ];
         for (given, name, arm, login) in rows {
             let cloud = CloudEndpoints::named(given);
@@ -225,10 +222,8 @@ mod tests {
         let stack = || CloudEndpoints::named("AzureStackCloud");
         let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","containerRegistryDNSSuffix":".ACR.local","x":{"y":1}}"#;
         let cloud = stack().with_environment_file(both).unwrap();
-        assert_eq!(
-            (&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint),
-            ("https://arm.local", "https://aud", "https://login.local/")
-        );
+        assert_eq!((&*cloud.resource_manager, &*cloud.login_endpoint), ("https://arm.local", "https://login.local/"));
+        assert_eq!(cloud.audience, "https://aud");
         assert_eq!((&*cloud.registry_suffix, &*stack().registry_suffix), ("acr.local", "azurecr.io"));
         let half = stack().with_environment_file(r#"{"resourceManagerEndpoint":"https://arm.local/"}"#).unwrap();
         assert_eq!(half, stack(), "an endpoint without an audience does not count");
@@ -264,11 +259,8 @@ mod tests {
             ("x", "https://x/", false),
             ("https://x", "", false),
         ] {
-            let cloud = CloudEndpoints {
-                resource_manager: arm.to_owned(),
-                login_endpoint: login.to_owned(),
-                ..CloudEndpoints::named("")
-            };
+            let (resource_manager, login_endpoint) = (arm.to_owned(), login.to_owned());
+            let cloud = CloudEndpoints { resource_manager, login_endpoint, ..CloudEndpoints::named("") };
             assert_eq!(cloud.check().is_ok(), good, "{arm} {login}");
         }
     }

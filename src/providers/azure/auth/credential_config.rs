@@ -223,10 +223,8 @@ mod tests {
         let mut config = all();
         assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::WorkloadIdentity { .. })));
         config.use_federated_workload_identity_extension = false;
-        assert!(
-            matches!(chosen(&config, &[]), Ok(CredentialConfig::ManagedIdentity { .. })),
-            "a token file alone does not switch it on"
-        );
+        // A token file alone does not switch it on.
+        assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::ManagedIdentity { .. })));
         let by_environment = chosen(&config, &[("AZURE_FEDERATED_TOKEN_FILE", "/other"), ("AZURE_CLIENT_ID", "pod")]);
         let application = EntraApplication { tenant: "tenant".to_owned(), client_id: "pod".to_owned() };
         assert_eq!(by_environment, Ok(CredentialConfig::WorkloadIdentity { application, token_file: "/other".to_owned() }));
@@ -243,31 +241,29 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_named() {
-        let missing = |change: fn(&mut AzureConfig), field: &str| {
-            let mut config = all();
-            change(&mut config);
-            match chosen(&config, &[]) {
-                Err(AuthError::Configuration { field: named, .. }) => assert_eq!(named, field),
-                other => panic!("{other:?}"),
-            }
-        };
-        missing(|config| config.tenant_id.clear(), "tenantId");
-        missing(|config| config.aad_client_id.clear(), "aadClientId");
-        missing(|config| config.aad_federated_token_file.clear(), "aadFederatedTokenFile");
-        let managed = |config: &mut AzureConfig| {
+        type Change<'a> = (&'a dyn Fn(&mut AzureConfig), &'static str);
+        let multi_tenant = |config: &mut AzureConfig| {
             config.use_federated_workload_identity_extension = false;
             config.network_resource_tenant_id = "other".to_owned();
         };
-        missing(managed, "auxiliaryTokenProvider");
-        missing(
-            |config| {
-                config.use_federated_workload_identity_extension = false;
-                config.network_resource_tenant_id = "other".to_owned();
-                let subscription_id = "s".to_owned();
-                config.auxiliary_token_provider = Some(AuxiliaryTokenProvider { subscription_id, ..Default::default() });
-            },
-            "auxiliaryTokenProvider.resourceGroup",
-        );
+        let of_vault = |config: &mut AzureConfig| {
+            multi_tenant(config);
+            let subscription_id = "s".to_owned();
+            config.auxiliary_token_provider = Some(AuxiliaryTokenProvider { subscription_id, ..Default::default() });
+        };
+        let changes: [Change<'_>; 5] = [
+            (&|config| config.tenant_id.clear(), "tenantId"),
+            (&|config| config.aad_client_id.clear(), "aadClientId"),
+            (&|config| config.aad_federated_token_file.clear(), "aadFederatedTokenFile"),
+            (&multi_tenant, "auxiliaryTokenProvider"),
+            (&of_vault, "auxiliaryTokenProvider.resourceGroup"),
+        ];
+        for (change, field) in changes {
+            let mut config = all();
+            change(&mut config);
+            let error = chosen(&config, &[]).unwrap_err();
+            assert!(matches!(&error, AuthError::Configuration { field: named, .. } if *named == field), "{error}");
+        }
     }
 
     #[test]

@@ -122,10 +122,8 @@ mod tests {
             "client_id": "c", "client_secret": pfx, "tenant_id": "t", "not_before": "2026-01-01T00:00:00Z",
             "authentication_endpoint": "https://login.microsoftonline.com/", "object_id": "o", "renew_after": null,
         });
-        assert_eq!(
-            DataPlaneCredential::parse(&good.to_string()).unwrap().login_endpoint,
-            "https://login.microsoftonline.com/"
-        );
+        let parsed = DataPlaneCredential::parse(&good.to_string()).unwrap();
+        assert_eq!(parsed.login_endpoint, "https://login.microsoftonline.com/");
         for (key, value, named) in [
             ("client_id", "", "client_id"),
             ("client_secret", "planted!", "client_secret is not base64"),

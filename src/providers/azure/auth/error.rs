@@ -107,12 +107,4 @@ mod tests {
         }
         assert_eq!(safe_line(&"word ".repeat(200), &[]).chars().count(), LONGEST_LINE);
     }
-
-    #[test]
-    fn messages_name_what_to_mend() {
-        let error = AuthError::configuration("aadClientId", "missing");
-        assert!(error.is_configuration());
-        assert_eq!(error.to_string(), "aadClientId: missing");
-        assert!(!AuthError::unreachable("https://x", "refused").is_configuration());
-    }
 }

@@ -174,18 +174,14 @@ mod tests {
     #[test]
     fn sources_in_the_order_of_the_sdk() {
         assert_eq!(detect(&[]), Ok(ManagedIdentityService::Imds(IMDS.to_owned())));
-        assert_eq!(
-            detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]),
-            Ok(ManagedIdentityService::Imds("http://localhost:1/".to_owned()))
-        );
+        let moved = detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]);
+        assert_eq!(moved, Ok(ManagedIdentityService::Imds("http://localhost:1/".to_owned())));
         let app = [("IDENTITY_ENDPOINT", "http://e"), ("IDENTITY_HEADER", "planted"), ("MSI_ENDPOINT", "http://m")];
         assert!(matches!(detect(&app), Ok(ManagedIdentityService::AppService { .. })));
         assert!(!format!("{:?}", detect(&app)).contains("planted"));
+        let app = [("IDENTITY_ENDPOINT", "e"), ("IDENTITY_HEADER", "h"), ("IDENTITY_SERVER_THUMBPRINT", "t")];
         for (variables, named) in [
-            (
-                &[("IDENTITY_ENDPOINT", "e"), ("IDENTITY_HEADER", "h"), ("IDENTITY_SERVER_THUMBPRINT", "t")][..],
-                "Service Fabric",
-            ),
+            (&app[..], "Service Fabric"),
             (&[("IDENTITY_ENDPOINT", "e"), ("IMDS_ENDPOINT", "i")], "Azure Arc"),
             (&[("MSI_ENDPOINT", "e"), ("MSI_SECRET", "s")], "Azure ML"),
             (&[("MSI_ENDPOINT", "e")], "Cloud Shell"),
@@ -199,35 +195,16 @@ mod tests {
     fn requests_name_the_identity_as_each_source_wants_it() {
         let imds = ManagedIdentityService::Imds("http://imds/".to_owned());
         let app = ManagedIdentityService::AppService { endpoint: "http://app/token".to_owned(), header: Secret::new("h") };
-        let id = "a/b".to_owned();
-        let rows = [
-            (
-                &imds,
-                ManagedIdentityId::System,
-                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F",
-            ),
-            (
-                &imds,
-                ManagedIdentityId::Resource(id.clone()),
-                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&msi_res_id=a%2Fb",
-            ),
-            (
-                &app,
-                ManagedIdentityId::Resource(id.clone()),
-                "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&mi_res_id=a%2Fb",
-            ),
-            (
-                &app,
-                ManagedIdentityId::Client(id.clone()),
-                "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&client_id=a%2Fb",
-            ),
-            (
-                &imds,
-                ManagedIdentityId::Object(id),
-                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&object_id=a%2Fb",
-            ),
-        ];
-        for (source, identity, url) in rows {
+        let id = || "a/b".to_owned();
+        let imds_url = "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F";
+        let app_url = "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F";
+        for (source, identity, url) in [
+            (&imds, ManagedIdentityId::System, imds_url.to_owned()),
+            (&imds, ManagedIdentityId::Resource(id()), format!("{imds_url}&msi_res_id=a%2Fb")),
+            (&app, ManagedIdentityId::Resource(id()), format!("{app_url}&mi_res_id=a%2Fb")),
+            (&app, ManagedIdentityId::Client(id()), format!("{app_url}&client_id=a%2Fb")),
+            (&imds, ManagedIdentityId::Object(id()), format!("{imds_url}&object_id=a%2Fb")),
+        ] {
             let request = source.request(&identity, "https://aud/").unwrap();
             assert_eq!(request.uri().to_string(), url);
             let header = if matches!(source, ManagedIdentityService::Imds(_)) { "metadata" } else { "x-identity-header" };

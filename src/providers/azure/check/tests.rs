@@ -120,16 +120,6 @@ async fn the_zones_of_the_region_are_read_and_not_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn load_balancers_are_asked_for_without_a_security_group_too() {
-    let world = world();
-    let config = with(world.config(), "securityGroupName", json!(""));
-    world.azure().deny("Microsoft.Network/publicIPAddresses/write", "");
-    let report = checked(&world, &config, true, false).await;
-    assert!(!report.passed && errors(&report)[0].contains("publicIPAddresses/write"), "{}", report.text);
-    assert_eq!(errors(&report).len(), 1, "{}", report.text);
-}
-
-#[tokio::test(start_paused = true)]
 async fn who_may_not_read_permissions_is_told_what_can_be_read() {
     let world = world();
     world.azure().deny("Microsoft.Authorization/permissions/read", "");

@@ -91,11 +91,4 @@ mod tests {
         );
         assert!(report.has_errors());
     }
-
-    #[test]
-    fn strict_reports_have_errors_for_warnings() {
-        let text = format!("{GOOD}unheardOf: 1\n");
-        assert!(!report(&text, false).has_errors());
-        assert!(report(&text, true).has_errors());
-    }
 }

@@ -164,11 +164,4 @@ mod tests {
         assert_eq!(merge(&texts, &EnvironmentOverrides::default(), false).unwrap().findings.len(), 1);
         assert_eq!(merge(&texts, &EnvironmentOverrides::default(), true).unwrap_err().len(), 1);
     }
-
-    #[test]
-    fn what_is_read_follows_the_file() {
-        assert_eq!(sources_to_read(None), CloudConfigType::Secret);
-        assert_eq!(sources_to_read(Some("cloudConfigType: file")), CloudConfigType::File);
-        assert_eq!(sources_to_read(Some("")), CloudConfigType::Merge);
-    }
 }

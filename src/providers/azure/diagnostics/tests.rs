@@ -124,18 +124,10 @@ async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
     plant_public_ip(&world, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
     let folder = tempfile::tempdir().unwrap();
     let diagnostics = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new());
-    for (name, expected) in [
-        ("kubernetes", (CLUSTER_NAME, Fine, "no public IP", "")),
-        (
-            "prod",
-            (
-                CLUSTER_NAME,
-                Problem,
-                "cluster name \"kubernetes\", but --cluster-name is \"prod\"",
-                "set --cluster-name=kubernetes",
-            ),
-        ),
-    ] {
+    let sound = (CLUSTER_NAME, Fine, "no public IP", "");
+    let told = "cluster name \"kubernetes\", but --cluster-name is \"prod\"";
+    let wrong = (CLUSTER_NAME, Problem, told, "set --cluster-name=kubernetes");
+    for (name, expected) in [("kubernetes", sound), ("prod", wrong)] {
         let mut request = request(&world.config(), &folder, vec![service("web", json!({}))]);
         request.config.cluster_name = name.to_owned();
         assert_found(&diagnostics.examine(&request).await, expected);
@@ -146,33 +138,23 @@ async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
     });
     let mut request = request(&world.config(), &folder, stranger.collect());
     request.config.cluster_name = "prod".to_owned();
-    assert_found(&diagnostics.examine(&request).await, (CLUSTER_NAME, Fine, "no public IP", ""));
+    assert_found(&diagnostics.examine(&request).await, sound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_configuration_is_told_by_its_fields() {
+    const UNKNOWN_TENANT: &str = "00000000-0000-0000-0000-00000000dead";
     let world = world();
+    let field = |name: &str, value: &str| with(world.config(), name, json!(value));
     let wrong_secret = world.config_with(&Login::Secret(CLIENT_ID.to_owned(), "planted".to_owned()));
     for (config, expected) in [
-        (
-            with(world.config(), "subnetNam", json!("x")),
-            (CONFIG, Warning, "did you mean subnetName", "correct subnetNam in azure.json"),
-        ),
-        (
-            with(world.config(), "vmCacheTTLInSeconds", json!("soon")),
-            (CONFIG, Problem, "whole number", "vmCacheTTLInSeconds"),
-        ),
+        (field("subnetNam", "x"), (CONFIG, Warning, "did you mean subnetName", "correct subnetNam in azure.json")),
+        (field("vmCacheTTLInSeconds", "soon"), (CONFIG, Problem, "whole number", "vmCacheTTLInSeconds")),
         (world.config_with(&Login::Nobody), (CREDENTIAL, Problem, "none is configured", "azure.json")),
         (wrong_secret, (CREDENTIAL, Problem, "AADSTS7000215", "aadClientSecret is not a secret of the application")),
-        (
-            with(world.config(), "tenantId", json!("00000000-0000-0000-0000-00000000dead")),
-            (CREDENTIAL, Problem, "AADSTS90002", "tenantId names no tenant"),
-        ),
-        (
-            with(world.config(), "routeTableName", json!("")),
-            (ROUTE_TABLE, Problem, "routeTableName is empty", "--configure-cloud-routes=false"),
-        ),
-        (with(world.config(), "resourceGroup", json!("gone")), (READS, Problem, "gone", "resource groups")),
+        (field("tenantId", UNKNOWN_TENANT), (CREDENTIAL, Problem, "AADSTS90002", "tenantId names no tenant")),
+        (field("routeTableName", ""), (ROUTE_TABLE, Problem, "routeTableName is empty", "configure-cloud-routes=false")),
+        (field("resourceGroup", "gone"), (READS, Problem, "gone", "resource groups")),
     ] {
         let findings = examined_at(&world, &config, Vec::new(), 0).await;
         assert!(!format!("{findings:?}").contains("planted"), "{findings:#?}");
@@ -182,22 +164,17 @@ async fn a_wrong_configuration_is_told_by_its_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
+    let [write, read] = ["Microsoft.Network/loadBalancers/write", "Microsoft.Network/publicIPAddresses/read"];
     for (denied, expected) in [
-        (
-            vec!["Microsoft.Network/loadBalancers/write"],
-            (WRITES, Problem, ": Microsoft.Network/loadBalancers/write", "Network Contributor"),
-        ),
-        (
-            vec!["Microsoft.Network/publicIPAddresses/read"],
-            (READS, Problem, ": Microsoft.Network/publicIPAddresses/read", "Reader"),
-        ),
-        (vec!["*"], (READS, Problem, "AuthorizationFailed", "Reader")),
-        (vec!["Microsoft.Authorization/permissions/read"], (WRITES, Unknown, "does not tell what is granted", "Reader")),
-        (vec!["Microsoft.Network/networkSecurityGroups/read"], (SECURITY_GROUP, Unknown, "AuthorizationFailed", "Reader")),
-        (vec!["Microsoft.Network/locations/usages/read"], (QUOTA, Unknown, "AuthorizationFailed", "az network list-usages")),
+        (write, (WRITES, Problem, write, "Network Contributor")),
+        (read, (READS, Problem, read, "Reader")),
+        ("*", (READS, Problem, "AuthorizationFailed", "Reader")),
+        ("Microsoft.Authorization/permissions/read", (WRITES, Unknown, "does not tell what is granted", "Reader")),
+        ("Microsoft.Network/networkSecurityGroups/read", (SECURITY_GROUP, Unknown, "AuthorizationFailed", "Reader")),
+        ("Microsoft.Network/locations/usages/read", (QUOTA, Unknown, "AuthorizationFailed", "az network list-usages")),
     ] {
         let world = world();
-        denied.iter().for_each(|action| world.azure().deny(action, ""));
+        world.azure().deny(denied, "");
         assert_found(&examined(&world).await, expected);
     }
 }
@@ -206,20 +183,14 @@ async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
 async fn what_is_missing_in_the_network_is_told() {
     let topology = world().topology();
     let network = |kind: &str, name: &str| format!("/providers/Microsoft.Network/{kind}/{name}");
-    for (part, expected) in [
-        (
-            network("networkSecurityGroups", &topology.security_group),
-            (SECURITY_GROUP, Problem, "does not exist", "securityGroupName"),
-        ),
-        (
-            network("routeTables", &topology.route_table),
-            (ROUTE_TABLE, Problem, "does not exist", "associate it with the nodes' subnet"),
-        ),
-        (network("virtualNetworks", &topology.vnet), (SUBNET, Problem, "does not exist", "vnetName")),
+    for (part, check, remedy) in [
+        (network("networkSecurityGroups", &topology.security_group), SECURITY_GROUP, "securityGroupName"),
+        (network("routeTables", &topology.route_table), ROUTE_TABLE, "associate it with the nodes' subnet"),
+        (network("virtualNetworks", &topology.vnet), SUBNET, "vnetName"),
     ] {
         let world = world();
         assert!(world.azure().delete_document(&format!("{}{part}", group(&world))), "{part}");
-        assert_found(&examined(&world).await, expected);
+        assert_found(&examined(&world).await, (check, Problem, "does not exist", remedy));
     }
     let world = world();
     let config = with(world.config(), "subnetName", json!("gone"));

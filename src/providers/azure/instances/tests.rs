@@ -147,17 +147,6 @@ async fn a_batch_is_one_look_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_follows_the_provider_id_and_the_nodes_own_spelling_stays() {
-    let machine = standalone("vm-1");
-    let (instances, _) = instances(Memory::of([("vm-1", machine.clone())]));
-    let own = azure_id(&machine);
-    let told = instances.instance_metadata(&node("another-name").provider_id(&own).build()).await.unwrap().unwrap();
-    assert_eq!(told.provider_id, own);
-    let foreign = node("vm-1").provider_id("kind://vm-1").build();
-    assert_eq!(instances.instance_metadata(&foreign).await, Ok(None), "a Node of another cloud is left alone");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_machine_made_anew_is_asked_for_again() {
     let old = Machine { vm_id: OLD.into(), ..standalone("vm-1") };
     let mut new = Machine { vm_id: NEW.into(), ..standalone("vm-1") };
@@ -281,6 +270,7 @@ async fn the_older_interfaces_tell_the_same() {
 #[tokio::test(start_paused = true)]
 async fn the_older_interfaces_leave_others_alone() {
     let (instances, _) = instances(Memory::default());
+    assert_eq!(instances.instance_metadata(&node("n").provider_id("kind://n").build()).await, Ok(None));
     assert_eq!(instances.instance_exists_by_provider_id("kind://n").await, Ok(true));
     assert_eq!(instances.instance_shutdown_by_provider_id("kind://n").await, Ok(false));
     assert_eq!(instances.node_addresses_by_provider_id("kind://n").await, Ok(Vec::new()));

@@ -99,41 +99,33 @@ mod tests {
             "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0' under resource group 'rg' was not found.";
         let own = "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0/virtualMachines/7' under resource group 'rg' was not found.";
         let inactive = "The provided instanceId 7 is not an active Virtual Machine Scale Set VM instanceId.";
-        for (status, class, code, message, expected) in [
+        let inactive_other = "The provided instanceId 77 is not an active Virtual Machine Scale Set VM instanceId.";
+        let surroundings =
+            ["ResourceGroupNotFound", "SubscriptionNotFound", "InvalidResourceType", "InvalidResourceNamespace"];
+        let of_sets = ["VMScaleSetNotFound", "ScaleSetNotFound", "VmssNotFound", "VirtualMachineScaleSetDoesNotExist"];
+        let codes = [&surroundings[..], &of_sets, &["InvalidApiVersionParameter"]].concat();
+        let of_others = codes.into_iter().map(|code| (404, ParentNotFound, code, "", false));
+        let rows = [
             (404, NotFound, "ResourceNotFound", own, true),
             (404, ParentNotFound, "VMScaleSetVMNotFound", "The VM was not found.", true),
             (404, ParentNotFound, "VirtualMachineNotFound", "", true),
+            (404, ParentNotFound, "VmssVmNotFound", "", true),
+            (404, ParentNotFound, "ScaleSetInstanceNotFound", "", true),
             (404, ParentNotFound, "NotFoundError", own, true),
             (404, ParentNotFound, "Gone42", "No such entity.", true),
             (404, ParentNotFound, "ParentResourceNotFound", "Parent resource 'pool0' not found.", false),
-            (404, ParentNotFound, "ResourceGroupNotFound", "", false),
-            (404, ParentNotFound, "SubscriptionNotFound", "", false),
-            (404, ParentNotFound, "InvalidResourceType", "", false),
-            (404, ParentNotFound, "InvalidResourceNamespace", "", false),
-            (404, ParentNotFound, "InvalidApiVersionParameter", "", false),
-            (404, ParentNotFound, "VMScaleSetNotFound", "", false),
-            (404, ParentNotFound, "ScaleSetNotFound", "", false),
-            (404, ParentNotFound, "VmssNotFound", "", false),
-            (404, ParentNotFound, "VirtualMachineScaleSetDoesNotExist", "", false),
-            (404, ParentNotFound, "VmssVmNotFound", "", true),
-            (404, ParentNotFound, "ScaleSetInstanceNotFound", "", true),
             (404, ParentNotFound, "Whatever", "see; ParentResourceNotFound: no set", false),
             (404, ParentNotFound, "ResourceNotFound", parent, false),
             (404, ParentNotFound, "Whatever", parent, false),
             (400, Invalid, "InvalidParameter", inactive, true),
             (400, Invalid, "BadRequest", inactive, false),
-            (
-                400,
-                Invalid,
-                "InvalidParameter",
-                "The provided instanceId 77 is not an active Virtual Machine Scale Set VM instanceId.",
-                false,
-            ),
+            (400, Invalid, "InvalidParameter", inactive_other, false),
             (400, Invalid, "InvalidParameter", "The value of parameter instanceId 7 is invalid.", false),
             (404, MalformedAnswer, "", "the answer carries no ARM error document", false),
             (403, Forbidden, "AuthorizationFailed", "", false),
             (500, Transient, "ResourceNotFound", own, false),
-        ] {
+        ];
+        for (status, class, code, message, expected) in rows.into_iter().chain(of_others) {
             let error = answered(status, class, code, message);
             assert_eq!(denies_instance(&ArmRead::Machine(instance("pool0", 7)), &error), expected, "{error}");
             for other in [ArmRead::Machine(vm("n")), ArmRead::ScaleSet(set("pool0")), ArmRead::ScaleSets(set("pool0"))] {

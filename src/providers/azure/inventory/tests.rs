@@ -4,14 +4,15 @@
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::*;
+use super::{
+    arm_fixture::{named, with_id},
+    *,
+};
 use crate::{
-    metrics::Metrics,
     providers::azure::{
-        arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
         config::{AzureConfig, VmType},
+        samples::arm_client,
     },
-    runtime::leader_election::Leadership,
     sandbox::azure::{
         AzureOptions, Effect, Fault,
         topology::{Pool, PoolKind, Power, Topology},
@@ -47,17 +48,7 @@ fn cloud_of(pools: Vec<Pool>) -> Cloud {
         ..AzureConfig::default()
     };
     let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::immediate() }, clock).unwrap();
-    world.azure().check_tokens(Arc::new(|_| None));
-    let parts = ArmClientDeps {
-        transport: world.azure().transport(),
-        tokens: Arc::new(Open),
-        gate: Arc::new(Open),
-        leadership: Leadership::channel().1,
-        metrics: Arc::new(Metrics::new().unwrap()),
-        clock,
-    };
-    let settings = ArmSettings::new("https://management.azure.com/", "test/1").unwrap();
-    let inventory = Inventory::new(ArmClient::new(settings, parts), InventorySettings::from_config(&config), clock);
+    let inventory = Inventory::new(arm_client(world.azure(), clock), InventorySettings::from_config(&config), clock);
     Cloud { world, inventory }
 }
 
@@ -80,8 +71,7 @@ impl Cloud {
     }
 
     async fn confirm(&self, machine: &Machine) -> MachineExistence {
-        let wanted = MachineQuery { id: Some(machine.id.clone()), ..named(machine.node_name()) };
-        self.inventory.check_existence(&wanted, Duration::ZERO).await
+        self.inventory.check_existence(&with_id(machine.node_name(), &machine.id), Duration::ZERO).await
     }
 
     /// Requests since last asked.
@@ -93,10 +83,6 @@ impl Cloud {
     }
 }
 
-fn named(node_name: &str) -> MachineQuery {
-    MachineQuery { node_name: node_name.to_ascii_lowercase(), id: None, resource_group: None }
-}
-
 #[tokio::test(start_paused = true)]
 async fn all_that_ask_at_once_share_the_lists() {
     for (kind, lists) in
@@ -105,10 +91,8 @@ async fn all_that_ask_at_once_share_the_lists() {
         let cloud = cloud(kind, 5, 190);
         let wanted = cloud.wanted();
         let all = join_all(wanted.iter().map(|one| cloud.look_up(std::slice::from_ref(one)))).await;
-        assert!(
-            all.iter().all(|it| it[0].as_ref().is_ok_and(|it| !it.interfaces[0].ip_configurations.is_empty())),
-            "{kind:?}"
-        );
+        let is_whole = |machine: &Arc<Machine>| !machine.interfaces[0].ip_configurations.is_empty();
+        assert!(all.iter().all(|it| it[0].as_ref().is_ok_and(is_whole)), "{kind:?}");
         let requests = cloud.requests();
         // The first ones may be served by themselves, before the others have asked.
         assert!((lists..=lists + 10).contains(&requests), "{kind:?}: {requests}");

@@ -204,10 +204,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::providers::azure::{
-        config::decode,
-        planner::load_balancer::desired::samples::{service, settings},
-    };
+    use crate::providers::azure::config::decode;
 
     fn watching(config: &str) -> WatchedKinds {
         WatchedKinds::of(&LoadBalancerSettings::new(&decode(config).config, "kubernetes"))
@@ -237,37 +234,6 @@ mod tests {
         let read = entries::namespace_label_keys(&settings.entries);
         assert_eq!(watches.labels_of_namespace("default", &read), LabelMap::from([("team".into(), "x".into())]));
         assert_eq!(watches.labels_of_namespace("elsewhere", &read), LabelMap::new());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_thousand_changes_in_an_interval_are_one() {
-        let interval = Duration::from_secs(30);
-        let several = "multipleStandardLoadBalancerConfigurations: [{name: kubernetes, primaryVMSet: a}]";
-        let settings = LoadBalancerSettings {
-            pool_update_interval: interval,
-            entries: LoadBalancerSettings::new(&decode(several).config, "kubernetes").entries,
-            ..settings()
-        };
-        let slice = |node: usize| -> Arc<EndpointSlice> {
-            let slice = json!({"addressType": "IPv4", "endpoints": [{"addresses": [], "nodeName": format!("n{node}")}],
-                "metadata": {"namespace": "default", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}});
-            Arc::new(serde_json::from_value(slice).unwrap())
-        };
-        let watches = ClusterWatches::default();
-        watches.demand(&settings, &OnDemandInformer::default(), &OnDemandInformer::of([slice(0).as_ref().clone()]));
-        let mut web = service("web");
-        web.own_pool = true;
-        let (_, before) = watches.local_pools([&web].into_iter());
-        assert!(timeout(Duration::from_secs(600), watches.endpoints_moved()).await.is_err(), "nothing has moved");
-
-        let start = Instant::now();
-        for change in 0..1_000 {
-            watches.observe(&ObjectChange::Updated { old: slice(change), new: slice(change + 1) });
-        }
-        assert_eq!(watches.publications(), before, "not yet");
-        watches.endpoints_moved().await;
-        assert_eq!((start.elapsed(), watches.publications()), (interval, before + 1));
-        assert!(timeout(Duration::from_secs(600), watches.endpoints_moved()).await.is_err(), "once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -372,9 +372,15 @@ mod tests {
     }
 
     /// A group with the rule of a Service that is open to the Internet at port 80.
-    fn listing(texts: &[&str]) -> ListedDestinations {
+    fn listing() -> ListedDestinations {
         let rules = ServiceRules::wanted(&service("web"), &["20.0.0.1".parse().unwrap()], &[]).unwrap().ownership.rules;
-        rules.into_iter().map(|rule| (rule, addresses(texts))).collect()
+        rules.into_iter().map(|rule| (rule, addresses(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]))).collect()
+    }
+
+    /// The rules of a Service with this address have been written.
+    fn apply(index: &ServiceIndex, spec: &ServiceSpec, address: &str) {
+        let reach = ServiceRules::wanted(spec, &[address.parse().unwrap()], &[]).unwrap();
+        index.record_applied(&ensure(spec), &reach, &listing());
     }
 
     fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
@@ -384,11 +390,10 @@ mod tests {
     #[test]
     fn what_a_service_had_is_remembered_until_its_rules_are_gone() {
         let (index, web, there) = (roster(), service("web"), observed(Vec::new()));
-        let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&web), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
+        apply(&index, &web, "20.0.0.1");
         let removed = || index.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
-        index.record_applied(&remove(&web), &removed(), &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
+        index.record_applied(&remove(&web), &removed(), &listing());
         assert_eq!(removed().former, addresses(&[]));
         assert!(index.lock().memory.history_of(&web.identity).is_none());
     }
@@ -453,8 +458,7 @@ mod tests {
     fn an_additional_address_never_becomes_one_of_a_front_end() {
         let (index, there) = (roster(), observed(Vec::new()));
         let web = ServiceSpec { additional_ips: vec!["20.0.0.9".parse().unwrap()], ..ServiceSpec::clone(&service("web")) };
-        let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&web), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
+        apply(&index, &web, "20.0.0.1");
         let dropped = ServiceSpec {
             additional_ips: Vec::new(),
             status_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
@@ -504,12 +508,7 @@ mod tests {
         let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
         let index = roster();
         let valid = index.parsed(&object("web", &json!({group: "pips"}), "20.0.0.1"));
-        let reach = ServiceRules::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        index.record_applied(
-            &ServiceRequest::Ensure(Arc::clone(valid.spec())),
-            &reach,
-            &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]),
-        );
+        apply(&index, valid.spec(), "20.0.0.1");
         let last = |text: &str| {
             index.deletion_request(&object("web", &json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
         };
@@ -546,8 +545,7 @@ mod tests {
             additional_ips: vec!["20.0.0.3".parse().unwrap()],
             ..ServiceSpec::clone(&service("victim"))
         };
-        let reach = ServiceRules::wanted(&once, &["20.0.0.6".parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(&once), &reach, &listing(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]));
+        apply(&index, &once, "20.0.0.6");
         let key = || ObjectKey::namespaced("default", "victim");
         index.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
         assert!(!index.address_owners(&service("web").identity).0.contains_key(&"20.0.0.3".parse().unwrap()));

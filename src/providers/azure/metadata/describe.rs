@@ -257,10 +257,8 @@ mod tests {
         for (zone, expected) in [("2", "westeurope-2"), ("", "")] {
             let documents = documents(compute(json!({"zone": zone})), ipv4("10.0.0.4", ""), json!([]));
             let told = metadata(&documents, SUBJECT, true).unwrap();
-            assert_eq!(
-                (told.zone.as_str(), told.additional_labels[crate::providers::azure::node::LABEL_FAULT_DOMAIN].as_str()),
-                (expected, "1")
-            );
+            let label = &told.additional_labels[crate::providers::azure::node::LABEL_FAULT_DOMAIN];
+            assert_eq!((told.zone.as_str(), label.as_str()), (expected, "1"));
         }
     }
 

@@ -1,14 +1,9 @@
 //! The client and its cache on the simulated metadata service of a machine, on a paused clock.
 
-use bytes::Bytes;
-use http::{Request, Response};
 use tokio::time::Instant;
 
 use super::{
-    super::{
-        arm::{ArmTransport, ArmTransportError},
-        node::fixtures::node,
-    },
+    super::{arm::test_doubles::Answers, node::fixtures::node},
     *,
 };
 use crate::{
@@ -102,20 +97,11 @@ async fn what_stays_is_told_with_its_reason_and_recovered_from() {
     }
 }
 
-/// Answers everything with the same text.
-struct Says(String);
-
-#[async_trait]
-impl ArmTransport for Says {
-    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
-        Ok(Response::new(self.0.clone().into()))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_document_is_told_in_a_line() {
     for answer in [format!("\"{}\"", "x".repeat(1 << 19)), "{\"compute\": \"two\\nlines\"}".to_owned()] {
-        let machine = LocalMachineCloud::new(MetadataService::new(ADDRESS, Arc::new(Says(answer))), MAX_AGE);
+        let machine =
+            LocalMachineCloud::new(MetadataService::new(ADDRESS, Arc::new(Answers(move || answer.clone()))), MAX_AGE);
         let error = told(&machine).await.unwrap_err().to_string();
         assert!(error.contains("not the requested document") && error.len() < 500, "{} bytes", error.len());
         assert_eq!(error.lines().count(), 1, "{error}");
@@ -155,10 +141,8 @@ async fn public_addresses_neither_hold_a_node_up_nor_flap() {
 async fn a_node_that_is_none_of_azures_is_told_nothing() {
     let (_, metadata, machine) = machine();
     let unmanaged = node("n").label(node::LABEL_MANAGED, "false").build();
-    assert_eq!(
-        machine.instance_metadata(&unmanaged).await,
-        Ok(Some(InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() }))
-    );
+    let expected = InstanceMetadata { is_unmanaged: true, ..InstanceMetadata::default() };
+    assert_eq!(machine.instance_metadata(&unmanaged).await, Ok(Some(expected)));
     assert!(metadata.requests().is_empty());
 }
 

@@ -6,10 +6,9 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 
 use super::{node_labels::PATIENCE, *};
 use crate::{
-    cloud_provider::registry::SecretRef as Place,
-    metrics::Metrics,
+    cloud_provider::{conformance, registry::SecretRef as Place},
     providers::azure::arm::{ArmTransportError, ResourceId, api},
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -33,19 +32,8 @@ impl Setting {
         let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
         let world = World::new(topology, AzureOptions::immediate(), Clock::System).unwrap();
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
-        let context = ProviderContext {
-            client: server.client(),
-            leadership: Leadership::channel().1,
-            route_leadership: Leadership::channel().1,
-            shutdown: Shutdown::new(),
-            clock: Clock::System,
-            metrics: Arc::new(Metrics::new().unwrap()),
-            nodes: InformerStore::of([]),
-            services: InformerStore::of([]),
-            namespaces: Default::default(),
-            endpoint_slices: Default::default(),
-            events: EventRecorder::channel("test").0,
-        };
+        let context = conformance::context(Leadership::channel().1, Shutdown::new(), &[], &[]).unwrap();
+        let context = ProviderContext { client: server.client(), ..context };
         Self { world, server, folder: tempfile::tempdir().unwrap(), context }
     }
 

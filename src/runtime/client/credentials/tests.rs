@@ -132,43 +132,6 @@ async fn a_plugin_runs_once_for_all_and_again_when_the_server_refuses() {
 }
 
 #[tokio::test]
-async fn a_plugin_runs_again_when_its_credentials_expire() {
-    let (credentials, folder) = counting(&printing(r#""token": "t$n", "expirationTimestamp": "2020-01-01T00:00:00Z""#));
-    assert_eq!(ask(&credentials, "Bearer t1").await.1, ["Bearer t1"]);
-    assert_eq!(ask(&credentials, "Bearer t2").await.1, ["Bearer t2"]);
-    assert_eq!(runs(&folder), 2);
-}
-
-#[tokio::test]
-async fn a_plugin_that_fails_or_hangs_is_told() {
-    let failing = async |body: &str| {
-        let (credentials, _folder) = counting(body);
-        credentials.current().await.unwrap_err()
-    };
-    assert!(failing("exit 3").await.contains("it ended with exit status: 3"));
-    assert!(failing("head -c 2000000 /dev/zero").await.ends_with("more than 64 KiB"));
-    assert!(failing("echo secret").await.ends_with("its output is no ExecCredential"));
-    let (credentials, folder) = counting("exec sleep 600");
-    let ended = tokio::spawn(async move { credentials.current().await });
-    // Time may jump only when the plugin runs.
-    while runs(&folder) == 0 {
-        tokio::task::yield_now().await;
-    }
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(31)).await;
-    tokio::time::resume();
-    assert!(ended.await.unwrap().unwrap_err().ends_with("it did not end within 30s"));
-}
-
-#[tokio::test]
-async fn a_request_that_is_given_up_does_not_end_the_plugin() {
-    let (credentials, folder) = counting(&format!("sleep 1\n{}", printing(r#""token": "t$n""#)));
-    assert!(tokio::time::timeout(Duration::from_millis(200), credentials.current()).await.is_err());
-    assert_eq!(ask(&credentials, "Bearer t1").await.1, ["Bearer t1"]);
-    assert_eq!(runs(&folder), 1);
-}
-
-#[tokio::test]
 async fn what_needs_no_care_goes_through() {
     assert_eq!(ask(&KubeCredentials::Static, "").await, (StatusCode::OK, vec![String::new()]));
 }

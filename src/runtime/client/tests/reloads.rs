@@ -11,18 +11,11 @@ use super::{
 
 #[tokio::test]
 async fn all_clients_share_a_run_of_the_plugin_and_the_election_has_its_own() {
-    let (tokens, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
-        tokens.send(headers[http::header::AUTHORIZATION].to_str().unwrap().to_owned()).unwrap();
-        async { http::StatusCode::NOT_FOUND }
-    }));
-    let (host, server) = serve(router).await;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
-    let exec = write_plugin(folder.path(), &format!("echo >> {:?}\necho '{credential}'", path("runs")));
-    std::fs::write(path("kubeconfig"), plain_kubeconfig(&host, &exec)).unwrap();
-    let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+    let (host, mut seen) = refuse(http::StatusCode::NOT_FOUND, http::header::AUTHORIZATION).await;
+    let files = Files::new();
+    let credential = format!(r#"{{"apiVersion": "{EXEC}", "status": {{"token": "t"}}}}"#);
+    let exec = files.write_plugin(&format!("echo >> {:?}\necho '{credential}'", files.path("runs")));
+    let clients = files.clients(&plain_kubeconfig(&host, &exec)).await;
     let all = [
         clients.for_component("a").unwrap(),
         clients.for_component("b").unwrap(),
@@ -32,35 +25,28 @@ async fn all_clients_share_a_run_of_the_plugin_and_the_election_has_its_own() {
     ];
     let ask = |client: Client| async move { Api::<Node>::all(client).get("n").await.map(drop).unwrap_err() };
     futures::future::join_all(all.map(ask)).await;
-    let runs = || std::fs::read_to_string(path("runs")).unwrap().lines().count();
+    let runs = || std::fs::read_to_string(files.path("runs")).unwrap().lines().count();
     assert_eq!(runs(), 1);
     ask(clients.for_election().unwrap()).await;
     assert_eq!(runs(), 2, "it waits for nobody else");
     for _ in 0..6 {
         assert_eq!(seen.recv().await.unwrap(), "Bearer t");
     }
-    server.abort();
 }
 
 #[tokio::test]
 async fn new_authorities_are_trusted_without_a_restart() {
-    let (old, new, folder) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let (old, new, files) = (Authority::new(), Authority::new(), Files::new());
     let (port, mut seen) = serve_tls(&new, usize::MAX).await;
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let (certificate, key) = new.issue(7);
-    write("client.crt", &certificate);
-    write("client.key", &key);
-    write("ca.crt", &old.pem);
-    write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
-    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    files.write_certificate(&new.issue(7));
+    files.write("ca.crt", &old.pem);
+    let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let both = [clients.for_component("c").unwrap(), clients.for_election().unwrap()];
     for client in &both {
         assert!(!ask(client).await, "nobody vouches for the server");
     }
-    write("ca.crt", &new.pem);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(11)).await;
-    tokio::time::resume();
+    files.write("ca.crt", &new.pem);
+    reload_interval().await;
     for client in &both {
         assert!(ask(client).await);
         assert_eq!(seen.recv().await.unwrap().0, 7);
@@ -70,9 +56,8 @@ async fn new_authorities_are_trusted_without_a_restart() {
 #[tokio::test]
 async fn a_busy_server_holds_up_the_next_request_of_its_client_alone() {
     let router = Router::new().fallback(any(|| async { (http::StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]) }));
-    let (host, server) = serve(router).await;
-    let metrics = metrics();
-    let clients = KubeClients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
+    let (host, metrics) = (serve(router).await, metrics());
+    let clients = clients_of(&host, &metrics).await;
     let [busy, other] = ["a", "b"].map(|name| Api::<Node>::all(clients.for_component(name).unwrap()));
     let begun = Instant::now();
     busy.get("n").await.unwrap_err();
@@ -81,5 +66,4 @@ async fn a_busy_server_holds_up_the_next_request_of_its_client_alone() {
     busy.get("n").await.unwrap_err();
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(metrics.rest_client_requests_total.with_label_values(&["429", "GET", &host]).get(), 3.0);
-    server.abort();
 }

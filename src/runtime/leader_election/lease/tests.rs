@@ -126,15 +126,6 @@ fn only_a_changed_spec_counts_as_a_sign_of_life() {
 }
 
 #[test]
-fn another_holder_is_recognised() {
-    let seen = |holder: &str| ObservedLease { lease: held_by(holder, Some(15)), unchanged_since: Instant::now() };
-    for (holder, expected) in [("a", None), ("", None), ("b", Some("b"))] {
-        assert_eq!(taken_by(Some(&seen(holder)), &me("a")), expected);
-    }
-    assert_eq!(taken_by(None, &me("a")), None);
-}
-
-#[test]
 fn durations_are_recorded_in_seconds_rounded_up() {
     for (duration, seconds) in [(15.0, 15), (15.2, 16), (0.2, 1), (0.0, 1)] {
         assert_eq!(whole_seconds(Duration::from_secs_f64(duration)), seconds);

@@ -1,5 +1,3 @@
-use std::net::IpAddr;
-
 use super::*;
 use crate::sandbox::azure::topology::{Pool, PoolKind};
 
@@ -73,35 +71,6 @@ fn app_service_wants_its_header() {
     assert_eq!(ask(&imds, uri, &[("X-IDENTITY-HEADER", "other")], None).0, 401);
     let (status, body) = ask(&imds, uri, &[("X-IDENTITY-HEADER", "header")], None);
     assert_eq!((status, &body["expires_in"], &body["expires_on"]), (200, &Value::Null, &json!("3599")));
-}
-
-#[test]
-fn instance_and_load_balancer_describe_the_machine() {
-    let pool = Pool::new(PoolKind::Uniform, "pool1", 2).zones(&["1", "2"]).public_ips().tag("env", "test");
-    let topology = Topology::new().dual_stack().pool(pool);
-    let machine = &topology.machines()[1];
-    let at = Some((&topology, machine));
-    let (status, body) = ask(&imds(&[]), "/metadata/instance?api-version=2021-10-01&format=json", METADATA, at);
-    assert_eq!(status, 200);
-    let compute = &body["compute"];
-    assert_eq!(
-        (&compute["name"], &compute["zone"], &compute["vmScaleSetName"]),
-        (&json!("pool1_1"), &json!("2"), &json!("pool1"))
-    );
-    assert_eq!(compute["resourceId"], machine.id(&topology).as_str());
-    assert_eq!(compute["platformFaultDomain"], "0");
-    assert!(compute["tagsList"].as_array().unwrap().contains(&json!({"name": "env", "value": "test"})));
-    let interface = &body["network"]["interface"][0];
-    assert_eq!(interface["ipv4"]["ipAddress"], json!([{"privateIpAddress": "10.224.0.5", "publicIpAddress": ""}]));
-    assert_eq!(interface["ipv6"]["ipAddress"], json!([{"privateIpAddress": "fd00:10::5", "publicIpAddress": ""}]));
-
-    let (_, body) = ask(&imds(&[]), "/metadata/loadbalancer?api-version=2020-10-01&format=json", METADATA, at);
-    let public: Vec<IpAddr> = machine.ip_configurations.iter().filter_map(|found| found.public_address).collect();
-    let expected = json!([
-        {"frontendIpAddress": public[0], "privateIpAddress": "10.224.0.5"},
-        {"frontendIpAddress": format!("[{}]", public[1]), "privateIpAddress": "[fd00:10::5]"},
-    ]);
-    assert_eq!(body["loadbalancer"]["publicIpAddresses"], expected);
 }
 
 #[test]

@@ -20,35 +20,13 @@ fn table() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_takes_its_time() {
-    let style = AsyncStyle { retry_after: Some(3), ..AsyncStyle::default() };
-    let client = Client::new(slow(Busy::Retryable, style));
+async fn location_answers_with_the_result() {
+    let style = AsyncStyle { operation_header: false, location_header: true, retry_after: Some(3), in_documents: false };
+    let client = Client::new(slow(Busy::Conflict, style));
     let start = Instant::now();
     let created = client.put(TABLE, table()).await;
+    assert_eq!((created.status, created.header("retry-after")), (202, "3"));
     assert_eq!(start.elapsed(), Duration::from_millis(200));
-    assert_eq!((created.status, created.header("retry-after")), (201, "3"));
-    assert_eq!(created.body["properties"]["provisioningState"], "Updating");
-    let poll = created.header("azure-asyncoperation");
-    assert_eq!(client.get(poll).await.body["status"], "InProgress");
-    let busy = client.put(TABLE, table()).await;
-    assert_eq!((busy.status, busy.code()), (429, "RetryableErrorDueToAnotherOperation"));
-    advance(Duration::from_secs(5)).await;
-    assert_eq!(client.get(poll).await.body["status"], "Succeeded");
-    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Succeeded");
-    assert_eq!(client.azure.count(|request| request.class == Class::Poll), 2);
-    let deleted = client.delete(TABLE).await;
-    assert_eq!(deleted.status, 202);
-    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Deleting");
-    advance(Duration::from_secs(5)).await;
-    assert_eq!(client.get(TABLE).await.status, 404);
-}
-
-#[tokio::test(start_paused = true)]
-async fn location_answers_with_the_result() {
-    let style = AsyncStyle { operation_header: false, location_header: true, ..AsyncStyle::default() };
-    let client = Client::new(slow(Busy::Conflict, style));
-    let created = client.put(TABLE, table()).await;
-    assert_eq!(created.status, 202);
     let poll = created.header("location");
     assert_eq!(client.get(poll).await.status, 202);
     let busy = client.delete(TABLE).await;
@@ -80,4 +58,18 @@ async fn a_document_that_is_too_large_is_refused() {
     let refused = client.put(TABLE, with(4 * 1024 * 1024)).await;
     assert_eq!((refused.status, refused.code()), (413, "RequestContentTooLarge"));
     assert_eq!(client.put(TABLE, with(1024)).await.status, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_changes_what_it_names() {
+    let client = Client::new(AzureOptions::immediate());
+    let patch =
+        |path: &'static str, body: &'static str| client.send(Method::PATCH, path, &[], Bytes::from_static(body.as_bytes()));
+    let patched = patch("$NET/routeTables/rt-test", r#"{"tags": {"a": "b"}}"#).await;
+    assert_eq!((patched.status, &patched.body["tags"]["a"]), (200, &json!("b")));
+    assert_eq!(patched.body["properties"]["disableBgpRoutePropagation"], false);
+    assert_eq!(patch("$NET/routeTables/none", "{}").await.status, 404);
+    for body in ["{", "[]"] {
+        assert_eq!(patch("$NET/routeTables/rt-test", body).await.code(), "InvalidRequestContent");
+    }
 }

@@ -95,89 +95,6 @@ fn uniform_instances_look_as_recorded() {
 }
 
 #[test]
-fn machines_of_other_kinds_look_as_recorded() {
-    let topology = Topology::new()
-        .pool(Pool::new(PoolKind::Flexible, "aks-flex1", 1).zones(&["1"]))
-        .pool(Pool::new(PoolKind::AvailabilitySet, "agentpool1-as", 2))
-        .pool(Pool::new(PoolKind::Standalone, "solo", 1));
-    let documents = documents(&topology);
-    let member = without_storage(documents["$COMPUTE/virtualMachines/agentpool1-as-1"].clone());
-    let expected = json!({
-        "id": "$COMPUTE/virtualMachines/agentpool1-as-1", "location": "eastus", "name": "agentpool1-as-1",
-        "properties": {
-            "availabilitySet": {"id": "$COMPUTE/availabilitySets/AGENTPOOL1-AS"},
-            "hardwareProfile": {"vmSize": "Standard_D4s_v5"},
-            "instanceView": {
-                "platformFaultDomain": 0, "platformUpdateDomain": 1,
-                "statuses": [{"code": "ProvisioningState/succeeded", "time": "2026-01-01T00:00:00+00:00"}, {"code": "PowerState/running"}]
-            },
-            "networkProfile": {"networkInterfaces": [{"id": "$NET/networkInterfaces/agentpool1-as-1-nic", "properties": {"primary": true}}]},
-            "osProfile": {"computerName": "agentpool1-as-1"}, "provisioningState": "Succeeded"
-        },
-        "tags": {"aks-managed-poolName": "agentpool1-as"}, "type": "Microsoft.Compute/virtualMachines"
-    });
-    assert_eq!(member, expected);
-    let expected = json!({
-        "platformFaultDomainCount": 2, "platformUpdateDomainCount": 5, "provisioningState": "Succeeded",
-        "virtualMachines": [{"id": "$COMPUTE/virtualMachines/agentpool1-as-0"}, {"id": "$COMPUTE/virtualMachines/agentpool1-as-1"}]
-    });
-    assert_eq!(documents["$COMPUTE/availabilitySets/agentpool1-as"]["properties"], expected);
-    let flexible = documents.values().find(|document| document["properties"]["virtualMachineScaleSet"].is_object()).unwrap();
-    assert_eq!(flexible["properties"]["virtualMachineScaleSet"]["id"], "$COMPUTE/virtualMachineScaleSets/aks-flex1");
-    assert_eq!(flexible["properties"]["osProfile"]["computerName"], "aks-flex1000000");
-    assert_eq!(documents["$COMPUTE/virtualMachines/solo-0"]["properties"]["availabilitySet"], Value::Null);
-}
-
-#[test]
-fn the_network_looks_as_recorded() {
-    let documents = documents(&Topology::new());
-    let expected = json!({
-        "id": "$NET/virtualNetworks/vnet-test", "location": "eastus", "name": "vnet-test",
-        "properties": {
-            "addressSpace": {"addressPrefixes": ["10.224.0.0/12"]}, "provisioningState": "Succeeded",
-            "subnets": [{"id": "$NET/virtualNetworks/vnet-test/subnets/subnet-nodes", "name": "subnet-nodes", "properties": {
-                "addressPrefix": "10.224.0.0/16", "networkSecurityGroup": {"id": "$NET/networkSecurityGroups/nsg-test"},
-                "privateEndpointNetworkPolicies": "Disabled", "privateLinkServiceNetworkPolicies": "Enabled",
-                "routeTable": {"id": "$NET/routeTables/rt-test"}}}]
-        },
-        "type": "Microsoft.Network/virtualNetworks"
-    });
-    assert_eq!(documents["$NET/virtualNetworks/vnet-test"], expected);
-    assert_eq!(documents["$GROUP"]["type"], "Microsoft.Resources/resourceGroups");
-    assert_eq!(documents.len(), 4);
-}
-
-#[test]
-fn nodes_look_as_recorded() {
-    let pool = Pool::new(PoolKind::Uniform, "aks-pool1-vmss", 2).zones(&["1", "2", "3"]);
-    let topology = Topology::new().dual_stack().pool(pool);
-    let machine = &topology.machines()[1];
-    let mut node = serde_json::to_value(topology.node(machine)).unwrap();
-    assert_eq!(node["status"]["nodeInfo"]["systemUUID"], machine.vm_id.as_str());
-    node["status"].as_object_mut().unwrap().remove("nodeInfo");
-    let expected = json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "aks-pool1-vmss000001", "labels": {
-            "agentpool": "aks-pool1-vmss", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "aks-pool1-vmss000001",
-            "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "Standard_D4s_v5",
-            "topology.kubernetes.io/region": "eastus", "topology.kubernetes.io/zone": "eastus-2"}},
-        "spec": {"podCIDR": "100.64.1.0/24", "podCIDRs": ["100.64.1.0/24", "fd00:64:0:1::/64"],
-            "providerID": format!("azure://{}", machine.id(&topology))},
-        "status": {
-            "addresses": [{"address": "10.224.0.5", "type": "InternalIP"}, {"address": "fd00:10::5", "type": "InternalIP"},
-                {"address": "aks-pool1-vmss000001", "type": "Hostname"}],
-            "conditions": [{"reason": "KubeletReady", "status": "True", "type": "Ready"}]}
-    });
-    assert_eq!(node, expected);
-    let fresh = serde_json::to_value(topology.uninitialized_node(machine)).unwrap();
-    assert_eq!(
-        (&fresh["spec"]["providerID"], fresh["spec"]["taints"][0]["key"].as_str()),
-        (&Value::Null, Some("node.cloudprovider.kubernetes.io/uninitialized"))
-    );
-    assert_eq!(fresh["metadata"]["labels"]["topology.kubernetes.io/zone"], Value::Null);
-}
-
-#[test]
 fn a_node_without_zone_has_its_fault_domain_and_an_external_one_its_group() {
     let pool = Pool::new(PoolKind::Standalone, "solo", 2).fault_domains(3).in_group("RG-Other").windows();
     let topology = Topology::new().pool(pool);
@@ -206,27 +123,6 @@ fn what_azure_refuses_is_refused() {
     assert!(twice.check().unwrap_err().contains("another pool"));
     let many = (0..16).fold(Topology::new(), |topology, index| topology.pool(uniform(&format!("p{index}"), 1_000)));
     assert!(many.check().unwrap_err().contains("15000"));
-}
-
-#[test]
-fn config_and_endpoints_name_what_there_is() {
-    let config = |topology: &Topology| topology.config(&Reach::Public, &Login::Nobody);
-    let mixed = Topology::new().pool(Pool::new(PoolKind::Uniform, "u", 1)).pool(Pool::new(PoolKind::Flexible, "f", 1));
-    assert_eq!((&config(&mixed)["vmType"], &config(&mixed)["enableVmssFlexNodes"]), (&json!("vmss"), &json!(true)));
-    let flexible = Topology::new().pool(Pool::new(PoolKind::Flexible, "f", 1));
-    assert_eq!(config(&flexible)["vmType"], "vmssflex");
-    let standard =
-        Topology::new().pool(Pool::new(PoolKind::AvailabilitySet, "a", 1)).pool(Pool::new(PoolKind::Standalone, "s", 1));
-    assert_eq!((&config(&standard)["vmType"], &config(&standard)["resourceGroup"]), (&json!("standard"), &json!("rg-test")));
-    let login = Login::Secret("client".to_owned(), "secret".to_owned());
-    let served = standard.config(&Reach::MetadataEndpoint("https://127.0.0.1:4443".to_owned()), &login);
-    assert_eq!(
-        (&served["aadClientSecret"], &served["resourceManagerEndpoint"]),
-        (&json!("secret"), &json!("https://127.0.0.1:4443"))
-    );
-    let endpoints = Endpoints::behind("https://127.0.0.1:4443/");
-    assert_eq!(endpoints.environment_file()["activeDirectoryEndpoint"], "https://127.0.0.1:4443/");
-    assert_eq!(endpoints.metadata("Mine")[0]["resourceManager"], "https://127.0.0.1:4443");
 }
 
 /// All ids in a document, those of references included.

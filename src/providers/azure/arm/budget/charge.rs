@@ -91,68 +91,24 @@ mod tests {
 
     #[test]
     fn a_path_tells_what_it_counts_against() {
-        const GROUP: &str = "/subscriptions/S/resourceGroups/RG";
-        let cases: [(&ApiType, Method, String, ChargeTarget, Option<&str>); 9] = [
-            (
-                &api::VIRTUAL_MACHINES,
-                Method::GET,
-                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines?api-version=1"),
-                ChargeTarget::Collection,
-                None,
-            ),
-            (
-                &api::VIRTUAL_MACHINES,
-                Method::GET,
-                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A?$expand=instanceView"),
-                ChargeTarget::Item,
-                Some("virtualmachines/a"),
-            ),
-            (
-                &api::VIRTUAL_MACHINES,
-                Method::GET,
-                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A/instanceView"),
-                ChargeTarget::Item,
-                Some("virtualmachines/a"),
-            ),
-            (
-                &api::SCALE_SETS,
-                Method::POST,
-                format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/manualUpgrade"),
-                ChargeTarget::Item,
-                Some("virtualmachinescalesets/p"),
-            ),
-            (
-                &api::SCALE_SET_VMS,
-                Method::PUT,
-                format!("{GROUP}/providers/microsoft.compute/virtualMachineScaleSets/P/virtualMachines/3"),
-                ChargeTarget::Item,
-                Some("virtualmachinescalesets/p/virtualmachines/3"),
-            ),
-            (
-                &api::SCALE_SET_VMS,
-                Method::GET,
-                format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/virtualMachines"),
-                ChargeTarget::Collection,
-                None,
-            ),
-            (
-                &api::SCALE_SETS,
-                Method::GET,
-                "/subscriptions/S/providers/Microsoft.Compute/locations/eastus/operations/x?p=1".to_owned(),
-                ChargeTarget::OperationStatus,
-                None,
-            ),
-            (
-                &api::LOAD_BALANCERS,
-                Method::PUT,
-                format!("{GROUP}/providers/Microsoft.Network/loadBalancers/L"),
-                ChargeTarget::Item,
-                None,
-            ),
-            (&api::RESOURCE_GROUPS, Method::GET, GROUP.to_owned(), ChargeTarget::Item, None),
-        ];
-        for (kind, method, path, target, resource) in cases {
-            let charge = RequestCharge::of(kind, &method, &path);
+        use ChargeTarget::{Collection, Item, OperationStatus};
+        const VM: &str = "resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/A";
+        const SET: &str = "resourceGroups/RG/providers/microsoft.compute/virtualMachineScaleSets/P";
+        const STATUS: &str = "providers/Microsoft.Compute/locations/eastus/operations/x?p=1";
+        let list = VM.trim_end_matches("/A");
+        let (machine, instance) = ("virtualmachines/a", "virtualmachinescalesets/p/virtualmachines/3");
+        for (kind, method, path, target, resource) in [
+            (&api::VIRTUAL_MACHINES, Method::GET, format!("{list}?api-version=1"), Collection, None),
+            (&api::VIRTUAL_MACHINES, Method::GET, format!("{VM}?$expand=instanceView"), Item, Some(machine)),
+            (&api::VIRTUAL_MACHINES, Method::GET, format!("{VM}/instanceView"), Item, Some(machine)),
+            (&api::SCALE_SETS, Method::POST, format!("{SET}/manualUpgrade"), Item, Some("virtualmachinescalesets/p")),
+            (&api::SCALE_SET_VMS, Method::PUT, format!("{SET}/virtualMachines/3"), Item, Some(instance)),
+            (&api::SCALE_SET_VMS, Method::GET, format!("{SET}/virtualMachines"), Collection, None),
+            (&api::SCALE_SETS, Method::GET, STATUS.to_owned(), OperationStatus, None),
+            (&api::LOAD_BALANCERS, Method::PUT, VM.replace("Compute/virtualMachines", "Network/loadBalancers"), Item, None),
+            (&api::RESOURCE_GROUPS, Method::GET, "resourceGroups/RG".to_owned(), Item, None),
+        ] {
+            let charge = RequestCharge::of(kind, &method, &format!("/subscriptions/S/{path}"));
             assert_eq!((charge.target, charge.subscription.as_str(), charge.quota), (target, "s", kind.quota), "{path}");
             let expected =
                 resource.map(|rest| format!("/subscriptions/s/resourcegroups/rg/providers/microsoft.compute/{rest}"));

@@ -26,6 +26,17 @@ fn spawn(budget: &Budget, charge: RequestCharge, urgency: Urgency) -> JoinHandle
     tokio::spawn(async move { budget.acquire(&charge, urgency).await })
 }
 
+fn assert_metric(budget: &Budget, line: &str) {
+    let metrics = budget.shared.metrics.render().unwrap();
+    assert!(metrics.contains(&format!("azure_arm_budget_{line}")), "{line}: {metrics}");
+}
+
+/// How long so many callers at once wait, in milliseconds.
+async fn waits(budget: &Budget, count: usize, charge: fn() -> RequestCharge, urgency: Urgency) -> Vec<u128> {
+    let waits = join_all((0..count).map(|_| spawn(budget, charge(), urgency))).await;
+    waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect()
+}
+
 fn headers(name: &'static str, value: &'static str) -> HeaderMap {
     HeaderMap::from_iter([(http::HeaderName::from_static(name), HeaderValue::from_static(value))])
 }
@@ -33,8 +44,7 @@ fn headers(name: &'static str, value: &'static str) -> HeaderMap {
 #[tokio::test(start_paused = true)]
 async fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
     let budget = budget();
-    let waits = join_all((0..400).map(|_| spawn(&budget, group_read(), Urgency::Node))).await;
-    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    let waits = waits(&budget, 400, group_read, Urgency::Node).await;
     assert_eq!(waits.iter().filter(|wait| **wait == 0).count(), 242, "all but 8 for the more urgent");
     assert_eq!(waits.iter().max(), Some(&6_320), "158 more at 25 a second");
     assert_eq!(budget.acquire(&group_read(), Urgency::Change).await, Duration::ZERO, "the more urgent find some left");
@@ -48,16 +58,11 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
     }
     let read = RequestCharge::of(&api::LOAD_BALANCERS, &Method::GET, LB);
     assert_eq!(budget.acquire(&read, Urgency::Resync).await, Duration::ZERO);
-    let waits = join_all((0..3).map(|_| spawn(&budget, write(), Urgency::Change))).await;
-    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    let waits = waits(&budget, 3, write, Urgency::Change).await;
     assert_eq!(waits, [30_000, 30_600, 31_200], "one at the end of the pause, the others at the refill");
-    let metrics = budget.shared.metrics.render().unwrap();
-    assert!(
-        metrics.contains("azure_arm_budget_pauses_total{bucket=\"network-writes\",subscription_id=\"s\"} 1"),
-        "{metrics}"
-    );
-    assert!(metrics.contains("azure_arm_budget_paused_seconds_total{bucket=\"network-writes\",subscription_id=\"s\"} 30"));
-    assert!(metrics.contains("azure_arm_budget_wait_seconds_sum{bucket=\"network-writes\",urgency=\"change\"} 91.8"));
+    assert_metric(&budget, "pauses_total{bucket=\"network-writes\",subscription_id=\"s\"} 1");
+    assert_metric(&budget, "paused_seconds_total{bucket=\"network-writes\",subscription_id=\"s\"} 30");
+    assert_metric(&budget, "wait_seconds_sum{bucket=\"network-writes\",urgency=\"change\"} 91.8");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,8 +115,7 @@ async fn a_held_resource_and_a_server_error_pause_nothing() {
 async fn when_others_use_the_quota_up_we_slow_down() {
     let budget = budget();
     budget.observe(&group_read(), 200, &headers("x-ms-ratelimit-remaining-subscription-reads", "4"), "");
-    let waits = join_all((0..4).map(|_| spawn(&budget, group_read(), Urgency::Shared))).await;
-    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    let waits = waits(&budget, 4, group_read, Urgency::Shared).await;
     assert_eq!(waits, [0, 0, 40, 80], "what is left but for two, then the refill");
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await.as_millis(), 280, "the less urgent leave eight");
 }
@@ -146,8 +150,8 @@ async fn a_short_wait_does_not_stand_behind_a_long_one() {
     budget.observe(&write(), 429, &headers("retry-after", "60"), "");
     let long = spawn(&budget, write(), Urgency::Change);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let short = join_all((0..241).map(|_| spawn(&budget, group_read(), Urgency::Resync))).await;
-    assert_eq!(short.into_iter().map(|wait| wait.unwrap().as_millis()).max(), Some(40));
+    let short = waits(&budget, 241, group_read, Urgency::Resync).await;
+    assert_eq!(short.iter().max(), Some(&40));
     assert_eq!(long.await.unwrap().as_secs(), 60);
 }
 
@@ -200,10 +204,8 @@ async fn the_status_page_shows_buckets_and_who_waits() {
     };
     let all = "all clients of the subscription in this region";
     assert_eq!(shares("network-writes"), (50.0.into(), 500.0.into(), 1.667.into(), all.into()));
-    assert_eq!(
-        shares("subscription-reads"),
-        (100.0.into(), 250.0.into(), 25.0.into(), "clients with the same identity".into())
-    );
+    let own = "clients with the same identity";
+    assert_eq!(shares("subscription-reads"), (100.0.into(), 250.0.into(), 25.0.into(), own.into()));
     waiting.iter().for_each(JoinHandle::abort);
 }
 
@@ -214,12 +216,8 @@ async fn the_driver_rests_when_all_buckets_are_full() {
     assert!(budget.shared.lock().driver.is_some());
     tokio::time::sleep(REFRESH * 3).await;
     assert!(budget.shared.lock().driver.is_none());
-    let metrics = budget.shared.metrics.render().unwrap();
-    assert!(
-        metrics.contains("azure_arm_budget_tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 250"),
-        "{metrics}"
-    );
-    assert!(metrics.contains("azure_arm_budget_capacity{bucket=\"subscription-reads\",subscription_id=\"s\"} 250"));
+    assert_metric(&budget, "tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 250");
+    assert_metric(&budget, "capacity{bucket=\"subscription-reads\",subscription_id=\"s\"} 250");
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await, Duration::ZERO, "and starts again");
 }
 

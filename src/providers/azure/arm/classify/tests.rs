@@ -16,189 +16,81 @@ fn error(method: &Method, status: u16, body: impl Into<Bytes>) -> ArmError {
     error_of(RequestLine { method, path: PATH }, &answer(status, &[], body), Timestamp::UNIX_EPOCH)
 }
 
-/// Answers as ARM sends them: status, body, class, telling code.
-const ANSWERS: &[(u16, &str, ArmErrorClass, &str)] = &[
-    (
-        404,
-        r#"{"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.Compute/virtualMachines/n' under resource group 'g' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix"}}"#,
-        ArmErrorClass::NotFound,
-        "ResourceNotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"NotFound","message":"Resource /subscriptions/s/… not found.","details":[]}}"#,
-        ArmErrorClass::NotFound,
-        "NotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"InstanceNotFound","message":"The entity was not found."}}"#,
-        ArmErrorClass::NotFound,
-        "InstanceNotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"ParentResourceNotFound","message":"Can not perform requested operation on nested resource. Parent resource 'ss' not found."}}"#,
-        ArmErrorClass::ParentNotFound,
-        "ParentResourceNotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"ResourceGroupNotFound","message":"Resource group 'g' could not be found."}}"#,
-        ArmErrorClass::ParentNotFound,
-        "ResourceGroupNotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"SubscriptionNotFound","message":"The subscription 's' could not be found."}}"#,
-        ArmErrorClass::ParentNotFound,
-        "SubscriptionNotFound",
-    ),
-    (
-        404,
-        r#"{"error":{"code":"InvalidResourceType","message":"The resource type could not be found in the namespace"}}"#,
-        ArmErrorClass::ParentNotFound,
-        "InvalidResourceType",
-    ),
-    (
-        400,
-        r#"{"error":{"code":"InvalidSubscriptionId","message":"The provided subscription identifier 'x' is malformed or invalid."}}"#,
-        ArmErrorClass::ParentNotFound,
-        "InvalidSubscriptionId",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"ResourceGroupBeingDeleted","message":"The resource group 'g' is in deprovisioning state and cannot perform this operation."}}"#,
-        ArmErrorClass::ParentNotFound,
-        "ResourceGroupBeingDeleted",
-    ),
-    (
-        401,
-        r#"{"error":{"code":"ExpiredAuthenticationToken","message":"The access token expiry UTC time …"}}"#,
-        ArmErrorClass::Unauthorized,
-        "ExpiredAuthenticationToken",
-    ),
-    (401, "", ArmErrorClass::Unauthorized, ""),
-    (
-        403,
-        r#"{"error":{"code":"AuthorizationFailed","message":"The client 'a' with object id 'b' does not have authorization to perform action 'x/read' over scope '/s'."}}"#,
-        ArmErrorClass::Forbidden,
-        "AuthorizationFailed",
-    ),
-    (
-        403,
-        r#"{"error":{"code":"LinkedAuthorizationFailed","message":"The client has permission … on scope …; however, it does not have permission to perform action 'Microsoft.Network/virtualNetworks/subnets/join/action' on the linked scope(s)"}}"#,
-        ArmErrorClass::Forbidden,
-        "LinkedAuthorizationFailed",
-    ),
-    (
-        403,
-        r#"{"error":{"code":"RequestDisallowedByPolicy","message":"Resource 'x' was disallowed by policy."}}"#,
-        ArmErrorClass::Invalid,
-        "RequestDisallowedByPolicy",
-    ),
-    (403, "<html>blocked</html>", ArmErrorClass::Forbidden, ""),
-    (
-        429,
-        r#"{"error":{"code":"SubscriptionRequestsThrottled","message":"Number of requests for subscription 's' and operation 'GET/…' exceeded the backend storage limit."}}"#,
-        ArmErrorClass::Throttled,
-        "SubscriptionRequestsThrottled",
-    ),
-    (
-        429,
-        r#"{"error":{"code":"OperationNotAllowed","message":"The server rejected the request because too many requests have been received for this subscription.","details":[{"code":"TooManyRequests","target":"HighCostGetVMScaleSet3Min","message":"{\"operationGroup\":\"HighCostGetVMScaleSet3Min\"}"}],"innererror":{"internalErrorCode":"TooManyRequestsReceived"}}}"#,
-        ArmErrorClass::Throttled,
-        "TooManyRequests",
-    ),
-    (429, "", ArmErrorClass::Throttled, ""),
-    (
-        429,
-        r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"RetryableErrorDueToAnotherOperation","message":"Operation AllocateTenantNetworkResourcesOperation (f9827d3e) is updating resource a43d33d7. The call can be retried in 14 seconds."}]}}"#,
-        ArmErrorClass::Busy,
-        "RetryableErrorDueToAnotherOperation",
-    ),
-    (
-        429,
-        r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"ReferencedResourceNotProvisioned","message":"Cannot proceed with operation because resource … is not in Succeeded state."}]}}"#,
-        ArmErrorClass::Busy,
-        "ReferencedResourceNotProvisioned",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"AnotherOperationInProgress","message":"Another operation on this or dependent resource is in progress.","details":[]}}"#,
-        ArmErrorClass::Busy,
-        "AnotherOperationInProgress",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"Conflict","message":"The request failed due to conflict with a concurrent request."}}"#,
-        ArmErrorClass::Conflict,
-        "Conflict",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"OperationPreempted","message":"Operation execution has been preempted by a more recent operation."}}"#,
-        ArmErrorClass::Conflict,
-        "OperationPreempted",
-    ),
-    (
-        412,
-        r#"{"error":{"code":"PreconditionFailed","message":"Precondition failed.","details":[{"code":"PreconditionFailedEtagMismatch","message":"Etag provided in if-match header …"}]}}"#,
-        ArmErrorClass::Conflict,
-        "PreconditionFailed",
-    ),
-    (412, "", ArmErrorClass::Conflict, ""),
-    (
-        400,
-        r#"{"error":{"code":"PublicIPCountLimitReached","message":"Cannot create more than 1000 public IP addresses for this subscription in this region.","details":[]}}"#,
-        ArmErrorClass::QuotaExceeded,
-        "PublicIPCountLimitReached",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"OperationNotAllowed","message":"Operation could not be completed as it results in exceeding approved Total Regional Cores quota."}}"#,
-        ArmErrorClass::QuotaExceeded,
-        "OperationNotAllowed",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"OperationNotAllowed","message":"The machine is marked for deletion."}}"#,
-        ArmErrorClass::Invalid,
-        "OperationNotAllowed",
-    ),
-    (
-        400,
-        r#"{"error":{"code":"InvalidResourceReference","message":"Resource … referenced by resource … was not found.","details":[]}}"#,
-        ArmErrorClass::Invalid,
-        "InvalidResourceReference",
-    ),
-    (
-        409,
-        r#"{"error":{"code":"ScopeLocked","message":"The scope '…' cannot perform write operation because following scope(s) are locked"}}"#,
-        ArmErrorClass::Invalid,
-        "ScopeLocked",
-    ),
-    (
-        500,
-        r#"{"error":{"code":"InternalServerError","message":"An error occurred."}}"#,
-        ArmErrorClass::Transient,
-        "InternalServerError",
-    ),
-    (503, "", ArmErrorClass::Transient, ""),
-    (408, "", ArmErrorClass::Transient, ""),
-    (404, "<html>404 Not Found</html>", ArmErrorClass::MalformedAnswer, ""),
-    (404, "", ArmErrorClass::MalformedAnswer, ""),
-    (404, r#"{"code":"NotFound","message":"page not found"}"#, ArmErrorClass::MalformedAnswer, ""),
-    (400, "Bad Request", ArmErrorClass::MalformedAnswer, ""),
-    (302, "", ArmErrorClass::MalformedAnswer, ""),
-];
+const BUSY: &str = r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"RetryableErrorDueToAnotherOperation","message":"Operation AllocateTenantNetworkResourcesOperation (f9827d3e) is updating resource a43d33d7. The call can be retried in 14 seconds."}]}}"#;
 
 #[test]
-fn answers_are_classed_by_status_and_code() {
-    for (status, body, class, code) in ANSWERS {
-        let error = error(&Method::GET, *status, *body);
-        assert_eq!((error.class, error.code.as_str(), error.status), (*class, *code, Some(*status)), "{body}");
-        assert!(!error.message.is_empty(), "{body}");
+fn errors_of_arm_are_classed_by_status_and_code() {
+    use ArmErrorClass::*;
+    let own = "The Resource 'Microsoft.Compute/virtualMachines/n' under resource group 'g' was not found.";
+    let cores = "Operation could not be completed as it results in exceeding approved Total Regional Cores quota.";
+    for (status, code, message, class) in [
+        (404, "ResourceNotFound", own, NotFound),
+        (404, "NotFound", "Resource /subscriptions/s/… not found.", NotFound),
+        (404, "InstanceNotFound", "The entity was not found.", NotFound),
+        (404, "ParentResourceNotFound", "Parent resource 'ss' not found.", ParentNotFound),
+        (404, "ResourceGroupNotFound", "Resource group 'g' could not be found.", ParentNotFound),
+        (404, "SubscriptionNotFound", "The subscription 's' could not be found.", ParentNotFound),
+        (404, "InvalidResourceType", "The resource type could not be found in the namespace", ParentNotFound),
+        (400, "InvalidSubscriptionId", "The provided subscription identifier 'x' is malformed.", ParentNotFound),
+        (409, "ResourceGroupBeingDeleted", "The resource group 'g' is in deprovisioning state.", ParentNotFound),
+        (401, "ExpiredAuthenticationToken", "The access token expiry UTC time …", Unauthorized),
+        (403, "AuthorizationFailed", "The client 'a' does not have authorization to perform action 'x/read'.", Forbidden),
+        (403, "LinkedAuthorizationFailed", "It does not have permission on the linked scope(s)", Forbidden),
+        (403, "RequestDisallowedByPolicy", "Resource 'x' was disallowed by policy.", Invalid),
+        (429, "SubscriptionRequestsThrottled", "Number of requests for subscription 's' exceeded the limit.", Throttled),
+        (409, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.", Busy),
+        (409, "Conflict", "The request failed due to conflict with a concurrent request.", Conflict),
+        (409, "OperationPreempted", "Operation execution has been preempted by a more recent operation.", Conflict),
+        (400, "PublicIPCountLimitReached", "Cannot create more than 1000 public IP addresses.", QuotaExceeded),
+        (409, "OperationNotAllowed", cores, QuotaExceeded),
+        (409, "OperationNotAllowed", "The machine is marked for deletion.", Invalid),
+        (400, "InvalidResourceReference", "Resource … referenced by resource … was not found.", Invalid),
+        (409, "ScopeLocked", "The scope '…' cannot perform write operation.", Invalid),
+        (500, "InternalServerError", "An error occurred.", Transient),
+    ] {
+        let body = serde_json::json!({"error": {"code": code, "message": message, "details": []}}).to_string();
+        let error = error(&Method::GET, status, body);
+        assert_eq!((error.class, error.code.as_str(), error.status), (class, code, Some(status)), "{message}");
+        assert!(!error.message.is_empty(), "{code}");
+    }
+}
+
+#[test]
+fn details_have_the_telling_code() {
+    let another = "RetryableErrorDueToAnotherOperation";
+    for (status, outer, inner, class, code) in [
+        (429, "OperationNotAllowed", "TooManyRequests", ArmErrorClass::Throttled, "TooManyRequests"),
+        (429, "RetryableError", "ReferencedResourceNotProvisioned", ArmErrorClass::Busy, "ReferencedResourceNotProvisioned"),
+        (429, "RetryableError", another, ArmErrorClass::Busy, another),
+        (412, "PreconditionFailed", "PreconditionFailedEtagMismatch", ArmErrorClass::Conflict, "PreconditionFailed"),
+    ] {
+        let details = serde_json::json!([{"code": inner, "message": "m", "target": "HighCostGetVMScaleSet3Min"}]);
+        let inner_error = serde_json::json!({"internalErrorCode": "TooManyRequestsReceived"});
+        let body =
+            serde_json::json!({"error": {"code": outer, "message": "m", "details": details, "innererror": inner_error}});
+        let error = error(&Method::GET, status, body.to_string());
+        assert_eq!((error.class, error.code.as_str()), (class, code), "{inner}");
+    }
+}
+
+#[test]
+fn answers_without_an_error_document_are_classed_by_status() {
+    for (status, body, class) in [
+        (401, "", ArmErrorClass::Unauthorized),
+        (403, "<html>blocked</html>", ArmErrorClass::Forbidden),
+        (429, "", ArmErrorClass::Throttled),
+        (412, "", ArmErrorClass::Conflict),
+        (503, "", ArmErrorClass::Transient),
+        (408, "", ArmErrorClass::Transient),
+        (404, "<html>404 Not Found</html>", ArmErrorClass::MalformedAnswer),
+        (404, "", ArmErrorClass::MalformedAnswer),
+        (404, r#"{"code":"NotFound","message":"page not found"}"#, ArmErrorClass::MalformedAnswer),
+        (400, "Bad Request", ArmErrorClass::MalformedAnswer),
+        (302, "", ArmErrorClass::MalformedAnswer),
+    ] {
+        let error = error(&Method::GET, status, body);
+        assert_eq!((error.class, error.code.as_str(), error.status), (class, "", Some(status)), "{status} {body}");
+        assert!(!error.message.is_empty(), "{status} {body}");
     }
 }
 
@@ -216,20 +108,17 @@ fn the_operator_learns_what_to_do() {
     let body = r#"{"error":{"code":"MissingSubscriptionRegistration","message":"The subscription is not registered to use namespace 'Microsoft.Network'. See https://aka.ms/rps-not-found for how to register subscriptions."}}"#;
     let error = error(&Method::PUT, 409, body);
     assert_eq!(error.class, ArmErrorClass::Invalid);
-    assert!(
-        error.message.ends_with("Run `az provider register --namespace Microsoft.Network` once for this subscription."),
-        "{error}"
-    );
+    let advice = "Run `az provider register --namespace Microsoft.Network` once for this subscription.";
+    assert!(error.message.ends_with(advice), "{error}");
 }
 
 #[test]
 fn ids_and_waits_come_from_the_headers() {
     let asked = RequestLine { method: &Method::GET, path: PATH };
-    let busy = ANSWERS[18].1;
-    let both = answer(429, &[("x-ms-request-id", "r"), ("x-ms-correlation-request-id", "c"), ("retry-after", "17")], busy);
+    let both = answer(429, &[("x-ms-request-id", "r"), ("x-ms-correlation-request-id", "c"), ("retry-after", "17")], BUSY);
     let error = error_of(asked, &both, Timestamp::UNIX_EPOCH);
     assert_eq!((error.correlation_id.as_deref(), error.retry_after), (Some("c"), Some(Duration::from_secs(17))));
-    let neither = error_of(asked, &answer(429, &[("x-ms-request-id", "r")], busy), Timestamp::UNIX_EPOCH);
+    let neither = error_of(asked, &answer(429, &[("x-ms-request-id", "r")], BUSY), Timestamp::UNIX_EPOCH);
     assert_eq!((neither.correlation_id.as_deref(), neither.retry_after), (Some("r"), Some(Duration::from_secs(14))));
 }
 

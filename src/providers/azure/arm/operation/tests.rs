@@ -6,6 +6,9 @@ const RESOURCE: &str = "https://arm.example/r?api-version=1";
 const STATUS: &str = "https://arm.example/operations/1";
 const RESULT: &str = "https://arm.example/results/1";
 
+const NOTHING: OperationStep = OperationStep::Done(OperationResult::Nothing);
+const IN_ANSWER: OperationStep = OperationStep::Done(OperationResult::InAnswer);
+
 fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
 }
@@ -25,6 +28,22 @@ fn begin(
     body: &Value,
 ) -> Result<(LongRunningOperation, OperationStep), OperationFailure> {
     LongRunningOperation::begin(method, url(RESOURCE), PollingPace::default(), &answer(status, headers, body), None)
+}
+
+/// An operation that a PUT has begun and a status document tells of.
+fn begun_put() -> LongRunningOperation {
+    let (operation, first) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+    assert_eq!(first, poll(STATUS, 200));
+    operation
+}
+
+/// A status document.
+fn status(text: &str) -> Response<Bytes> {
+    answer(200, &[], &json!({"status": text}))
+}
+
+fn resource(state: &str) -> Response<Bytes> {
+    answer(200, &[], &provisioning(state))
 }
 
 fn provisioning(state: &str) -> Value {
@@ -47,12 +66,10 @@ fn error(class: ArmErrorClass) -> ArmError {
 fn the_first_answer_says_how_to_go_on() {
     let (status, location) = (("azure-asyncoperation", STATUS), ("location", RESULT));
     let (put, patch, delete, post) = (&Method::PUT, &Method::PATCH, &Method::DELETE, &Method::POST);
-    let here = OperationStep::Done(OperationResult::InAnswer);
-    let nothing = OperationStep::Done(OperationResult::Nothing);
     let none = Value::Null;
     for (method, code, headers, body, expected) in [
-        (put, 200, vec![], provisioning("Succeeded"), here.clone()),
-        (put, 200, vec![], json!({"name": "r"}), here.clone()),
+        (put, 200, vec![], provisioning("Succeeded"), IN_ANSWER),
+        (put, 200, vec![], json!({"name": "r"}), IN_ANSWER),
         (put, 201, vec![], provisioning("Updating"), poll(RESOURCE, 200)),
         (put, 201, vec![status, location], provisioning("Updating"), poll(STATUS, 200)),
         (put, 200, vec![status], provisioning("Succeeded"), poll(STATUS, 200)),
@@ -61,13 +78,13 @@ fn the_first_answer_says_how_to_go_on() {
         (put, 204, vec![], none.clone(), done_at(RESOURCE)),
         (put, 200, vec![], none.clone(), done_at(RESOURCE)),
         (patch, 202, vec![status], none.clone(), poll(STATUS, 200)),
-        (delete, 200, vec![], none.clone(), nothing.clone()),
-        (delete, 204, vec![], none.clone(), nothing.clone()),
+        (delete, 200, vec![], none.clone(), NOTHING),
+        (delete, 204, vec![], none.clone(), NOTHING),
         (delete, 202, vec![location], none.clone(), poll(RESULT, 200)),
         (delete, 202, vec![], none.clone(), poll(RESOURCE, 200)),
-        (post, 200, vec![], json!({"x": 1}), here),
-        (post, 200, vec![], none.clone(), nothing.clone()),
-        (post, 202, vec![], none.clone(), nothing),
+        (post, 200, vec![], json!({"x": 1}), IN_ANSWER),
+        (post, 200, vec![], none.clone(), NOTHING),
+        (post, 202, vec![], none.clone(), NOTHING),
         (post, 202, vec![location], none, poll(RESULT, 200)),
     ] {
         let (_, step) = begin(method, code, &headers, &body).unwrap();
@@ -90,21 +107,17 @@ fn urls_of_strangers_are_not_polled() {
 
 #[test]
 fn a_status_document_is_polled_ever_more_slowly() {
-    let (mut operation, first) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
-    assert_eq!(first, poll(STATUS, 200));
+    let mut operation = begun_put();
     let mut pauses = Vec::new();
     for _ in 0..12 {
-        let Ok(OperationStep::Poll { after, .. }) =
-            operation.advance(Ok(&answer(200, &[], &json!({"status": "InProgress"}))), None)
-        else {
+        let Ok(OperationStep::Poll { after, .. }) = operation.advance(Ok(&status("InProgress")), None) else {
             panic!("still running")
         };
         pauses.push(after.as_millis());
     }
     assert_eq!(pauses[..4], [300, 450, 675, 1012]);
     assert_eq!(pauses[11], 10_000);
-    let done = operation.advance(Ok(&answer(200, &[], &json!({"status": "Succeeded"}))), None);
-    assert_eq!(done.unwrap(), done_at(RESOURCE));
+    assert_eq!(operation.advance(Ok(&status("Succeeded")), None).unwrap(), done_at(RESOURCE));
 }
 
 #[test]
@@ -112,10 +125,8 @@ fn what_arm_asks_for_is_kept_within_bounds() {
     let polling = PollingPace { shortest_asked: Duration::from_secs(5), ..PollingPace::default() };
     let initial = answer(202, &[("location", RESULT)], &Value::Null);
     let asks = |seconds| {
-        let (_, step) =
-            LongRunningOperation::begin(&Method::PUT, url(RESOURCE), polling, &initial, Some(Duration::from_secs(seconds)))
-                .unwrap();
-        step
+        let asked = Some(Duration::from_secs(seconds));
+        LongRunningOperation::begin(&Method::PUT, url(RESOURCE), polling, &initial, asked).unwrap().1
     };
     assert_eq!([1, 10, 3600].map(asks), [5_000, 10_000, 60_000].map(|wait| poll(RESULT, wait)));
 }
@@ -130,7 +141,7 @@ fn between_lists_it_waits_as_long_as_arm_asked_last() {
     let trouble = ArmError { retry_after: Some(Duration::from_secs(30)), ..error(ArmErrorClass::Throttled) };
     assert_eq!(operation.advance(Err(trouble), None).unwrap(), poll(STATUS, 30_000));
     assert_eq!(operation.keep_waiting(), poll(STATUS, 7_000), "that was this one poll's");
-    let running = answer(200, &[], &json!({"status": "InProgress"}));
+    let running = status("InProgress");
     assert_eq!(operation.advance(Ok(&running), Some(Duration::from_secs(3))).unwrap(), poll(STATUS, 3_000));
     assert_eq!(operation.keep_waiting(), poll(STATUS, 3_000));
     assert_eq!(operation.advance(Ok(&running), None).unwrap(), poll(STATUS, 200));
@@ -139,15 +150,12 @@ fn between_lists_it_waits_as_long_as_arm_asked_last() {
 
 #[test]
 fn failures_carry_the_operations_error() {
-    let (mut operation, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+    let mut operation = begun_put();
     let body = json!({"status": "Failed", "error": {"code": "SubnetIsFull", "message": "no room"}});
     let failure = operation.advance(Ok(&answer(200, &[], &body)), None).unwrap_err();
     let error = failure.error(RequestLine { method: &Method::PUT, path: "/r" });
-    assert_eq!(
-        (error.class, error.code.as_str(), error.message.as_str()),
-        (ArmErrorClass::Invalid, "SubnetIsFull", "no room")
-    );
-    assert_eq!(error.request, "PUT /r");
+    assert_eq!((error.class, error.code.as_str()), (ArmErrorClass::Invalid, "SubnetIsFull"));
+    assert_eq!((error.message.as_str(), error.request.as_str()), ("no room", "PUT /r"));
 }
 
 #[test]
@@ -156,16 +164,11 @@ fn location_ends_with_a_final_status() {
     let begun = |method: &Method| begin(method, 202, &[("location", RESULT)], &Value::Null).unwrap().0;
     let mut put = begun(&Method::PUT);
     assert_eq!(put.advance(Ok(&running), None).unwrap(), poll(RESULT, 300));
-    assert_eq!(put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None).unwrap(), poll(RESULT, 450));
-    assert_eq!(put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap(), done_at(RESOURCE));
-    assert_eq!(
-        begun(&Method::DELETE).advance(Ok(&answer(204, &[], &Value::Null)), None).unwrap(),
-        OperationStep::Done(OperationResult::Nothing)
-    );
-    assert_eq!(
-        begun(&Method::POST).advance(Ok(&answer(200, &[], &json!({"a": 1}))), None).unwrap(),
-        OperationStep::Done(OperationResult::InAnswer)
-    );
+    assert_eq!(put.advance(Ok(&resource("Updating")), None).unwrap(), poll(RESULT, 450));
+    assert_eq!(put.advance(Ok(&resource("Succeeded")), None).unwrap(), done_at(RESOURCE));
+    let ended = |method, last: &Response<Bytes>| begun(method).advance(Ok(last), None).unwrap();
+    assert_eq!(ended(&Method::DELETE, &answer(204, &[], &Value::Null)), NOTHING);
+    assert_eq!(ended(&Method::POST, &answer(200, &[], &json!({"a": 1}))), IN_ANSWER);
     let refused = begun(&Method::PUT).advance(Err(error(ArmErrorClass::Invalid)), None).unwrap_err();
     assert_eq!(refused.error(RequestLine { method: &Method::PUT, path: "/r" }).request, "PUT /r");
 }
@@ -173,18 +176,13 @@ fn location_ends_with_a_final_status() {
 #[test]
 fn a_lost_operation_is_looked_for_in_the_resource() {
     for class in [ArmErrorClass::NotFound, ArmErrorClass::ParentNotFound, ArmErrorClass::Forbidden] {
-        let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+        let mut put = begun_put();
         assert_eq!(put.advance(Err(error(class)), None).unwrap(), poll(RESOURCE, 0));
-        let Ok(OperationStep::Poll { .. }) = put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None) else {
-            panic!("still running")
-        };
-        let done = put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap();
-        assert_eq!(done, OperationStep::Done(OperationResult::InAnswer));
-        assert_eq!(
-            put.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err(),
-            OperationFailure::Lost,
-            "gone meanwhile"
-        );
+        assert!(matches!(put.advance(Ok(&resource("Updating")), None), Ok(OperationStep::Poll { .. })));
+        let done = put.advance(Ok(&resource("Succeeded")), None).unwrap();
+        assert_eq!(done, IN_ANSWER);
+        let gone = put.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err();
+        assert_eq!(gone, OperationFailure::Lost, "gone meanwhile");
     }
 }
 
@@ -192,34 +190,27 @@ fn a_lost_operation_is_looked_for_in_the_resource() {
 fn a_deletion_ends_when_the_resource_is_gone() {
     let begun = || begin(&Method::DELETE, 202, &[], &Value::Null).unwrap().0;
     let mut delete = begun();
-    assert_eq!(delete.advance(Ok(&answer(200, &[], &provisioning("Deleting"))), None).unwrap(), poll(RESOURCE, 300));
-    assert_eq!(
-        delete.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap(),
-        OperationStep::Done(OperationResult::Nothing)
-    );
+    assert_eq!(delete.advance(Ok(&resource("Deleting")), None).unwrap(), poll(RESOURCE, 300));
+    assert_eq!(delete.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap(), NOTHING);
     assert_eq!(begun().advance(Err(error(ArmErrorClass::ParentNotFound)), None).unwrap_err(), OperationFailure::Lost);
     let mut stays = begun();
-    let there = answer(200, &[], &provisioning("Succeeded"));
+    let there = resource("Succeeded");
     assert!(stays.advance(Ok(&there), None).is_ok() && stays.advance(Ok(&there), None).is_ok());
     assert_eq!(stays.advance(Ok(&there), None).unwrap_err(), OperationFailure::Lost, "it was not deleted");
 }
 
 #[test]
 fn nonsense_is_tolerated_for_a_while_and_trouble_for_ever() {
-    let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
-    for _ in 0..50 {
-        assert!(
-            matches!(put.advance(Err(error(ArmErrorClass::Transient)), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS)
-        );
-    }
+    let mut put = begun_put();
+    let mut goes_on = |polled: Result<&Response<Bytes>, ArmErrorClass>| {
+        let step = put.advance(polled.map_err(error), None);
+        matches!(step, Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS)
+    };
+    assert!((0..50).all(|_| goes_on(Err(ArmErrorClass::Transient))));
     let html = answer(200, &[], &json!("<html>"));
-    assert!(put.advance(Ok(&html), None).is_ok() && put.advance(Ok(&html), None).is_ok());
-    let running = answer(200, &[], &json!({"status": "InProgress"}));
-    assert!(put.advance(Ok(&running), None).is_ok(), "nonsense counts in a row only");
-    assert!(matches!(put.advance(Ok(&html), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS));
-    assert!(
-        matches!(put.advance(Err(error(ArmErrorClass::MalformedAnswer)), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS)
-    );
+    assert!(goes_on(Ok(&html)) && goes_on(Ok(&html)));
+    assert!(goes_on(Ok(&status("InProgress"))), "nonsense counts in a row only");
+    assert!(goes_on(Ok(&html)) && goes_on(Err(ArmErrorClass::MalformedAnswer)));
     assert_eq!(put.advance(Ok(&html), None).unwrap(), poll(RESOURCE, 0));
     let (mut post, _) = begin(&Method::POST, 202, &[("location", RESULT)], &Value::Null).unwrap();
     assert_eq!(post.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err(), OperationFailure::Lost);

@@ -8,12 +8,11 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    metrics::Metrics,
-    providers::azure::arm::{
-        ArmClient, ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, ResourceId, test_doubles::Open,
-        write::LIST_TIMEOUT,
+    providers::azure::{
+        arm::{ArmClient, ArmErrorClass, ArmResult, Precondition, ResourceId, write::LIST_TIMEOUT},
+        samples::arm_client,
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::clock::Clock,
     sandbox::azure::{
         Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, Omission, topology::Topology, world::World,
     },
@@ -33,17 +32,7 @@ fn cloud() -> Cloud {
     let latency = Latency { respond: Duration::from_millis(100), operation: Duration::from_secs(1) };
     let options = AzureOptions { latencies: Latencies::writes(latency), ..AzureOptions::default() };
     let world = World::new(topology, options, clock).unwrap();
-    world.azure().check_tokens(Arc::new(|_| None));
-    let parts = ArmClientDeps {
-        transport: world.azure().transport(),
-        tokens: Arc::new(Open),
-        gate: Arc::new(Open),
-        leadership: Leadership::unopposed(),
-        metrics: Arc::new(Metrics::new().unwrap()),
-        clock,
-    };
-    let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
-    Cloud { world, client, group }
+    Cloud { client: arm_client(world.azure(), clock), world, group }
 }
 
 impl Cloud {
@@ -190,37 +179,25 @@ async fn a_list_that_shows_the_past_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_lists_fail_everybody_polls() {
-    for status in [403, 500] {
+async fn lists_that_fail_hold_up_nobody_for_long() {
+    let throttled = |seconds| Effect::Refuse(429, "SubscriptionRequestsThrottled".to_owned(), Some(seconds));
+    for (fault, everybody_polls, longest) in [
+        (Fault::refuse(403, "AuthorizationFailed"), true, 60),
+        (Fault::refuse(500, "AuthorizationFailed"), true, 60),
+        (Fault::new(throttled(2)).times(1), false, 60),
+        (Fault::new(throttled(600)).times(100), false, 60),
+        (Fault::new(Effect::Hang), false, LIST_TIMEOUT.as_secs() + 10),
+    ] {
         let cloud = cloud();
-        cloud.azure().add_fault(Fault::refuse(status, "AuthorizationFailed").lists());
-        all_whole(cloud.create_all(10).await);
-        let [lists, polls, reads] = cloud.asked();
-        assert!(lists <= 4 && polls >= 10 && reads == 10, "{status}: {lists} lists, {polls} polls, {reads} reads");
-        cloud.assert_nobody_waits();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_throttled_list_is_made_again_or_given_up() {
-    for (times, seconds) in [(1, 2), (100, 600)] {
-        let cloud = cloud();
-        let throttled = Effect::Refuse(429, "SubscriptionRequestsThrottled".to_owned(), Some(seconds));
-        cloud.azure().add_fault(Fault::new(throttled).lists().times(times));
+        cloud.azure().add_fault(fault.clone().lists());
         let start = Instant::now();
         all_whole(cloud.create_all(10).await);
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(longest), "{fault:?}: {:?}", start.elapsed());
+        let [lists, polls, reads] = cloud.asked();
+        let all_polled = lists <= 4 && polls >= 10 && reads == 10;
+        assert!(all_polled || !everybody_polls, "{fault:?}: {lists} lists, {polls} polls, {reads} reads");
         cloud.assert_nobody_waits();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_holds_up_nobody_for_long() {
-    let cloud = cloud();
-    cloud.azure().add_fault(Fault::new(Effect::Hang).lists());
-    let start = Instant::now();
-    all_whole(cloud.create_all(10).await);
-    assert!(start.elapsed() < LIST_TIMEOUT + Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

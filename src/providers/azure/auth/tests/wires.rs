@@ -62,6 +62,14 @@ async fn tls_server(address: &str) -> (SocketAddr, String) {
     (address, certificate.pem())
 }
 
+/// A directory with one file of trusted roots, and the file.
+fn trusted(pem: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    fs::write(&file, pem).unwrap();
+    (directory, file.display().to_string())
+}
+
 /// An answer of `size` zeros, packed with gzip to a thousandth.
 fn bomb(size: usize) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
@@ -91,12 +99,9 @@ async fn raw_server(answer: impl Into<Vec<u8>>) -> (SocketAddr, tokio::sync::mps
 #[tokio::test]
 async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
     let (address, pem) = tls_server("127.0.0.1").await;
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("ca.pem");
-    fs::write(&file, pem).unwrap();
+    let (directory, file) = trusted(&pem);
     let url = format!("https://localhost:{}/path?code=planted", address.port());
-    let (file, directory) = (file.display().to_string(), directory.path().display().to_string());
-    for variables in [[("SSL_CERT_FILE", &*file)], [("SSL_CERT_DIR", &*directory)]] {
+    for variables in [[("SSL_CERT_FILE", &*file)], [("SSL_CERT_DIR", directory.path().to_str().unwrap())]] {
         let answer = transport(&variables).unwrap().send(get(&url)).await.unwrap();
         assert_eq!((answer.status().as_u16(), answer.version()), (302, http::Version::HTTP_2), "no redirect is followed");
         let body = String::from_utf8(answer.into_body().to_vec()).unwrap();
@@ -110,10 +115,8 @@ async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
 #[tokio::test]
 async fn a_server_that_has_an_ipv6_address_only_is_reached_past_the_proxy() {
     let (address, pem) = tls_server("::1").await;
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("ca.pem");
-    fs::write(&file, pem).unwrap();
-    let variables = [("SSL_CERT_FILE", &*file.display().to_string()), ("HTTPS_PROXY", "http://nothing.invalid")];
+    let (_directory, file) = trusted(&pem);
+    let variables = [("SSL_CERT_FILE", &*file), ("HTTPS_PROXY", "http://nothing.invalid")];
     let answer = transport(&variables).unwrap().send(get(&format!("https://{address}/x"))).await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.version()), (302, http::Version::HTTP_2));
 }

@@ -95,6 +95,8 @@ async fn errors_say_what_to_do() {
     assert!(forbidden.to_string().contains("resourceNames [azure-cloud-provider], verbs [get]"), "{forbidden}");
     *server.status.lock().unwrap() = Some(503);
     assert!(matches!(problem(loader(None, Some(&server))).await, ConfigLoadError::Unavailable(_)));
+    let without_client = ConfigLoader { client: None, ..loader(None, Some(&server)) };
+    assert!(problem(without_client).await.to_string().contains("without access to the API server"));
     let none = problem(loader(None, None)).await.to_string();
     assert!(none.contains("--cloud-config-secret-name"), "{none}");
     let absent = problem(loader(Some("/nowhere/azure.json".into()), None)).await.to_string();
@@ -120,11 +122,4 @@ async fn an_answer_that_is_no_secret_is_not_quoted() {
     let error = ConfigLoader { client, ..loader(None, Some(&Server::default())) }.load().await.unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(matches!(error, ConfigLoadError::Unavailable(_)) && !text.contains("hunter2"), "{text}");
-}
-
-#[tokio::test]
-async fn a_client_is_needed_for_a_secret() {
-    let loader =
-        ConfigLoader { source: ConfigSource { file: None, secret: Some(ConfigSecretRef::default()) }, ..loader(None, None) };
-    assert!(loader.load().await.unwrap_err().to_string().contains("without access to the API server"));
 }

@@ -55,6 +55,13 @@ fn each_rule() {
         ("cloudProviderRateLimitQPS: -1", &["warning cloudProviderRateLimitQPS"]),
         ("diskRateLimit: {cloudProviderRateLimitBucketWrite: -1}", &["warning entries.diskRateLimit"]),
         ("cloudProviderBackoffExponent: 0.5", &["warning cloudProviderBackoffExponent"]),
+        ("allowedAdditionalPublicIPs: ''", &[]),
+        ("allowedAdditionalPublicIPs: any", &[]),
+        ("allowedAdditionalPublicIPs: none", &[]),
+        ("allowedAdditionalPublicIPs: 20.0.0.0/24, 2603::/16", &[]),
+        ("allowedAdditionalPublicIPs: all", &["error allowedAdditionalPublicIPs"]),
+        ("allowedAdditionalPublicIPs: 20.0.0.1/24", &["error allowedAdditionalPublicIPs"]),
+        ("allowedAdditionalPublicIPs: '20.0.0.0/24,'", &["error allowedAdditionalPublicIPs"]),
         ("tags: a=b, c = d,,e=", &[]),
         ("tags: a=b,c,=d,e=f=g", &["warning tags"]),
         ("disableOutboundSNAT: true", &[]),
@@ -182,30 +189,4 @@ fn credentials_are_complete() {
     for (text, expected) in cases {
         assert_eq!(found(&text), expected, "{text}");
     }
-}
-
-#[test]
-fn additional_addresses_are_a_word_or_ranges() {
-    for (text, is_valid) in [
-        ("", true),
-        ("any", true),
-        ("none", true),
-        ("20.0.0.0/24, 2603::/16", true),
-        ("all", false),
-        ("20.0.0.1/24", false),
-        ("20.0.0.0/24,", false),
-    ] {
-        let config = AzureConfig { allowed_additional_public_ips: text.to_owned(), ..AzureConfig::default() };
-        let found = validate(&config).into_iter().any(|finding| finding.field == "allowedAdditionalPublicIPs");
-        assert_eq!(found, !is_valid, "{text}");
-    }
-}
-
-#[test]
-fn all_problems_are_found_at_once() {
-    let config = AzureConfig { request_share_percent: 0, disable_outbound_snat: Some(true), ..AzureConfig::default() };
-    let config = AzureConfig { load_balancer_sku: super::super::LoadBalancerSku::Basic, ..config };
-    let fields: Vec<_> =
-        validate(&config).into_iter().filter(|f| f.severity == FindingSeverity::Error).map(|f| f.field).collect();
-    assert_eq!(fields, ["subscriptionId", "resourceGroup", "requestSharePercent", "disableOutboundSNAT"]);
 }

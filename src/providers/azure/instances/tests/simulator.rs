@@ -5,12 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::super::*;
 use crate::{
     cloud_provider::{Existence, InstanceMetadata, InstancesV2},
-    metrics::Metrics,
-    providers::azure::{
-        arm::{ArmClient, ArmClientDeps, ArmSettings, test_doubles::Open},
-        inventory::InventorySettings,
-    },
-    runtime::leader_election::Leadership,
+    providers::azure::{inventory::InventorySettings, samples::arm_client},
     sandbox::azure::{
         AzureOptions, Class, Effect, Fault,
         topology::{Pool, PoolKind, Power, Topology},
@@ -27,7 +22,12 @@ struct Setup {
 }
 
 impl Setup {
-    fn new(topology: Topology) -> Self {
+    fn of_all_kinds() -> Self {
+        let topology = Topology::new()
+            .pool(Pool::new(PoolKind::Uniform, "uni", 3).zones(&["1", "2"]))
+            .pool(Pool::new(PoolKind::Flexible, "flex", 2).fault_domains(2).public_ips())
+            .pool(Pool::new(PoolKind::AvailabilitySet, "avset", 2).fault_domains(2))
+            .pool(Pool::new(PoolKind::Standalone, "vm", 2).in_group("rg-other"));
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let config = AzureConfig {
             subscription_id: topology.subscription.clone(),
@@ -35,27 +35,8 @@ impl Setup {
             ..AzureConfig::default()
         };
         let cloud = World::new(topology, AzureOptions::immediate(), clock).unwrap();
-        cloud.azure().check_tokens(Arc::new(|_| None));
-        let parts = ArmClientDeps {
-            transport: cloud.azure().transport(),
-            tokens: Arc::new(Open),
-            gate: Arc::new(Open),
-            leadership: Leadership::channel().1,
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock,
-        };
-        let arm = ArmClient::new(ArmSettings::new("https://management.azure.com", "test").unwrap(), parts);
-        let inventory = Inventory::new(arm, InventorySettings::from_config(&config), clock);
+        let inventory = Inventory::new(arm_client(cloud.azure(), clock), InventorySettings::from_config(&config), clock);
         Self { cloud, instances: AzureInstances::new(&config, inventory, clock) }
-    }
-
-    fn of_all_kinds() -> Self {
-        let topology = Topology::new()
-            .pool(Pool::new(PoolKind::Uniform, "uni", 3).zones(&["1", "2"]))
-            .pool(Pool::new(PoolKind::Flexible, "flex", 2).fault_domains(2).public_ips())
-            .pool(Pool::new(PoolKind::AvailabilitySet, "avset", 2).fault_domains(2))
-            .pool(Pool::new(PoolKind::Standalone, "vm", 2).in_group("rg-other"));
-        Self::new(topology)
     }
 
     /// The Node on a machine, as a provider has initialised it.
@@ -105,33 +86,6 @@ async fn every_kind_of_machine_is_described_as_upstream_does() {
     setup.instances.instance_metadata_batch(&nodes).await;
     assert_eq!(setup.reads(), reads, "known machines are not read again");
     assert_eq!(setup.cloud.azure().count(|request| matches!(request.class, Class::Write | Class::Delete)), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn dual_stack_nodes_get_both_families_when_they_ask() {
-    let setup = Setup::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 1).public_ips()).dual_stack());
-    let mut node = setup.cloud.uninitialized_nodes().remove(0);
-    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
-    let four = ["InternalIP 10.224.0.4", "Hostname uni000000", "ExternalIP 52.224.0.4"];
-    assert_eq!(lines(&told), four);
-
-    let annotations = node.metadata.annotations.get_or_insert_default();
-    annotations.insert("alpha.kubernetes.io/provided-node-ip".into(), "10.224.0.4,fd00:10::4".into());
-    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
-    assert_eq!(lines(&told), [&four[..], &["InternalIP fd00:10::4", "ExternalIP 2603:1030:8::4"]].concat());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_was_deleted_is_gone_and_its_siblings_are_not() {
-    for (gone, stays) in [("uni000001", "uni000000"), ("flex000001", "flex000000"), ("avset-1", "avset-0"), ("vm-1", "vm-0")]
-    {
-        let setup = Setup::of_all_kinds();
-        let (gone, stays) = (setup.node(gone), setup.node(stays));
-        assert_eq!(setup.look(&gone).await, (Existence::Exists, Some(false)));
-        setup.cloud.delete_machine(gone.metadata.name.as_deref().unwrap()).unwrap();
-        assert_eq!(setup.look(&gone).await, (Existence::Gone, Some(false)));
-        assert_eq!(setup.look(&stays).await, (Existence::Exists, Some(false)));
-    }
 }
 
 #[tokio::test(start_paused = true)]

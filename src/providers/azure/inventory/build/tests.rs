@@ -46,10 +46,8 @@ fn machines_outside_uniform_sets() {
         MachineKind::AvailabilitySet { .. }
     ));
     let (machine, view) = of(json!({"hardwareProfile": {"vmSize": "Standard_B1"}, "instanceView": null}));
-    assert_eq!(
-        (machine.kind, machine.name.as_str(), machine.vm_size.as_str(), view),
-        (MachineKind::Standalone, "a", "Standard_B1", false)
-    );
+    let seen = (machine.kind, machine.name.as_str(), machine.vm_size.as_str(), view);
+    assert_eq!(seen, (MachineKind::Standalone, "a", "Standard_B1", false));
 }
 
 #[test]
@@ -65,11 +63,8 @@ fn records_that_are_poor_or_broken_do_no_harm() {
     ] {
         assert!(built(poor).is_some());
     }
-    assert_eq!(
-        power_state(["", "PowerState", "PowerStateä/running", "powerstate/Running"].map(str::to_owned).into_iter())
-            .as_deref(),
-        Some("Running")
-    );
+    let codes = ["", "PowerState", "PowerStateä/running", "powerstate/Running"].map(str::to_owned);
+    assert_eq!(power_state(codes.into_iter()).as_deref(), Some("Running"));
 }
 
 #[test]

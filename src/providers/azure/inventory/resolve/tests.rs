@@ -14,72 +14,87 @@ fn hosts(sets: usize, each: usize) -> Vec<super::super::MachineQuery> {
     (0..sets).flat_map(|set| (0..each).map(move |number| named(&host(&format!("pool{set}"), number)))).collect()
 }
 
+/// All of them have been looked up.
+fn known(sets: usize, each: usize) -> InventoryDriver {
+    let mut driver = uniform(sets, each);
+    assert!(driver.look_up(&hosts(sets, each), Freshness::Cached).iter().all(Result::is_ok));
+    driver.requests();
+    driver
+}
+
+/// Numbers of scale sets, and of pages that the list of each has.
+const SIZES: [(usize, usize); 2] = [(1, 2), (2, 3)];
+
 #[test]
-fn five_thousand_instances_cost_their_pages() {
-    let mut driver = uniform(5, 1000);
-    let found = driver.look_up(&hosts(5, 1000), Freshness::Cached);
-    assert_eq!(
-        found.iter().filter(|it| it.as_ref().is_ok_and(|it| it.interfaces[0].ip_configurations.len() == 1)).count(),
-        5000
-    );
-    assert_eq!(driver.requests(), 1 + 5 * 10 + 5 * 10);
-    driver.look_up(&hosts(5, 1000), Freshness::Cached);
-    assert_eq!(driver.requests(), 0, "within the cache times");
-    driver.pass(Duration::from_secs(601));
-    driver.look_up(&hosts(5, 1000), Freshness::Cached);
-    assert_eq!(driver.requests(), 100, "once at refresh");
+fn instances_cost_their_pages() {
+    for (sets, pages) in SIZES {
+        let (mut driver, hosts) = (uniform(sets, 100 * pages), hosts(sets, 100 * pages));
+        let found = driver.look_up(&hosts, Freshness::Cached);
+        assert!(found.iter().flatten().all(|it| it.interfaces[0].ip_configurations.len() == 1));
+        assert_eq!(found.iter().flatten().count(), hosts.len());
+        assert_eq!(driver.requests(), 1 + 2 * sets * pages);
+        driver.look_up(&hosts, Freshness::Cached);
+        assert_eq!(driver.requests(), 0, "within the cache times");
+        driver.pass(Duration::from_secs(601));
+        driver.look_up(&hosts, Freshness::Cached);
+        assert_eq!(driver.requests(), 2 * sets * pages, "once at refresh");
+    }
 }
 
 #[test]
 fn one_by_one_costs_at_most_twice_as_much() {
-    let mut driver = uniform(5, 1000);
-    for wanted in hosts(5, 1000) {
-        assert!(driver.one(&wanted).is_ok());
-    }
-    let requests = driver.requests();
-    assert!(requests <= 210, "{requests}");
-}
-
-#[test]
-fn five_thousand_flexible_machines_cost_their_pages_by_name_and_by_id() {
-    let build = || {
-        let mut world = InventoryArmFixture::default();
-        (0..5).for_each(|number| world.add_flex(&format!("pool{number}"), 1000));
-        world
-    };
-    for settings in [settings(VmType::VmssFlex, false, false), settings(VmType::Vmss, true, false)] {
-        let mut driver = InventoryDriver::new(build(), settings.clone());
-        assert!(driver.look_up(&hosts(5, 1000), Freshness::Cached).iter().all(Result::is_ok));
-        assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
-        let mut driver = InventoryDriver::new(build(), settings);
-        let ids: Vec<_> = driver.fixture.machines.keys().map(|id| with_id("", id)).collect();
-        assert!(driver.look_up(&ids, Freshness::Cached).iter().all(Result::is_ok));
-        assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
+    for (sets, pages) in SIZES {
+        let mut driver = uniform(sets, 100 * pages);
+        for wanted in hosts(sets, 100 * pages) {
+            assert!(driver.one(&wanted).is_ok());
+        }
+        let requests = driver.requests();
+        assert!(requests <= 2 * (1 + 2 * sets * pages), "{requests}");
     }
 }
 
 #[test]
-fn five_thousand_machines_of_their_own_cost_their_pages() {
-    for settings in [settings(VmType::Standard, false, false), settings(VmType::Vmss, false, false)] {
+fn flexible_machines_cost_their_pages_by_name_and_by_id() {
+    let configured = [settings(VmType::VmssFlex, false, false), settings(VmType::Vmss, true, false)];
+    for (settings, (sets, pages)) in configured.into_iter().zip(SIZES) {
+        let each = 100 * pages;
+        let ids = (0..sets).flat_map(|set| (0..each).map(move |number| flex(&format!("pool{set}"), number)));
+        let ids: Vec<_> = ids.map(|id| with_id("", &id)).collect();
+        for wanted in [hosts(sets, each), ids] {
+            let mut world = InventoryArmFixture::default();
+            (0..sets).for_each(|number| world.add_flex(&format!("pool{number}"), each));
+            let mut driver = InventoryDriver::new(world, settings.clone());
+            assert!(driver.look_up(&wanted, Freshness::Cached).iter().all(Result::is_ok));
+            assert_eq!(driver.requests(), 1 + 2 * sets * pages);
+        }
+    }
+}
+
+/// An inventory of so many machines of their own, and all of them.
+fn standalone(settings: InventorySettings, count: usize) -> (InventoryDriver, Vec<super::super::MachineQuery>) {
+    let mut world = InventoryArmFixture::default();
+    (0..count).for_each(|number| world.add_standalone(&format!("node-{number}")));
+    let wanted = (0..count).map(|number| named(&format!("node-{number}"))).collect();
+    (InventoryDriver::new(world, settings), wanted)
+}
+
+#[test]
+fn machines_of_their_own_cost_their_pages() {
+    for (settings, pages) in [(settings(VmType::Standard, false, false), 5), (settings(VmType::Vmss, false, false), 2)] {
         let sets = usize::from(settings.uniform);
-        let mut world = InventoryArmFixture::default();
-        (0..5000).for_each(|number| world.add_standalone(&format!("node-{number}")));
-        let wanted: Vec<_> = (0..5000).map(|number| named(&format!("node-{number}"))).collect();
-        let mut driver = InventoryDriver::new(world, settings);
+        let (mut driver, wanted) = standalone(settings, 100 * pages);
         assert!(driver.look_up(&wanted, Freshness::Cached).iter().all(Result::is_ok));
-        assert_eq!(driver.requests(), sets + 50 + 50);
+        assert_eq!(driver.requests(), sets + 2 * pages);
     }
 }
 
 #[test]
 fn one_further_node_costs_at_most_five_reads() {
-    let mut driver = uniform(5, 1000);
-    driver.look_up(&hosts(5, 1000), Freshness::Cached);
-    driver.requests();
+    let mut driver = known(2, 300);
     driver.pass(Duration::from_secs(120));
-    driver.fixture.add_machine(&instance("pool3", 1000), &host("pool3", 1000), Some(&set("pool3")));
-    let machine = driver.one(&named(&host("pool3", 1000).to_uppercase())).unwrap();
-    assert_eq!((machine.id.clone(), machine.interfaces.len()), (instance("pool3", 1000), 1));
+    driver.fixture.add_machine(&instance("pool1", 300), &host("pool1", 300), Some(&set("pool1")));
+    let machine = driver.one(&named(&host("pool1", 300).to_uppercase())).unwrap();
+    assert_eq!((machine.id.clone(), machine.interfaces.len()), (instance("pool1", 300), 1));
     assert_eq!(driver.requests(), 2);
 
     driver.fixture.add_standalone("bastion");
@@ -90,9 +105,7 @@ fn one_further_node_costs_at_most_five_reads() {
 
 #[test]
 fn a_machine_made_just_after_its_list_was_read_is_found_by_one_read() {
-    let mut driver = uniform(1, 100);
-    driver.look_up(&hosts(1, 100), Freshness::Cached);
-    driver.requests();
+    let mut driver = known(1, 100);
     driver.fixture.add_machine(&instance("pool0", 100), &host("pool0", 100), Some(&set("pool0")));
     driver.pass(Duration::from_secs(4));
     assert!(driver.one(&named(&host("pool0", 100))).is_ok());
@@ -102,32 +115,26 @@ fn a_machine_made_just_after_its_list_was_read_is_found_by_one_read() {
 #[test]
 fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
     let mut world = InventoryArmFixture::default();
-    world.add_flex("pool0", 1000);
-    let mut driver = InventoryDriver::new(world, settings(VmType::VmssFlex, false, false));
-    driver.look_up(&hosts(1, 1000), Freshness::Cached);
-    driver.requests();
-    driver.pass(Duration::from_secs(120));
-    driver.fixture.add_machine(&vm("pool0_ffffffff"), &host("pool0", 1000), Some(&set("pool0")));
-    assert!(driver.one(&with_id(&host("pool0", 1000), &vm("pool0_ffffffff"))).is_ok());
-    assert_eq!(driver.requests(), 2);
-
-    let mut world = InventoryArmFixture::default();
-    (0..1000).for_each(|number| world.add_standalone(&format!("node-{number}")));
-    let wanted: Vec<_> = (0..1000).map(|number| named(&format!("node-{number}"))).collect();
-    let mut driver = InventoryDriver::new(world, settings(VmType::Standard, false, false));
-    driver.look_up(&wanted, Freshness::Cached);
-    driver.requests();
-    driver.pass(Duration::from_secs(120));
-    driver.fixture.add_standalone("node-1000");
-    assert!(driver.one(&named("node-1000")).is_ok());
-    assert_eq!(driver.requests(), 2);
+    world.add_flex("pool0", 300);
+    let flexible = InventoryDriver::new(world, settings(VmType::VmssFlex, false, false));
+    let (standard, nodes) = standalone(settings(VmType::Standard, false, false), 300);
+    let fresh = (vm("pool0_ffffffff"), host("pool0", 300), Some(set("pool0")));
+    for (mut driver, known, (id, host, set)) in
+        [(flexible, hosts(1, 300), fresh), (standard, nodes, (vm("node-300"), "node-300".to_owned(), None))]
+    {
+        driver.look_up(&known, Freshness::Cached);
+        driver.requests();
+        driver.pass(Duration::from_secs(120));
+        driver.fixture.add_machine(&id, &host, set.as_ref());
+        let wanted = if set.is_some() { with_id(&host, &id) } else { named(&host) };
+        assert!(driver.one(&wanted).is_ok());
+        assert_eq!(driver.requests(), 2, "{id}");
+    }
 }
 
 #[test]
 fn a_new_scale_set_is_noticed() {
-    let mut driver = uniform(1, 10);
-    driver.look_up(&hosts(1, 10), Freshness::Cached);
-    driver.requests();
+    let mut driver = known(1, 10);
     driver.pass(Duration::from_secs(120));
     driver.fixture.add_uniform("fresh", 1);
     assert!(driver.one(&named(&host("fresh", 0))).is_ok());
@@ -169,8 +176,7 @@ fn old_knowledge_serves_while_arm_fails() {
         ArmErrorClass::MalformedAnswer,
         ArmErrorClass::ParentNotFound,
     ] {
-        let mut driver = uniform(1, 300);
-        driver.look_up(&hosts(1, 300), Freshness::Cached);
+        let mut driver = known(1, 300);
         driver.fixture.down = Some(class);
         driver.pass(Duration::from_secs(3600));
         driver.requests();
@@ -194,9 +200,8 @@ fn old_knowledge_serves_while_arm_fails() {
 
 #[test]
 fn an_empty_list_takes_nothing_away() {
-    let mut driver = uniform(1, 100);
-    driver.look_up(&hosts(1, 100), Freshness::Cached);
-    driver.fixture.empty_lists = true;
+    let mut driver = known(1, 100);
+    driver.fixture.empty_lists();
     driver.pass(Duration::from_secs(601));
     assert!(driver.look_up(&hosts(1, 100), Freshness::Cached).iter().all(Result::is_ok));
     assert_eq!(driver.snapshot.entries().count(), 100);
@@ -204,9 +209,8 @@ fn an_empty_list_takes_nothing_away() {
 
 #[test]
 fn a_machine_that_a_list_lacks_is_asked_for_itself() {
-    let mut driver = uniform(1, 100);
-    driver.look_up(&hosts(1, 100), Freshness::Cached);
-    driver.fixture.machines.remove(&instance("pool0", 7));
+    let mut driver = known(1, 100);
+    driver.fixture.remove(&instance("pool0", 7));
     driver.pass(Duration::from_secs(601));
     let found = driver.look_up(&hosts(1, 100), Freshness::Cached);
     assert_eq!(found.iter().filter(|it| it.is_ok()).count(), 99);
@@ -277,12 +281,12 @@ fn a_machine_without_address_is_not_there_yet_and_looked_at_again_soon() {
         let mut world = InventoryArmFixture::default();
         world.add_uniform("pool0", 5);
         (0..5).for_each(|number| world.add_standalone(&format!("node-{number}")));
-        let network = world.machines[&id]["properties"]["networkProfile"].clone();
-        world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = serde_json::json!({});
+        let network = world.azure.document(id.as_str()).unwrap()["properties"]["networkProfile"].clone();
+        world.change(&id, "/properties/networkProfile", serde_json::json!({}));
         let mut driver = InventoryDriver::new(world, settings);
         driver.warm();
         assert!(matches!(driver.one(&named(&name)), Err(LookupError::NoAddress(_))), "{id}");
-        driver.fixture.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = network;
+        driver.fixture.change(&id, "/properties/networkProfile", network);
         driver.requests();
         driver.pass(Duration::from_secs(16));
         assert!(driver.one(&named(&name)).is_ok(), "{id}");

@@ -8,14 +8,13 @@ use serde_json::Value;
 
 use super::*;
 use crate::{
-    metrics::Metrics,
     providers::azure::{
-        arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
         config::AzureConfig,
         load_balancer::observe::{CacheLifetimes, NetworkQuery},
         planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings},
+        samples::arm_client,
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::clock::Clock,
     sandbox::azure::{AzureOptions, Effect, Fault, topology::Topology, world::World},
 };
 
@@ -40,27 +39,17 @@ pub(super) fn cloud() -> Cloud {
         ..AzureConfig::default()
     };
     let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
-    world.azure().check_tokens(Arc::new(|_| None));
-    let parts = ArmClientDeps {
-        transport: world.azure().transport(),
-        tokens: Arc::new(Open),
-        gate: Arc::new(Open),
-        leadership: Leadership::unopposed(),
-        metrics: Arc::new(Metrics::new().unwrap()),
-        clock,
-    };
-    let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
     let settings = Arc::new(LoadBalancerSettings::new(&config, "kubernetes"));
-    let observer = NetworkObserver::new(
-        (client.clone(), client.clone()),
-        Arc::clone(&settings),
-        CacheLifetimes::from_config(&config),
-        clock,
-    );
-    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), (client.clone(), client)), world, observer, settings }
+    Cloud::of(arm_client(world.azure(), clock), world, settings, clock)
 }
 
 impl Cloud {
+    fn of(client: ArmClient, world: World, settings: Arc<LoadBalancerSettings>, clock: Clock) -> Self {
+        let (clients, lifetimes) = ((client.clone(), client), CacheLifetimes::from_config(&AzureConfig::default()));
+        let observer = NetworkObserver::new(clients.clone(), Arc::clone(&settings), lifetimes, clock);
+        Self { writer: NetworkWriter::new(Arc::clone(&observer), clients), world, observer, settings }
+    }
+
     async fn look(&self) -> Arc<ObservedNetwork> {
         self.observer.observe(&NetworkQuery::default(), URGENCY).await.unwrap().0
     }
@@ -140,31 +129,17 @@ impl Cloud {
         cloud
     }
 
-    /// The same cloud as a process sees it that has just started.
-    fn another_process(&self) -> Self {
-        let client = self.writer.client.clone();
-        let lifetimes = CacheLifetimes::from_config(&AzureConfig::default());
-        let observer =
-            NetworkObserver::new((client.clone(), client.clone()), Arc::clone(&self.settings), lifetimes, Clock::System);
-        let writer = NetworkWriter::new(Arc::clone(&observer), (client.clone(), client));
-        Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
-    }
-
     /// Somebody else changes a document.
     fn meddle(&self, id: &ResourceId) {
         assert!(self.world.azure().change_document(id.as_str(), |body| body["tags"] = json!({"by": "other"})));
     }
 
-    /// What is known is what ARM has.
+    /// What is known is what ARM has, as a process sees it that has just started.
     async fn check(&self) {
         let known = self.look().await;
-        let fresh = NetworkObserver::new(
-            (self.writer.client.clone(), self.writer.client.clone()),
-            Arc::clone(&self.settings),
-            CacheLifetimes::from_config(&AzureConfig::default()),
-            Clock::System,
-        );
-        let mut fresh = (*fresh.observe(&NetworkQuery::default(), URGENCY).await.unwrap().0).clone();
+        let (client, world) = (self.writer.client.clone(), self.world.clone());
+        let started = Self::of(client, world, Arc::clone(&self.settings), Clock::System);
+        let mut fresh = (*started.look().await).clone();
         // Etags that are known to be stale are left as they were.
         for (fresh, known) in fresh.public_ips.iter_mut().zip(&known.public_ips) {
             fresh.etag.clone_from(&known.etag);
@@ -253,46 +228,6 @@ async fn a_public_ip_is_read_again_when_its_load_balancer_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_public_ips_that_a_load_balancer_has_left_are_deleted_without_a_read() {
-    let cloud = cloud();
-    cloud.look().await;
-    let names: Vec<String> = (0..51).map(|number| format!("ip{number}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    join_all(names.iter().map(|name| cloud.put_ip(cloud.new_ip(name)))).await;
-    cloud.put_balancer(&names).await.unwrap();
-    let (kept, left) = names.split_first().unwrap();
-    cloud.put_balancer(&[kept]).await.unwrap();
-    cloud.requests();
-    let releases: Vec<PublicIpRelease> = left.iter().map(|name| cloud.release(name)).collect();
-    let deleted = join_all(releases.iter().map(|release| cloud.writer.delete_public_ip(release, URGENCY))).await;
-    assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
-    let requests = cloud.requests();
-    assert!(requests.len() == 50 && requests.iter().all(|request| request.starts_with("DELETE")), "{requests:?}");
-    cloud.check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
-    let cloud = Cloud::served().await;
-    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
-    cloud.put_balancer(&["b"]).await.unwrap();
-    let release = cloud.release("a");
-    let other = cloud.id("loadBalancers", "other");
-    let document = ArmLoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
-    cloud
-        .writer
-        .client
-        .put(&api::LOAD_BALANCERS, &other, Precondition::Absent, &ArmLoadBalancer { etag: None, ..document })
-        .await
-        .unwrap();
-    assert!(cloud.writer.delete_public_ip(&release, URGENCY).await.is_err(), "ARM refuses");
-    cloud.look().await;
-    cloud.requests();
-    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ArmErrorClass::Conflict);
-    assert_eq!(cloud.requests(), [""; 0]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn somebody_elses_change_is_a_conflict_and_read_again() {
     let cloud = Cloud::served().await;
     cloud.meddle(&cloud.lb());
@@ -360,14 +295,6 @@ async fn the_public_ip_of_who_had_one_is_read_by_itself_before_it_is_created() {
         cloud.writer.put_public_ip(&cloud.new_ip("b"), had_address, URGENCY).await.unwrap();
         assert_eq!(cloud.requests(), requests);
     }
-    let cloud = Cloud::served().await;
-    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
-    let other = cloud.another_process();
-    cloud.world.azure().add_fault(Fault::new(Effect::EmptyList).path("*/publicIPAddresses").times(1));
-    other.look().await;
-    cloud.requests();
-    let refused = other.writer.put_public_ip(&other.new_ip("b"), true, URGENCY).await;
-    assert_eq!((class(refused), cloud.requests()), (ArmErrorClass::Conflict, vec!["GET b".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,23 +387,4 @@ async fn what_a_refused_document_refers_to_is_looked_at_again() {
     requests.sort();
     assert_eq!(requests, ["GET a", "GET b", "GET kubernetes"]);
     assert_eq!(seen.public_ips.len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_list_lacked_is_not_overwritten() {
-    let cloud = Cloud::served().await;
-    for (list, name) in [("loadBalancers", "kubernetes"), ("publicIPAddresses", "a")] {
-        let other = cloud.another_process();
-        cloud.world.azure().add_fault(Fault::new(Effect::EmptyList).path(&format!("*/{list}")).times(1));
-        other.look().await;
-        let before = cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap();
-        let refused = match list {
-            "loadBalancers" => other.put_balancer(&[]).await,
-            _ => other.writer.put_public_ip(&other.new_ip(name), false, URGENCY).await,
-        };
-        assert_eq!(class(refused), ArmErrorClass::Conflict, "{list}");
-        assert_eq!(cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap(), before, "{list}");
-        let seen = other.look().await;
-        assert!(seen.load_balancers.len() == 1 && seen.public_ips.len() == 1, "{list}: it is known from then on");
-    }
 }

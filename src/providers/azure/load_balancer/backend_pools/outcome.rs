@@ -181,17 +181,10 @@ impl From<PoolSyncError> for CloudError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::azure::samples::arm_error;
 
     fn failure(name: &str, class: ArmErrorClass, wait: Option<u64>) -> PoolSyncFailure {
-        let error = ArmError {
-            class,
-            status: None,
-            code: String::new(),
-            message: "why".into(),
-            request: "PUT /x".into(),
-            correlation_id: None,
-            retry_after: wait.map(Duration::from_secs),
-        };
+        let error = ArmError { retry_after: wait.map(Duration::from_secs), ..arm_error(class, "", "why") };
         PoolSyncFailure { what: name.to_owned(), error: error.into(), load_balancers: BTreeSet::new(), pool: None }
     }
 

@@ -36,6 +36,9 @@ async fn nodes_of_every_kind_join_and_then_nothing_is_asked_or_written() {
         assert!(writes == 5 + models && reads <= 5 + models + 1, "{kind:?}: {reads} reads, {writes} writes");
         assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
         assert_eq!(cloud.requests(), (0, 0), "{kind:?}");
+        // Nobody would be left.
+        let excluded = cloud.excluding(&["node.kubernetes.io/exclude-from-external-load-balancers"], 5);
+        assert_eq!(cloud.sync_nodes(&[], &excluded).await, Ok(PoolSyncSummary::default()), "{kind:?}");
     }
 }
 
@@ -64,28 +67,6 @@ async fn one_more_node_is_one_write_and_a_restart_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_excluded_node_leaves_and_comes_back() {
-    for kind in KINDS {
-        let cloud = of_kind(kind, 3);
-        cloud.warm().await;
-        cloud.sync().await.unwrap();
-        let (excluded, all) =
-            (cloud.excluding(&["node.kubernetes.io/exclude-from-external-load-balancers"], 1), cloud.nodes());
-        cloud.requests();
-        let synced = cloud.sync_nodes(&all[1..], &excluded).await.unwrap();
-        assert_eq!((synced.models, synced.machines), (0, 1), "{kind:?}");
-        assert_eq!(cloud.in_pool("kubernetes"), names(&all[1..]), "{kind:?}");
-        assert_eq!(cloud.requests(), (1, 1), "{kind:?}");
-        assert_eq!(cloud.sync_nodes(&all[1..], &excluded).await, Ok(PoolSyncSummary::default()), "{kind:?}");
-        assert_eq!(cloud.sync().await.unwrap().machines, 1, "{kind:?}");
-        assert_eq!(cloud.in_pool("kubernetes"), names(&all), "{kind:?}");
-        // Nobody would be left.
-        let none = cloud.excluding(&["node.kubernetes.io/exclude-from-external-load-balancers"], 3);
-        assert_eq!(cloud.sync_nodes(&[], &none).await, Ok(PoolSyncSummary::default()), "{kind:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn machines_that_are_gone_or_off_hold_up_nobody() {
     for kind in KINDS {
         let cloud = of_kind(kind, 4);
@@ -109,32 +90,4 @@ async fn machines_that_are_gone_or_off_hold_up_nobody() {
         cloud.world.delete_machine(&all[3]).unwrap();
         assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_load_balancer_that_everybody_has_left_can_be_deleted() {
-    for kind in KINDS {
-        let cloud = of_kind(kind, 3);
-        cloud.warm().await;
-        cloud.sync().await.unwrap();
-        let document = cloud.load_balancer("kubernetes");
-        cloud.leave(&document).await.unwrap();
-        assert_eq!((cloud.in_pool("kubernetes").len(), cloud.models_listing("kubernetes")), (0, 0), "{kind:?}");
-        assert_eq!(cloud.in_pool("kubernetes-internal").len(), 3, "{kind:?}");
-        cloud.delete_load_balancer("kubernetes").await.unwrap();
-        assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cluster_of_several_kinds() {
-    let pools = KINDS.map(|kind| Pool::new(kind, &format!("pool{kind:?}"), 2)).to_vec();
-    let cloud = Cloud::new(pools, config(PoolKind::Uniform));
-    cloud.warm().await;
-    let synced = cloud.sync().await.unwrap();
-    assert_eq!((synced.models, synced.machines), (2, 8));
-    assert_eq!(cloud.in_pool("kubernetes-internal"), cloud.node_names());
-    cloud.requests();
-    assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()));
-    assert_eq!(cloud.requests(), (0, 0));
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::providers::azure::{
     arm::{ArmErrorClass, ResourceId},
     planner::load_balancer::desired::load_balancers::RetainedFrontend,
+    samples::arm_error,
 };
 
 #[test]
@@ -13,15 +14,7 @@ fn events_are_documented_once_and_as_they_are() {
     let reasons: BTreeSet<_> = EVENTS.iter().map(|doc| doc.reason).collect();
     assert_eq!(reasons.len(), EVENTS.len());
     let service = Service::default();
-    let error = ArmError {
-        class: ArmErrorClass::Invalid,
-        status: Some(400),
-        code: "SubnetIsFull".into(),
-        message: "full".into(),
-        request: "PUT /x".into(),
-        correlation_id: None,
-        retry_after: None,
-    };
+    let error = arm_error(ArmErrorClass::Invalid, "SubnetIsFull", "full");
     let mut all: Vec<_> = ArmCallKind::ALL.iter().map(|call| call_failed(&service, *call, &error)).collect();
     assert!(all.iter().all(|event| event.message.starts_with("PUT /x: SubnetIsFull: full. ")));
     all.push(kept_frontend(&service, &RetainedFrontend { id: "fe".into(), uses: Vec::new() }));

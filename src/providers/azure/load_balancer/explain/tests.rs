@@ -10,20 +10,13 @@ use crate::providers::azure::{
         naming,
         spec::{Protocol, ServiceIdentity, ServiceSpec},
     },
+    samples::arm_error,
 };
 
 const REQUEST: &str = "PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes";
 
 fn error(class: ArmErrorClass, code: &str, message: &str) -> ArmError {
-    ArmError {
-        class,
-        status: Some(400),
-        code: code.into(),
-        message: message.into(),
-        request: REQUEST.into(),
-        correlation_id: Some("c-1".into()),
-        retry_after: None,
-    }
+    ArmError { request: REQUEST.into(), correlation_id: Some("c-1".into()), ..arm_error(class, code, message) }
 }
 
 #[test]

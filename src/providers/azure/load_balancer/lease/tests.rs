@@ -186,16 +186,6 @@ async fn a_lease_that_cannot_be_renewed_is_lost_when_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_process_does_not_stand_in_its_own_way() {
-    let old = Setup::new();
-    std::mem::forget(old.locker.hold().await.unwrap());
-    let new = Setup::on(old.server.clone(), old.clock, Leadership::unopposed());
-    drop(new.locker.hold().await.unwrap());
-    new.settle().await;
-    assert_eq!(new.holder().await, "");
-}
-
-#[tokio::test(start_paused = true)]
 async fn failing_to_lock_fails_the_work() {
     let setup = Setup::new();
     setup.server.faults().fail_every(500, |_| true);

@@ -109,22 +109,10 @@ fn lasts(error: &ArmError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::azure::arm::ResourceId;
+    use crate::providers::azure::{arm::ResourceId, samples::arm_error};
 
     fn failed(class: ArmErrorClass) -> DenialCause {
-        DenialCause::Failed(error(class))
-    }
-
-    fn error(class: ArmErrorClass) -> ArmError {
-        ArmError {
-            class,
-            status: None,
-            code: String::new(),
-            message: String::new(),
-            request: String::new(),
-            correlation_id: None,
-            retry_after: None,
-        }
+        DenialCause::Failed(arm_error(class, "", ""))
     }
 
     fn public_ips(group: &str) -> NetworkCacheKey {
@@ -135,7 +123,8 @@ mod tests {
     async fn what_stays_forbidden_or_absent_is_asked_for_less_and_less_often() {
         let forbidden = (public_ips("g"), failed(ArmErrorClass::Forbidden), [120, 240, 480, 480]);
         let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [5, 30, 30, 30]);
-        let group = (public_ips("h"), DenialCause::GroupMissing(error(ArmErrorClass::ParentNotFound)), [5, 30, 30, 30]);
+        let group =
+            (public_ips("h"), DenialCause::GroupMissing(arm_error(ArmErrorClass::ParentNotFound, "", "")), [5, 30, 30, 30]);
         for (what, cause, pauses) in [forbidden, absent, group] {
             let (mut denials, mut now) = (ReadDenials::default(), Instant::now());
             for pause in pauses {

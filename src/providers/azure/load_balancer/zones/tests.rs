@@ -26,16 +26,9 @@ fn the_regions_zones_are_found_whatever_its_spelling() {
 
 #[cfg(feature = "sandbox")]
 mod simulator {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
-        metrics::Metrics,
-        providers::azure::{
-            arm::{ArmClientDeps, ArmSettings, test_doubles::Open},
-            config::AzureConfig,
-        },
-        runtime::leader_election::Leadership,
+        providers::azure::{config::AzureConfig, samples::arm_client},
         sandbox::azure::{Azure, AzureOptions},
     };
 
@@ -53,19 +46,9 @@ mod simulator {
                 ..AzureConfig::default()
             };
             let azure = Azure::new(options);
-            azure.check_tokens(Arc::new(|_| None));
-            let parts = ArmClientDeps {
-                transport: azure.transport(),
-                tokens: Arc::new(Open),
-                gate: Arc::new(Open),
-                leadership: Leadership::unopposed(),
-                metrics: Arc::new(Metrics::new().unwrap()),
-                clock: Clock::System,
-            };
-            let client = ArmClient::new(ArmSettings::new("https://management.azure.com", "test").unwrap(), parts);
             let mut settings = LoadBalancerSettings::new(&config, "kubernetes");
             settings.extended_location = extended_location.map(str::to_owned);
-            let zones = RegionZones::new(client, &settings, azure_stack, Clock::System);
+            let zones = RegionZones::new(arm_client(&azure, Clock::System), &settings, azure_stack, Clock::System);
             Self { azure, zones }
         }
 

@@ -187,16 +187,12 @@ mod tests {
     #[test]
     fn front_ends_have_at_most_75_characters() {
         let base = web().name_prefix;
+        let cut = format!("{base}-{}_", "s".repeat(41));
         for (subnet, dual, v4, v6) in [
             (None, false, base.clone(), base.clone()),
             (None, true, base.clone(), format!("{base}-IPv6")),
             (Some("apps".to_owned()), true, format!("{base}-apps"), format!("{base}-apps-IPv6")),
-            (
-                Some(format!("{}-subnet", "s".repeat(41))),
-                false,
-                format!("{base}-{}_", "s".repeat(41)),
-                format!("{base}-{}_", "s".repeat(41)),
-            ),
+            (Some("s".repeat(41) + "-subnet"), false, cut.clone(), cut),
         ] {
             assert_eq!(frontend(&web(), subnet.as_deref(), IpFamily::V4, dual), v4);
             assert_eq!(frontend(&web(), subnet.as_deref(), IpFamily::V6, dual), v6);
@@ -209,20 +205,15 @@ mod tests {
         assert_eq!(rule(&web(), None, Protocol::Tcp, 80, IpFamily::V6, true), format!("{base}-TCP-80-IPv6"));
         let long = rule(&web(), Some(&"s".repeat(80)), Protocol::Tcp, 80, IpFamily::V4, false);
         assert!(long.len() == 75 && long.ends_with("-TCP-80"), "{long}");
-        assert!(
-            owns_rule(&web(), &long.to_uppercase())
-                && !owns_rule(&web(), "a6f3")
-                && !owns_frontend(&web(), &long.to_uppercase())
-        );
+        let upper = long.to_uppercase();
+        assert!(owns_rule(&web(), &upper) && !owns_rule(&web(), "a6f3") && !owns_frontend(&web(), &upper));
     }
 
     #[test]
     fn public_ips_are_cut_before_the_ending() {
         let base = web().name_prefix;
-        assert_eq!(
-            public_ip("kubernetes", &web(), Some("my-prefix"), IpFamily::V6, false),
-            format!("kubernetes-{base}-my-prefix")
-        );
+        let prefixed = public_ip("kubernetes", &web(), Some("my-prefix"), IpFamily::V6, false);
+        assert_eq!(prefixed, format!("kubernetes-{base}-my-prefix"));
         let long = public_ip(&"c".repeat(60), &web(), None, IpFamily::V6, true);
         assert_eq!(long, format!("{}-a6f3c1a528d7e4-IPv6", "c".repeat(60)));
     }
@@ -233,10 +224,8 @@ mod tests {
         assert_eq!(split_load_balancer("kubernetes"), ("kubernetes", false));
         assert_eq!(split_load_balancer("é"), ("é", false));
         assert_eq!(load_balancer("kubernetes", true), "kubernetes-internal");
-        assert_eq!(
-            [pool_family("Kubernetes-ipv6"), pool_family("kubernetes"), pool_family("v6")],
-            [IpFamily::V6, IpFamily::V4, IpFamily::V4]
-        );
+        let families = ["Kubernetes-ipv6", "kubernetes", "v6"].map(pool_family);
+        assert_eq!(families, [IpFamily::V6, IpFamily::V4, IpFamily::V4]);
         assert_eq!(pool("kubernetes", IpFamily::V6), "kubernetes-IPv6");
     }
 

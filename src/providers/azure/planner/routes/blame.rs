@@ -48,6 +48,7 @@ fn is_named(change: &RouteChange, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{super::plan::DesiredRoute, *};
+    use crate::providers::azure::samples::arm_error;
 
     fn set(name: &str) -> RouteChange {
         RouteChange::Set(DesiredRoute { name: name.into(), prefix: "10.0.0.0/24".into(), next_hop: [10, 0, 0, 1].into() })
@@ -58,15 +59,7 @@ mod tests {
         let changes = [RouteChange::Remove("x".into()), set("a____1"), set("b____1"), set("c____1")];
         let part: Vec<_> = changes.into_iter().enumerate().map(|(index, change)| NumberedChange { index, change }).collect();
         let blamed = |message: &str| {
-            let error = ArmError {
-                class: ArmErrorClass::Invalid,
-                status: Some(400),
-                code: String::new(),
-                message: message.into(),
-                request: String::new(),
-                correlation_id: None,
-                retry_after: None,
-            };
+            let error = arm_error(ArmErrorClass::Invalid, "", message);
             error.blamed(&part).into_iter().collect::<Vec<_>>()
         };
         assert_eq!(blamed("Bad."), []);

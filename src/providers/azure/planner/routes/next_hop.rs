@@ -49,34 +49,14 @@ mod tests {
     use super::*;
     use crate::{
         cloud_provider::NodeAddress,
-        providers::azure::{
-            arm::ResourceId,
-            inventory::{MachineInterface, MachineIpConfiguration, MachineKind},
-        },
+        providers::azure::{instances::fixtures::scale_set_instance, inventory::MachineIpConfiguration},
     };
 
     fn machine() -> Machine {
-        let group = ResourceId::group_of("s", "g");
-        let at = |address: &str| MachineIpConfiguration {
-            private_address: Some(address.into()),
-            ..MachineIpConfiguration::default()
-        };
-        let ip_configurations = vec![at("10.0.0.4"), at("fd00::4"), at("10.0.0.5")];
-        let id = group.resource("Microsoft.Network/networkInterfaces", &["nic"]);
-        Machine {
-            id: group.resource("Microsoft.Compute/virtualMachines", &["n"]),
-            kind: MachineKind::Standalone,
-            name: "n".into(),
-            computer_name: "n".into(),
-            vm_id: String::new(),
-            vm_size: String::new(),
-            location: String::new(),
-            zone: None,
-            fault_domain: None,
-            provisioning_state: String::new(),
-            power_state: None,
-            interfaces: vec![MachineInterface { id, primary: true, ip_configurations }],
-        }
+        let mut machine = scale_set_instance("set", 0);
+        let at = |address: &str| MachineIpConfiguration { private_address: Some(address.into()), ..Default::default() };
+        machine.interfaces[0].ip_configurations = ["10.0.0.4", "fd00::4", "10.0.0.5"].map(at).into();
+        machine
     }
 
     fn route(cidr: &str, addresses: &[&str]) -> Route {

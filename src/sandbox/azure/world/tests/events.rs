@@ -79,25 +79,6 @@ fn new_machines_have_new_numbers_and_addresses() {
 }
 
 #[test]
-fn a_machine_made_anew_differs_in_its_vm_id_only() {
-    for kind in KINDS {
-        let (mut estate, mut documents) = world(kind);
-        let (name, old) = estate.machines().next().map(|(name, machine)| (name.to_owned(), machine.clone())).unwrap();
-        let before = documents.clone();
-        for _ in 0..2 {
-            documents.apply(estate.recreate(&name).unwrap().1);
-        }
-        let new = estate.machine(&name).unwrap();
-        let anew = documents.of_machine(estate.topology(), new).unwrap();
-        assert_eq!(anew["properties"]["vmId"], new.vm_id.as_str());
-        assert_ne!(new.vm_id, old.vm_id);
-        let key = new.id(estate.topology()).key();
-        documents.0.get_mut(&key).unwrap()["properties"]["vmId"] = json!(old.vm_id);
-        assert_eq!(documents, before, "{kind:?}");
-    }
-}
-
-#[test]
 fn a_deallocated_machine_has_no_fault_domain() {
     for kind in KINDS {
         let (mut estate, mut documents) = world(kind);
@@ -118,31 +99,6 @@ fn a_deallocated_machine_has_no_fault_domain() {
         );
         assert_eq!(switched(Power::Running), machine.instance_view());
     }
-}
-
-#[test]
-fn sets_and_groups_go_with_their_machines() {
-    for kind in KINDS {
-        let (mut estate, mut documents) = world(kind);
-        let (gone, changes) = estate.delete_set("pool").unwrap();
-        documents.apply(changes);
-        assert_eq!((gone.len(), documents.0.len()), (3, 4), "{kind:?}: the network is left");
-        assert_eq!(estate.delete_set("pool"), Err(NoSuch::Pool("pool".to_owned())));
-        let (mut estate, mut documents) = world(kind);
-        let (gone, changes) = estate.empty_group("RG-Test");
-        documents.apply(changes);
-        assert_eq!((gone.len(), documents.0.len()), (3, 1), "{kind:?}: the group is left");
-        assert_eq!(estate.machines().count(), 0);
-    }
-}
-
-#[test]
-fn a_state_can_be_set() {
-    let (mut estate, mut documents) = world(PoolKind::Flexible);
-    documents.apply(estate.provisioning("pool000000", "Deleting").unwrap().1);
-    let machine = estate.machine("pool000000").unwrap().clone();
-    assert_eq!(documents.of_machine(estate.topology(), &machine).unwrap()["properties"]["provisioningState"], "Deleting");
-    assert_eq!(estate.delete("nobody"), Err(NoSuch::Machine("nobody".to_owned())));
 }
 
 /// What happens, with a number that chooses to whom.

@@ -19,56 +19,25 @@ fn names(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<String> {
 
 #[test]
 fn a_request_counts_against_these() {
-    let cases: [(&super::super::super::ApiType, Method, &str, &[&str]); 8] = [
-        (
-            &api::LOAD_BALANCERS,
-            Method::PUT,
-            "Microsoft.Network/loadBalancers/l",
-            &["network-writes 500 +100.00/min", "subscription-writes 200 +600.00/min"],
-        ),
-        (
-            &api::LOAD_BALANCERS,
-            Method::DELETE,
-            "Microsoft.Network/loadBalancers/l",
-            &["network-writes 500 +100.00/min", "subscription-deletes 200 +600.00/min"],
-        ),
-        (
-            &api::SCALE_SET_INTERFACES,
-            Method::GET,
-            "Microsoft.Compute/virtualMachineScaleSets/p/networkInterfaces",
-            &["network-reads 5000 +1000.00/min", "subscription-reads 250 +1500.00/min"],
-        ),
-        (
-            &api::VIRTUAL_MACHINES,
-            Method::GET,
-            "Microsoft.Compute/virtualMachines/a",
-            &[
-                "compute-LowCostGetVM of one 18 +6.00/min",
-                "compute-LowCostGetVM 12000 +4000.00/min",
-                "subscription-reads 250 +1500.00/min",
-            ],
-        ),
-        (
-            &api::SCALE_SET_VMS,
-            Method::GET,
-            "Microsoft.Compute/virtualMachineScaleSets/p/virtualMachines",
-            &["compute-ListVMSSVM 540 +180.00/min", "subscription-reads 250 +1500.00/min"],
-        ),
-        (
-            &api::SCALE_SETS,
-            Method::GET,
-            "Microsoft.Compute/locations/eastus/operations/x",
-            &["compute-GetOperation 7500 +2500.00/min", "subscription-reads 250 +1500.00/min"],
-        ),
-        (
-            &api::AVAILABILITY_SETS,
-            Method::GET,
-            "Microsoft.Compute/availabilitySets",
-            &["subscription-reads 250 +1500.00/min"],
-        ),
-        (&api::RESOURCE_GROUPS, Method::PUT, "x", &["subscription-writes 200 +600.00/min"]),
-    ];
-    for (kind, method, path, expected) in cases {
+    const READS: &str = "subscription-reads 250 +1500.00/min";
+    const WRITES: &str = "subscription-writes 200 +600.00/min";
+    const DELETES: &str = "subscription-deletes 200 +600.00/min";
+    let (network_writes, network_reads) = ("network-writes 500 +100.00/min", "network-reads 5000 +1000.00/min");
+    let of_one_machine = ["compute-LowCostGetVM of one 18 +6.00/min", "compute-LowCostGetVM 12000 +4000.00/min", READS];
+    let balancer = "Microsoft.Network/loadBalancers/l";
+    let (set, machine) = ("Microsoft.Compute/virtualMachineScaleSets/p", "Microsoft.Compute/virtualMachines/a");
+    let status = "Microsoft.Compute/locations/eastus/operations/x";
+    let of_set = |list: &str| format!("{set}/{list}");
+    for (kind, method, path, expected) in [
+        (&api::LOAD_BALANCERS, Method::PUT, balancer.to_owned(), vec![network_writes, WRITES]),
+        (&api::LOAD_BALANCERS, Method::DELETE, balancer.to_owned(), vec![network_writes, DELETES]),
+        (&api::SCALE_SET_INTERFACES, Method::GET, of_set("networkInterfaces"), vec![network_reads, READS]),
+        (&api::VIRTUAL_MACHINES, Method::GET, machine.to_owned(), of_one_machine.to_vec()),
+        (&api::SCALE_SET_VMS, Method::GET, of_set("virtualMachines"), vec!["compute-ListVMSSVM 540 +180.00/min", READS]),
+        (&api::SCALE_SETS, Method::GET, status.to_owned(), vec!["compute-GetOperation 7500 +2500.00/min", READS]),
+        (&api::AVAILABILITY_SETS, Method::GET, "Microsoft.Compute/availabilitySets".to_owned(), vec![READS]),
+        (&api::RESOURCE_GROUPS, Method::PUT, "x".to_owned(), vec![WRITES]),
+    ] {
         let charge = RequestCharge::of(kind, &method, &format!("{GROUP}/{path}"));
         assert_eq!(names(&charge, &BudgetSettings::default()), expected, "{method} {path}");
     }
@@ -100,25 +69,23 @@ fn configured_limits_are_bounds_of_their_own() {
         cloud_provider_rate_limit_qps_write: qps / 2.0,
         cloud_provider_rate_limit_bucket_write: bucket / 2,
     };
-    let charge = |kind, method| RequestCharge::of(kind, &method, GROUP);
-    let first = |settings: &BudgetSettings, charge: &RequestCharge| names(charge, settings).swap_remove(0);
-    let mut settings = BudgetSettings { limit: limit(true, 6.0, 20), ..BudgetSettings::default() };
-    assert_eq!(first(&settings, &charge(&api::ROUTE_TABLES, Method::GET)), "routeTable-reads 20 +360.00/min");
-    assert_eq!(
-        first(&settings, &charge(&api::SCALE_SET_VMS, Method::PUT)),
-        "VirtualMachineScaleSetVM-writes 10 +180.00/min"
-    );
-    settings.client_limits = BTreeMap::from([
-        ("LOADBALANCERrateLimit".to_owned(), limit(true, 1.0, 0)),
-        ("publicIPAddress".to_owned(), limit(false, 1.0, 1)),
-        ("routeTableRateLimit".to_owned(), limit(true, 0.0, 5)),
-    ]);
-    assert_eq!(first(&settings, &charge(&api::BACKEND_POOLS, Method::GET)), "loadBalancer-reads 1 +60.00/min");
-    assert_eq!(first(&settings, &charge(&api::LOAD_BALANCERS, Method::DELETE)), "loadBalancer-writes 1 +30.00/min");
-    assert_eq!(first(&settings, &charge(&api::PUBLIC_IPS, Method::GET)), "network-reads 5000 +1000.00/min", "switched off");
-    assert_eq!(
-        first(&settings, &charge(&api::ROUTE_TABLES, Method::GET)),
-        "network-reads 5000 +1000.00/min",
-        "no rate, no bound"
-    );
+    let plain = BudgetSettings { limit: limit(true, 6.0, 20), ..BudgetSettings::default() };
+    let clients = [
+        ("LOADBALANCERrateLimit", limit(true, 1.0, 0)),
+        ("publicIPAddress", limit(false, 1.0, 1)),
+        ("routeTableRateLimit", limit(true, 0.0, 5)),
+    ];
+    let client_limits = clients.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect();
+    let of_clients = BudgetSettings { client_limits, ..plain.clone() };
+    for (settings, kind, method, expected) in [
+        (&plain, &api::ROUTE_TABLES, Method::GET, "routeTable-reads 20 +360.00/min"),
+        (&plain, &api::SCALE_SET_VMS, Method::PUT, "VirtualMachineScaleSetVM-writes 10 +180.00/min"),
+        (&of_clients, &api::BACKEND_POOLS, Method::GET, "loadBalancer-reads 1 +60.00/min"),
+        (&of_clients, &api::LOAD_BALANCERS, Method::DELETE, "loadBalancer-writes 1 +30.00/min"),
+        // Switched off, and without a rate.
+        (&of_clients, &api::PUBLIC_IPS, Method::GET, "network-reads 5000 +1000.00/min"),
+        (&of_clients, &api::ROUTE_TABLES, Method::GET, "network-reads 5000 +1000.00/min"),
+    ] {
+        assert_eq!(names(&RequestCharge::of(kind, &method, GROUP), settings)[0], expected, "{}", kind.resource_type);
+    }
 }

@@ -15,6 +15,10 @@ fn of_resource(resource: usize, capacity: f64, per_second: f64) -> BucketCharge 
     drain
 }
 
+fn empty() -> (BudgetQueue, QuotaBuckets, Instant) {
+    (BudgetQueue::default(), QuotaBuckets::default(), Instant::now())
+}
+
 /// Turns from `start` until nobody waits, or for `turns`: who went when, in milliseconds.
 fn run(queue: &mut BudgetQueue, buckets: &mut QuotaBuckets, start: Instant, turns: usize) -> Vec<(u64, u128)> {
     let (mut now, mut went) = (start, Vec::new());
@@ -30,8 +34,7 @@ fn run(queue: &mut BudgetQueue, buckets: &mut QuotaBuckets, start: Instant, turn
 
 #[test]
 fn the_urgent_go_first_and_equals_in_the_order_they_came() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     use Urgency::{Change, Deletion, Node, Resync};
     for urgency in [Resync, Node, Change, Resync, Deletion, Change] {
         queue.join(vec![drain("a", 1.0, 1.0)], urgency, start);
@@ -43,8 +46,7 @@ fn the_urgent_go_first_and_equals_in_the_order_they_came() {
 
 #[test]
 fn the_most_urgent_find_tokens_that_others_left() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let arm = || {
         let mut arm = drain("arm", 20.0, 1.0);
         arm.id.level = QuotaLevel::Subscription;
@@ -60,8 +62,7 @@ fn the_most_urgent_find_tokens_that_others_left() {
 
 #[test]
 fn a_minute_of_waiting_is_worth_a_class() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let bucket = || vec![drain("a", 1.0, 1.0)];
     queue.join(bucket(), Urgency::Resync, start);
     queue.join(bucket(), Urgency::Change, start + URGENCY_STEP * 3 - Duration::from_secs(1));
@@ -72,8 +73,7 @@ fn a_minute_of_waiting_is_worth_a_class() {
 
 #[test]
 fn an_empty_bucket_holds_up_only_those_who_need_it() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let (network, arm) = (drain("network", 10.0, 1.0), drain("arm", 10.0, 1.0));
     buckets.pause(&network, start + Duration::from_secs(60), start);
     queue.join(vec![network, arm.clone()], Urgency::Change, start);
@@ -84,8 +84,7 @@ fn an_empty_bucket_holds_up_only_those_who_need_it() {
 
 #[test]
 fn a_resource_holds_up_only_those_who_want_it() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let mut join = |resource, urgency| {
         queue.join(vec![of_resource(resource, 1.0, 0.1), drain("arm", 10.0, 5.0)], urgency, start).number
     };
@@ -97,8 +96,7 @@ fn a_resource_holds_up_only_those_who_want_it() {
 /// Two streams that need one bucket each, and one caller that needs both: each token comes when the other bucket is empty.
 #[test]
 fn streams_of_others_do_not_keep_a_caller_out() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let (a, b) = (drain("a", 1.0, 1.0), drain("b", 1.0, 1.0));
     buckets.take(std::slice::from_ref(&a), start).unwrap();
     buckets.take(std::slice::from_ref(&b), start + Duration::from_millis(500)).unwrap();
@@ -115,8 +113,7 @@ fn streams_of_others_do_not_keep_a_caller_out() {
 
 #[test]
 fn a_place_is_given_away_once() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     let first = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
     let second = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
     assert!(queue.leave(&first));
@@ -128,8 +125,7 @@ fn a_place_is_given_away_once() {
 
 #[test]
 fn five_thousand_callers_cost_a_look_each() {
-    let start = Instant::now();
-    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let (mut queue, mut buckets, start) = empty();
     for resource in 0..5000 {
         queue.join(vec![of_resource(resource, 18.0, 0.1), drain("arm", 125.0, 12.5)], Urgency::Node, start);
     }

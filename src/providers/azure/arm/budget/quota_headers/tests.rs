@@ -74,12 +74,8 @@ fn a_429_pauses_exactly_the_quota_it_speaks_of() {
         vm("OperationNotAllowed", &[(READS, "200"), (RESOURCE, "Microsoft.Compute/GetVMResource;0"), ("retry-after", "60")]),
         ["subscription-reads <= 200", "compute-LowCostGetVM of one = 0", "compute-LowCostGetVM of one pauses 60s"]
     );
-    assert_eq!(
-        vm("OperationNotAllowed", &[(RESOURCE, "Microsoft.Compute/HighCostGet3Min;0,Microsoft.Compute/HighCostGet30Min;3")])
-            .last()
-            .unwrap(),
-        "compute-LowCostGetVM pauses 10s"
-    );
+    let several = [(RESOURCE, "Microsoft.Compute/HighCostGet3Min;0,Microsoft.Compute/HighCostGet30Min;3")];
+    assert_eq!(vm("OperationNotAllowed", &several).last().unwrap(), "compute-LowCostGetVM pauses 10s");
     assert_eq!(vm("TooManyRequests", &[("retry-after", "0")]), ["compute-LowCostGetVM pauses 1s"]);
     assert_eq!(vm("TooManyRequests", &[("retry-after", "999999999")]), ["compute-LowCostGetVM pauses 3600s"]);
     let group = learn(&api::AVAILABILITY_SETS, "Microsoft.Compute/availabilitySets", 429, "TooManyRequests", &[]);

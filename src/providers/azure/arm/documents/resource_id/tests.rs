@@ -23,14 +23,8 @@ fn ids_are_parsed_into_their_parts() {
     assert_eq!(vm.name_of("virtualMachines"), Some("3"));
     assert_eq!(vm.name_of("pool-1"), None, "a name is no type");
     let chain: Vec<_> = std::iter::successors(vm.parent(), ResourceId::parent).map(|id| id.to_string()).collect();
-    assert_eq!(
-        chain,
-        [
-            "/subscriptions/S1/resourceGroups/My.Group_(1)/providers/Microsoft.Compute/virtualMachineScaleSets/pool-1",
-            "/subscriptions/S1/resourceGroups/My.Group_(1)",
-            "/subscriptions/S1",
-        ]
-    );
+    let set = VM.trim_end_matches("/virtualMachines/3");
+    assert_eq!(chain, [set, "/subscriptions/S1/resourceGroups/My.Group_(1)", "/subscriptions/S1"]);
     let in_subscription = id("/SUBSCRIPTIONS/s/PROVIDERS/Microsoft.X/ys/z");
     assert_eq!((in_subscription.resource_group(), in_subscription.parent()), (None, Some(id("/subscriptions/s"))));
     assert!(id("/subscriptions/s").resource_type().is_empty());
@@ -40,12 +34,8 @@ fn ids_are_parsed_into_their_parts() {
 fn types_are_compared_level_by_level() {
     let vm = id(VM);
     assert!(vm.is_type("microsoft.compute/VIRTUALMACHINESCALESETS/virtualMachines"));
-    for other in [
-        "",
-        "Microsoft.Compute",
-        "Microsoft.Compute/virtualMachineScaleSets",
-        "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/x",
-    ] {
+    let set = "Microsoft.Compute/virtualMachineScaleSets";
+    for other in ["", "Microsoft.Compute", set, &format!("{set}/virtualMachines/x")] {
         assert!(!vm.is_type(other), "{other}");
     }
     assert!(id("/subscriptions/s").is_type(""));
@@ -71,20 +61,13 @@ fn what_is_no_id_is_refused() {
         ("/subscriptions/s/resourceGroups/g/providers/N", missing),
         ("/subscriptions/s/resourceGroups/g/providers/N/t", missing),
         ("/subscriptions/s/resourceGroups/g/providers/N/t/n/u", missing),
-        ("/subscriptions/s/resourceGroups/..", segment),
-        ("/subscriptions/s/resourceGroups/.", segment),
-        ("/subscriptions/s/resourceGroups/...", segment),
-        ("/subscriptions/s/resourceGroups/%2e%2E", segment),
-        ("/subscriptions/s/resourceGroups/a b", segment),
-        ("/subscriptions/s/resourceGroups/a?b", segment),
-        ("/subscriptions/s/resourceGroups/a#b", segment),
-        ("/subscriptions/s/resourceGroups/a\\b", segment),
-        ("/subscriptions/s/resourceGroups/a%b", segment),
-        ("/subscriptions/s/resourceGroups/a%2", segment),
-        ("/subscriptions/s/resourceGroups/a\nb", segment),
     ];
     for (text, why) in cases {
         assert_eq!(ResourceId::parse(text).map(|id| id.to_string()).unwrap_err().why, why, "{text}");
+    }
+    for group in ["..", ".", "...", "%2e%2E", "a b", "a?b", "a#b", "a\\b", "a%b", "a%2", "a\nb"] {
+        let refused = ResourceId::parse(&format!("/subscriptions/s/resourceGroups/{group}"));
+        assert_eq!(refused.map(|id| id.to_string()).unwrap_err().why, segment, "{group}");
     }
     let long = ResourceId::parse(&"\n".repeat(10_000)).unwrap_err();
     assert_eq!(long.text, "\\n".repeat(200), "short, and no line of a log");
@@ -92,8 +75,7 @@ fn what_is_no_id_is_refused() {
 
 #[test]
 fn names_of_any_script_and_odd_but_harmless_ones_are_accepted() {
-    for name in ["größe".to_owned(), "組".to_owned(), "a..b".to_owned(), "a@b:c~!$&'()*+,;=".to_owned(), "%41".to_owned()]
-    {
+    for name in ["größe", "組", "a..b", "a@b:c~!$&'()*+,;=", "%41"] {
         assert_eq!(id(&format!("/subscriptions/s/resourceGroups/{name}")).name(), name);
     }
     assert_eq!(id("/subscriptions/s/resourceGroups/grö").url_path(), "/subscriptions/s/resourceGroups/gr%C3%B6");

@@ -1,21 +1,11 @@
 //! Writes of private link services with the real client on the simulated cloud.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
-use std::time::Duration;
-
-use futures::future::join_all;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::super::tests::{Cloud, URGENCY, cloud};
 use super::*;
-use crate::{
-    providers::azure::load_balancer::observe::NetworkQuery,
-    sandbox::azure::{Class, ConnectionStatus, Latencies, Latency},
-};
-
-/// One operation.
-const OPERATION: Duration = Duration::from_secs(30);
+use crate::providers::azure::load_balancer::observe::NetworkQuery;
 
 impl Cloud {
     fn subnet(&self) -> SubnetPolicyChange {
@@ -83,36 +73,6 @@ async fn open() -> (Cloud, ResourceId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_are_made_at_once() {
-    let cloud = cloud();
-    cloud.world.azure().with_options(|options| {
-        let takes = Latency { respond: Duration::ZERO, operation: OPERATION };
-        options.latencies = Latencies::default().with(Class::Write, "Microsoft.Network/privateLinkServices", takes);
-    });
-    let balancers: Vec<ResourceId> = (0..7).map(|place| cloud.with_balancer(&format!("lb{place}"))).collect();
-    let changes: Vec<_> =
-        balancers.iter().flat_map(|balancer| (0..8).map(|place| cloud.link(balancer, place))).take(50).collect();
-    cloud.look_at_links().await;
-    cloud.requests();
-    let subnet = cloud.subnet();
-    let started = Instant::now();
-    let written = join_all(changes.iter().map(|change| async {
-        cloud.writer.open_subnet(&subnet, URGENCY).await?;
-        cloud.put(change).await
-    }));
-    written.await.into_iter().collect::<ArmResult<Vec<()>>>().unwrap();
-    let took = started.elapsed();
-    assert!(took < OPERATION * 3 / 2, "one after another they take {:?}, and took {took:?}", OPERATION * 50);
-    let records = cloud.world.azure().requests();
-    let puts: Vec<_> = records.iter().filter(|it| it.method == "PUT" && it.path.contains("/privateLinkServices/")).collect();
-    let (first, last) = (puts.iter().map(|it| it.at).min().unwrap(), puts.iter().map(|it| it.at).max().unwrap());
-    assert!(puts.len() == 50 && last - first < OPERATION, "all are under way at once");
-    let subnets = records.iter().filter(|it| it.path.ends_with("/subnets/subnet-nodes")).count();
-    assert_eq!(subnets, 2, "read and written once for all");
-    assert_eq!(cloud.look_at_links().await.len(), 50);
-}
-
-#[tokio::test(start_paused = true)]
 async fn its_load_balancer_is_doubtful_afterwards() {
     let (cloud, balancer) = open().await;
     let change = cloud.link(&balancer, 0);
@@ -144,45 +104,4 @@ async fn nothing_is_written_over_and_the_group_is_read_again() {
     cloud.world.azure().change_document(change.id.as_str(), |body| body["tags"] = json!({"a": "b"}));
     let stale = cloud.writer.delete_private_link(&deletion, URGENCY).await;
     assert_eq!(stale.unwrap_err().class, ArmErrorClass::Conflict);
-}
-
-#[tokio::test(start_paused = true)]
-async fn connections_go_one_after_another() {
-    let (cloud, balancer) = open().await;
-    let change = cloud.link(&balancer, 0);
-    cloud.put(&change).await.unwrap();
-    let names: Vec<String> = ["one", "two"]
-        .iter()
-        .map(|name| {
-            let endpoint = format!("/subscriptions/x/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/{name}");
-            let azure = cloud.world.azure();
-            azure.connect_private_endpoint(&endpoint, change.id.as_str(), ConnectionStatus::Approved).unwrap()
-        })
-        .collect();
-    cloud.observer.invalidate(NetworkCacheKey::PrivateLink(change.id.clone()));
-    let deletion = cloud.deletion(&change.id).await;
-    assert_eq!(deletion.approved_connections(), 2);
-    cloud.requests();
-    cloud.writer.delete_private_link(&deletion, URGENCY).await.unwrap();
-    let mut expected: Vec<String> = names.iter().map(|name| format!("DELETE {name}")).collect();
-    expected.extend(["GET lb-0".to_owned(), "DELETE lb-0".to_owned()]);
-    assert_eq!(cloud.requests(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_lacks_one_proves_nothing() {
-    let (cloud, balancer) = open().await;
-    let change = cloud.link(&balancer, 0);
-    cloud.put(&change).await.unwrap();
-    let lacking = crate::sandbox::azure::Effect::StaleList(Duration::from_secs(3_600));
-    let fault = crate::sandbox::azure::Fault::new(lacking).path("*/privateLinkServices").times(1);
-    cloud.world.azure().add_fault(fault);
-    cloud.observer.invalidate(NetworkCacheKey::PrivateLinks(cloud.settings.private_link_group.clone()));
-    cloud.requests();
-    assert_eq!(cloud.look_at_links().await.len(), 1);
-    assert!(cloud.requests().contains(&"GET lb-0".to_owned()), "it is read by itself");
-    cloud.world.azure().delete_document(change.id.as_str());
-    cloud.observer.invalidate(NetworkCacheKey::PrivateLinks(cloud.settings.private_link_group.clone()));
-    assert_eq!(cloud.look_at_links().await.len(), 0, "Azure says so of itself");
-    assert!(cloud.requests().contains(&"GET lb-0".to_owned()));
 }

@@ -9,19 +9,18 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use crate::{
-    metrics::Metrics,
     providers::azure::{
         arm::{
-            ArmClientDeps, ArmResult, ArmSettings, Precondition, api,
+            ArmResult, Precondition, api,
             document::SubResource,
             network::{ArmLoadBalancer, BackendAddressPool},
-            test_doubles::Open,
         },
         config::{AzureConfig, LoadBalancerSku},
         inventory::InventorySettings,
         planner::load_balancer::{observed::ObservedNetwork, plan::pools},
+        samples::arm_client,
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::clock::Clock,
     sandbox::{
         azure::{
             AzureOptions, Class,
@@ -68,25 +67,10 @@ impl Cloud {
             ..config
         };
         let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
-        world.azure().check_tokens(Arc::new(|_| None));
-        let parts = ArmClientDeps {
-            transport: world.azure().transport(),
-            tokens: Arc::new(Open),
-            gate: Arc::new(Open),
-            leadership: Leadership::unopposed(),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            clock,
-        };
-        let arm = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
+        let arm = arm_client(world.azure(), clock);
         let inventory = Inventory::new(arm.clone(), InventorySettings::from_config(&config), clock);
-        let cloud = Self {
-            members: members(&arm, &inventory, &config, 0, false),
-            world,
-            config,
-            arm,
-            inventory,
-            migrate_api: false,
-        };
+        let cloud =
+            Self { members: members(&arm, &inventory, &config, false), world, config, arm, inventory, migrate_api: false };
         LOAD_BALANCERS.iter().for_each(|name| cloud.put_load_balancer(name));
         cloud
     }
@@ -98,7 +82,7 @@ impl Cloud {
 
     /// The same with another configuration.
     pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
-        let members = members(&self.arm, &self.inventory, &config, 0, migrate_api);
+        let members = members(&self.arm, &self.inventory, &config, migrate_api);
         let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
         Self { world: self.world.clone(), members, config, migrate_api, arm, inventory }
     }
@@ -118,10 +102,6 @@ impl Cloud {
 
     pub(super) fn load_balancer(&self, name: &str) -> ArmLoadBalancer {
         serde_json::from_value(self.world.azure().document(self.load_balancer_id(name).as_str()).unwrap()).unwrap()
-    }
-
-    pub(super) async fn delete_load_balancer(&self, name: &str) -> ArmResult<()> {
-        self.arm.delete(&api::LOAD_BALANCERS, &self.load_balancer_id(name), Precondition::Unconditional).await
     }
 
     pub(super) fn observed(&self) -> ObservedNetwork {
@@ -276,15 +256,9 @@ impl Cloud {
     }
 }
 
-fn members(
-    arm: &ArmClient,
-    inventory: &Arc<Inventory>,
-    config: &AzureConfig,
-    batch: usize,
-    migrate_api: bool,
-) -> BackendPoolSyncer {
+fn members(arm: &ArmClient, inventory: &Arc<Inventory>, config: &AzureConfig, migrate_api: bool) -> BackendPoolSyncer {
     let settings = Arc::new(LoadBalancerSettings::new(config, "kubernetes"));
-    BackendPoolSyncer::new(arm.clone(), arm.clone(), Arc::clone(inventory), settings, batch, migrate_api)
+    BackendPoolSyncer::new(arm.clone(), arm.clone(), Arc::clone(inventory), settings, 0, migrate_api)
 }
 
 pub(super) fn names(nodes: &[Arc<Node>]) -> BTreeSet<String> {

@@ -45,7 +45,7 @@ async fn to_addresses_and_back() {
             let cloud = of_kind(kind, 3);
             cloud.warm().await;
             cloud.sync().await.unwrap();
-            let next = cloud.reconfigured(by_address(config_of(&cloud)), api);
+            let next = cloud.reconfigured(by_address(cloud.config.clone()), api);
             next.sync().await.unwrap();
             assert_by_address(&next, &format!("{kind:?} {api}"));
             assert_eq!(next.sync().await, Ok(PoolSyncSummary::default()), "{kind:?} {api}");
@@ -59,16 +59,12 @@ async fn to_addresses_and_back() {
     }
 }
 
-fn config_of(cloud: &Cloud) -> AzureConfig {
-    cloud.config.clone()
-}
-
 #[tokio::test(start_paused = true)]
 async fn nothing_leaves_while_nobody_could_come() {
     let cloud = of_kind(PoolKind::Uniform, 3);
     cloud.warm().await;
     cloud.sync().await.unwrap();
-    let next = cloud.reconfigured(by_address(config_of(&cloud)), false);
+    let next = cloud.reconfigured(by_address(cloud.config.clone()), false);
     assert_eq!(next.sync_nodes(&[], &cloud.nodes()).await, Ok(PoolSyncSummary::default()));
     assert_eq!(cloud.in_pool("kubernetes").len(), 3);
     next.sync().await.unwrap();
@@ -86,7 +82,7 @@ async fn a_migration_is_completed_by_the_next_process() {
             let cloud = of_kind(kind, 2);
             cloud.warm().await;
             cloud.sync().await.unwrap();
-            let next = cloud.reconfigured(by_address(config_of(&cloud)), false);
+            let next = cloud.reconfigured(by_address(cloud.config.clone()), false);
             cloud.world.azure().faults().crash_at(nth, crash);
             let outcome = next.sync().await;
             let crashed = cloud.world.azure().faults().has_crashed();

@@ -1,18 +1,23 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, service};
+use crate::providers::azure::{
+    planner::load_balancer::desired::samples::{ensure, service},
+    samples::arm_error,
+};
 
-/// Takes every part without a culprit.
-#[derive(Default)]
-struct Picky {
-    culprits: Vec<&'static str>,
-    names_them: bool,
+/// Answers as `judge` does, and notes how many were tried together.
+struct Judged<F> {
+    judge: F,
     attempts: Mutex<Vec<usize>>,
 }
 
+fn judged<F: Fn(&[ServiceRequest]) -> Result<(), AttemptError> + Send + Sync>(judge: F) -> Judged<F> {
+    Judged { judge, attempts: Mutex::default() }
+}
+
 #[async_trait]
-impl BatchStage for Picky {
+impl<F: Fn(&[ServiceRequest]) -> Result<(), AttemptError> + Send + Sync> BatchStage for Judged<F> {
     type Output = usize;
 
     fn action(&self) -> &'static str {
@@ -21,24 +26,19 @@ impl BatchStage for Picky {
 
     async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<usize>, AttemptError> {
         self.attempts.lock().unwrap().push(asks.len());
-        let culprit = asks.iter().find(|ask| self.culprits.contains(&ask.identity().key.as_str()));
-        match culprit {
-            Some(ask) => Err(AttemptError::Arm(rejected(if self.names_them { &ask.identity().name_prefix } else { "" }))),
-            None => Ok(asks.iter().map(|ask| (ask.identity().clone(), Ok(asks.len()))).collect()),
-        }
+        (self.judge)(asks)?;
+        Ok(asks.iter().map(|ask| (ask.identity().clone(), Ok(asks.len()))).collect())
     }
 }
 
+const CULPRITS: [&str; 2] = ["default/s007", "default/s042"];
+
+fn culprit(asks: &[ServiceRequest]) -> Option<&ServiceRequest> {
+    asks.iter().find(|ask| CULPRITS.contains(&ask.identity().key.as_str()))
+}
+
 fn rejected(named: &str) -> ArmError {
-    ArmError {
-        class: ArmErrorClass::Invalid,
-        status: Some(400),
-        code: "InvalidResource".into(),
-        message: format!("the rule '{named}-TCP-80' cannot be"),
-        request: "PUT /x".into(),
-        correlation_id: None,
-        retry_after: None,
-    }
+    arm_error(ArmErrorClass::Invalid, "InvalidResource", &format!("the rule '{named}-TCP-80' cannot be"))
 }
 
 fn asks(count: usize) -> Vec<ServiceRequest> {
@@ -51,26 +51,27 @@ fn failed(answers: &ServiceResults<usize>) -> Vec<&str> {
 
 #[tokio::test]
 async fn culprits_fail_alone_and_the_others_go_on() {
-    let picky = Picky { culprits: vec!["default/s007", "default/s042"], ..Picky::default() };
+    let picky = judged(|asks| culprit(asks).map_or(Ok(()), |_| Err(AttemptError::Arm(rejected("")))));
     let answers = commit_batch(&picky, asks(64), &ServiceQuarantine::default()).await;
     assert_eq!(answers.len(), 64);
-    assert_eq!(failed(&answers), picky.culprits);
+    assert_eq!(failed(&answers), CULPRITS);
     assert!(picky.attempts.lock().unwrap().len() < 30, "{:?}", picky.attempts);
 }
 
 #[tokio::test]
 async fn whom_arm_names_is_tried_alone_at_once() {
-    let picky = Picky { culprits: vec!["default/s007", "default/s042"], names_them: true, ..Picky::default() };
+    let picky =
+        judged(|asks| culprit(asks).map_or(Ok(()), |ask| Err(AttemptError::Arm(rejected(&ask.identity().name_prefix)))));
     let quarantine = ServiceQuarantine::default();
     let answers = commit_batch(&picky, asks(64), &quarantine).await;
-    assert_eq!(failed(&answers), picky.culprits);
+    assert_eq!(failed(&answers), CULPRITS);
     assert_eq!(*picky.attempts.lock().unwrap(), [64, 63, 62, 1, 1]);
 
     picky.attempts.lock().unwrap().clear();
     commit_batch(&picky, asks(64), &quarantine).await;
     assert_eq!(*picky.attempts.lock().unwrap(), [62, 1, 1], "who failed alone is tried alone");
 
-    let healed = Picky::default();
+    let healed = judged(|_| Ok(()));
     commit_batch(&healed, asks(64), &quarantine).await;
     commit_batch(&healed, asks(64), &quarantine).await;
     assert_eq!(*healed.attempts.lock().unwrap(), [62, 1, 1, 64], "until it is taken");
@@ -78,41 +79,14 @@ async fn whom_arm_names_is_tried_alone_at_once() {
 
 #[tokio::test]
 async fn what_is_nobodys_fault_is_not_tried_for_everybody() {
-    let picky = Picky { culprits: vec![""], ..Picky::default() };
-    struct Closed(Picky);
-    #[async_trait]
-    impl BatchStage for Closed {
-        type Output = usize;
-        fn action(&self) -> &'static str {
-            "try"
-        }
-        async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<usize>, AttemptError> {
-            self.0.attempts.lock().unwrap().push(asks.len());
-            Err(AttemptError::Arm(rejected("")))
-        }
-    }
-    let closed = Closed(picky);
+    let closed = judged(|_| Err(AttemptError::Arm(rejected(""))));
     let answers = commit_batch(&closed, asks(256), &ServiceQuarantine::default()).await;
     assert_eq!(failed(&answers).len(), 256);
-    assert!(closed.0.attempts.lock().unwrap().len() <= 30, "{:?}", closed.0.attempts);
+    assert!(closed.attempts.lock().unwrap().len() <= 30, "{:?}", closed.attempts);
 }
 
 #[tokio::test]
 async fn what_only_some_need_fails_only_them() {
-    struct Needy(fn() -> AttemptError);
-    #[async_trait]
-    impl BatchStage for Needy {
-        type Output = usize;
-        fn action(&self) -> &'static str {
-            "try"
-        }
-        async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<usize>, AttemptError> {
-            if asks.iter().any(|ask| ask.identity().key == "default/s007") {
-                return Err((self.0)());
-            }
-            Ok(asks.iter().map(|ask| (ask.identity().clone(), Ok(0))).collect())
-        }
-    }
     fn forbidden(code: &str) -> AttemptError {
         AttemptError::Arm(ArmError { class: ArmErrorClass::Forbidden, code: code.to_owned(), ..rejected("") })
     }
@@ -122,7 +96,8 @@ async fn what_only_some_need_fails_only_them() {
         (|| forbidden("AuthorizationFailed"), 32),
     ];
     for (trouble, failures) in cases {
-        let answers = commit_batch(&Needy(trouble), asks(32), &ServiceQuarantine::default()).await;
+        let needy = judged(|asks| culprit(asks).map_or(Ok(()), |_| Err(trouble())));
+        let answers = commit_batch(&needy, asks(32), &ServiceQuarantine::default()).await;
         assert_eq!((answers.len(), failed(&answers).len()), (32, failures), "{:?}", trouble());
     }
 }

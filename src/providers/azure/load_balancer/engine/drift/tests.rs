@@ -78,21 +78,3 @@ async fn what_is_reported_says_when_and_goes_with_the_service() {
     watch.forget(who);
     assert_eq!(watch.status()["drifted"], 0);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_fight_is_told_once() {
-    let (watch, spec, id) = (watch(DriftPolicy::Repair), service("web"), public_ip("a"));
-    let mut told = Vec::new();
-    for _ in 0..4 {
-        watch.settled(&spec, LabelMap::new(), 7);
-        tokio::time::advance(std::time::Duration::from_secs(60)).await;
-        told.push(match watch.judge(&spec.identity, documents(&id)) {
-            DriftVerdict::Repair(_) => "repaired",
-            DriftVerdict::Delay(Some(_)) => "told",
-            DriftVerdict::Delay(None) => "delayed",
-            DriftVerdict::Right | DriftVerdict::Report(_) => "?",
-        });
-    }
-    assert_eq!(told, ["repaired", "told", "delayed", "delayed"]);
-    assert_eq!(watch.status()["services"]["default/web"]["repairAfter"], "2026-01-01T00:11:00Z");
-}

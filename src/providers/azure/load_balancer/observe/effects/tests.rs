@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::providers::azure::samples::arm_error;
 
 const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
 
@@ -58,15 +59,7 @@ fn what_is_doubtful_depends_on_how_far_the_write_got() {
     use ArmErrorClass::*;
     let target = NetworkCacheKey::LoadBalancer(id("loadBalancers/lb"));
     let references = || vec![NetworkCacheKey::SecurityGroup];
-    let error = |class, code: &str| ArmError {
-        class,
-        status: None,
-        code: code.to_owned(),
-        message: String::new(),
-        request: String::new(),
-        correlation_id: None,
-        retry_after: None,
-    };
+    let error = |class, code| arm_error(class, code, "");
     for class in [Throttled, Unauthorized, Forbidden, NotLeader] {
         assert_eq!(invalidated_by(&error(class, ""), &target, references), [], "{class:?}");
     }

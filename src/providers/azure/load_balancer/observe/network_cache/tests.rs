@@ -1,9 +1,12 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::providers::azure::arm::{
-    ArmError,
-    network::{ArmLoadBalancer, PublicIpAddress},
+use crate::providers::azure::{
+    arm::{
+        ArmErrorClass,
+        network::{ArmLoadBalancer, PublicIpAddress},
+    },
+    samples::arm_error,
 };
 
 const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
@@ -30,6 +33,13 @@ fn balancer(name: &str, etag: &str) -> ArmLoadBalancer {
     serde_json::from_value(json!({"id": id(&format!("loadBalancers/{name}")), "etag": etag})).unwrap()
 }
 
+/// Load balancer `a` with front end `f` on this public IP.
+fn attached(public_ip: &str) -> ArmLoadBalancer {
+    let frontends = json!({"frontendIPConfigurations": [{"id": id("loadBalancers/a/frontendIPConfigurations/f"),
+        "properties": {"publicIPAddress": {"id": id(&format!("publicIPAddresses/{public_ip}"))}}}]});
+    ArmLoadBalancer { properties: Some(serde_json::from_value(frontends).unwrap()), ..balancer("a", "2") }
+}
+
 fn public_ip(name: &str, etag: &str, user: &Value) -> PublicIpAddress {
     let id = id(&format!("publicIPAddresses/{name}"));
     serde_json::from_value(json!({"id": id, "etag": etag, "properties": {"ipConfiguration": user}})).unwrap()
@@ -43,11 +53,8 @@ impl Known {
             CacheLifetimes { load_balancers: ttl, public_ips: ttl, private_links: ttl, security_group: ttl, subnets: ttl };
         let knowledge = NetworkCache::new(group("rg"), Some(id("networkSecurityGroups/n")), lifetimes);
         let mut known = Self { knowledge, now: Instant::now(), need: NetworkQuery::default() };
-        known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "1")]));
-        known.read(
-            NetworkCacheKey::PublicIps(group("rg")),
-            NetworkReadResult::PublicIps(vec![public_ip("p", "1", &Value::Null)]),
-        );
+        known.list_balancers(vec![balancer("a", "1")]);
+        known.list_public_ips(vec![public_ip("p", "1", &Value::Null)]);
         known.read(NetworkCacheKey::SecurityGroup, NetworkReadResult::SecurityGroup(Some(Box::default())));
         known
     }
@@ -55,6 +62,14 @@ impl Known {
     fn read(&mut self, what: NetworkCacheKey, answer: NetworkReadResult) {
         let since = self.knowledge.begin_read();
         self.ended(what, since, answer);
+    }
+
+    fn list_balancers(&mut self, balancers: Vec<ArmLoadBalancer>) {
+        self.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(balancers));
+    }
+
+    fn list_public_ips(&mut self, public_ips: Vec<PublicIpAddress>) {
+        self.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::PublicIps(public_ips));
     }
 
     fn ended(&mut self, what: NetworkCacheKey, since: CacheSequence, answer: NetworkReadResult) {
@@ -104,7 +119,7 @@ async fn few_doubtful_documents_are_read_one_by_one() {
         known.knowledge.invalidate(lb(name));
     }
     assert_eq!(known.due(), [NetworkCacheKey::LoadBalancers]);
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "2")]));
+    known.list_balancers(vec![balancer("a", "2")]);
     assert_eq!(known.due(), [], "the list is newer than the doubts");
 }
 
@@ -141,7 +156,7 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
     );
     assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
     assert!(known.knowledge.order.updated.is_empty(), "no read is under way that could be too old");
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "3")]));
+    known.list_balancers(vec![balancer("a", "3")]);
     assert_eq!(known.balancers(), [balancer("a", "3"), balancer("b", "2")]);
     assert_eq!(known.due(), [lb("b")], "the list alone does not say that it is gone");
 }
@@ -172,10 +187,10 @@ async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
     let mut known = Known::new();
     let names = ["a", "b", "c", "d", "e"];
     let all = || names.map(|name| balancer(name, "1")).to_vec();
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(all()));
+    known.list_balancers(all());
     for part in [vec![], all()[..1].to_vec()] {
         let lacking: BTreeSet<String> = names[part.len()..].iter().map(|name| format!("{:?}", lb(name))).collect();
-        known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(part));
+        known.list_balancers(part);
         let due: BTreeSet<String> = known.due().iter().map(|what| format!("{what:?}")).collect();
         assert_eq!((due, known.balancers().len()), (lacking, names.len()));
         assert!(known.knowledge.cached_version(&lb("e"), known.now).invalidated, "nothing is written meanwhile");
@@ -183,7 +198,7 @@ async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
     known.read(lb("b"), NetworkReadResult::LoadBalancer(None));
     known.read(lb("c"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("c", "2")))));
     assert_eq!((known.due().len(), known.balancers().len()), (2, 4));
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(all()));
+    known.list_balancers(all());
     assert_eq!((known.due(), known.balancers()), (vec![], all()), "it was listed again");
 }
 
@@ -215,28 +230,16 @@ async fn what_may_be_there_is_read_by_itself_when_no_list_has_it() {
 #[tokio::test]
 async fn a_public_ip_that_a_front_end_refers_to_exists() {
     let mut known = Known::new();
-    let mut attached = balancer("a", "2");
-    let frontends = json!({"frontendIPConfigurations": [{"id": id("loadBalancers/a/frontendIPConfigurations/f"),
-        "properties": {"publicIPAddress": {"id": id("publicIPAddresses/hidden")}}}]});
-    attached.properties = Some(serde_json::from_value(frontends).unwrap());
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![attached]));
+    known.list_balancers(vec![attached("hidden")]);
     assert_eq!(known.due(), [NetworkCacheKey::PublicIp(id("publicIPAddresses/hidden"))]);
 }
 
 #[tokio::test]
 async fn a_group_that_does_not_exist_has_nothing_in_it() {
     let mut known = Known::new();
-    known.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::PublicIps(vec![]));
+    known.list_public_ips(vec![]);
     assert_eq!(known.knowledge.observed().public_ips.len(), 1, "on the word of a list");
-    let error = ArmError {
-        class: crate::providers::azure::arm::ArmErrorClass::ParentNotFound,
-        status: Some(404),
-        code: "ResourceGroupNotFound".to_owned(),
-        message: String::new(),
-        request: String::new(),
-        correlation_id: None,
-        retry_after: None,
-    };
+    let error = arm_error(ArmErrorClass::ParentNotFound, "ResourceGroupNotFound", "");
     known.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::GroupMissing(Box::new(error)));
     assert_eq!((known.knowledge.observed().public_ips.len(), known.due()), (0, vec![]));
 }
@@ -246,12 +249,8 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     let mut known = Known::new();
     let p = NetworkCacheKey::PublicIp(id("publicIPAddresses/p"));
     let frontend = id("loadBalancers/a/frontendIPConfigurations/f");
-    let mut attached = balancer("a", "2");
-    let frontends = json!({"frontendIPConfigurations": [{"id": frontend, "properties": {"publicIPAddress":
-        {"id": id("publicIPAddresses/p")}}}]});
-    attached.properties = Some(serde_json::from_value(frontends).unwrap());
     let writing_p = known.knowledge.next_sequence();
-    known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/a"), Box::new(attached)));
+    known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/a"), Box::new(attached("p"))));
     let stale = CachedVersion { etag: Some(Some("1".to_owned())), etag_stale: true, ..CachedVersion::default() };
     assert_eq!(known.knowledge.cached_version(&p, known.now), stale);
     assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
@@ -270,10 +269,7 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     );
     known.write(NetworkWriteResult::LoadBalancerDeleted(id("loadBalancers/a")));
     assert!(known.knowledge.cached_version(&p, known.now).etag_stale && user(&known).is_none());
-    known.read(
-        NetworkCacheKey::PublicIps(group("rg")),
-        NetworkReadResult::PublicIps(vec![public_ip("p", "4", &Value::Null)]),
-    );
+    known.list_public_ips(vec![public_ip("p", "4", &Value::Null)]);
     assert!(!known.knowledge.cached_version(&p, known.now).etag_stale);
 }
 
@@ -281,11 +277,8 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
 async fn the_snapshot_stays_the_same_while_nothing_changes() {
     let mut known = Known::new();
     let before = known.knowledge.observed();
-    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "1")]));
-    known.read(
-        NetworkCacheKey::PublicIps(group("rg")),
-        NetworkReadResult::PublicIps(vec![public_ip("p", "1", &Value::Null)]),
-    );
+    known.list_balancers(vec![balancer("a", "1")]);
+    known.list_public_ips(vec![public_ip("p", "1", &Value::Null)]);
     known.read(NetworkCacheKey::SecurityGroup, NetworkReadResult::SecurityGroup(Some(Box::default())));
     known.knowledge.set_zones(vec![]);
     assert!(Arc::ptr_eq(&before, &known.knowledge.observed()));

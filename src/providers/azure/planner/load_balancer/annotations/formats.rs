@@ -319,10 +319,8 @@ mod tests {
         assert_eq!(ServiceTagListFormat::read("A, a b,,"), Ok(Some(vec![Ok("A"), Err("a b")])));
         let many = |count: usize| vec!["10.0.0.0/8"; count].join(",");
         assert!(RangeListFormat::read(&many(MOST_RANGES)).is_ok() && RangeListFormat::read(&many(MOST_RANGES + 1)).is_err());
-        assert!(
-            ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS)).is_ok()
-                && ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS + 1)).is_err()
-        );
+        let [most, more] = [many(MOST_SERVICE_TAGS), many(MOST_SERVICE_TAGS + 1)];
+        assert!(ServiceTagListFormat::read(&most).is_ok() && ServiceTagListFormat::read(&more).is_err());
     }
 
     #[test]
@@ -341,21 +339,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_yes_nor_no_is_no_answer() {
-        for (text, want) in [
-            ("true", Ok(Some(true))),
-            (" TRUE ", Ok(Some(true))),
-            ("False", Ok(Some(false))),
-            ("0", Ok(Some(false))),
-            ("", Ok(None)),
-            ("yes", Err(InvalidAnnotationText("yes"))),
-            ("ture", Err(InvalidAnnotationText("ture"))),
-        ] {
-            assert_eq!(RestrictionFormat::read(text), want, "{text}");
-        }
-    }
-
-    #[test]
     fn tags_that_the_program_sets_are_not_the_users() {
         let tags = TagListFormat::read("a=b,k8s-azure-service=x/y,K8S-azure-Allowed-Namespaces=*,Service=x/y,kubernetes-cluster-name=c,kubernetes-dns-label-service=x").unwrap().unwrap();
         assert_eq!(tags, [("a".to_owned(), "b".to_owned())].into());
@@ -364,18 +347,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_bounds() {
-        for (text, want) in [("4", Some(4)), (" 100 ", Some(100)), ("3", None), ("101", None), ("4.5", None), ("", None)] {
-            assert_eq!(WholeNumberFormat::<4, 100>::read(text).ok().flatten(), want, "{text}");
-        }
-    }
-
-    #[test]
     fn one_bad_address_spoils_the_list() {
-        assert_eq!(
-            AddressListFormat::read("192.0.2.1, 2001:db8::1").map(|found| found.map(|found| found.len())),
-            Ok(Some(2))
-        );
+        assert_eq!(AddressListFormat::read("192.0.2.1, 2001:db8::1").unwrap().unwrap().len(), 2);
         assert_eq!(AddressListFormat::read(" ::ffff:192.0.2.1 "), Ok(Some(vec![IpAddr::from([192, 0, 2, 1])])));
         assert_eq!(AddressListFormat::read("192.0.2.1,x"), Err(InvalidAnnotationText("x")));
         assert_eq!(AddressListFormat::read("192.0.2.1,"), Err(InvalidAnnotationText("")));

@@ -237,11 +237,8 @@ mod tests {
             ("port_http_no_lb_rule", "port_{p}_no_lb_rule"),
             ("port_080_no_lb_rule", "port_{p}_no_lb_rule"),
         ] {
-            assert_eq!(
-                message(name),
-                Some(format!("unknown annotation, ignored; did you mean `{PREFIX}{advice}`?")),
-                "{name}"
-            );
+            let expected = format!("unknown annotation, ignored; did you mean `{PREFIX}{advice}`?");
+            assert_eq!(message(name), Some(expected), "{name}");
         }
         assert_eq!(message("azure-something-else-altogether").as_deref(), Some("unknown annotation, ignored"));
     }

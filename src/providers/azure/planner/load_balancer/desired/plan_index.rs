@@ -262,9 +262,8 @@ mod tests {
             |name: String| json!({"name": name, "properties": {"frontendPort": 80, "backendPort": 80, "protocol": "Tcp"}});
         let on = |balancer: &str, frontends: Vec<Value>, rules: Vec<Value>| {
             let properties = json!({"frontendIPConfigurations": frontends, "loadBalancingRules": rules});
-            load_balancer(
-                json!({"id": network(&format!("loadBalancers/{balancer}")), "name": balancer, "properties": properties}),
-            )
+            let id = network(&format!("loadBalancers/{balancer}"));
+            load_balancer(json!({"id": id, "name": balancer, "properties": properties}))
         };
         let first =
             vec![public("theirs".into(), "theirs"), public(name("web", "-IPv6"), "six"), public(name("web", ""), "web")];
@@ -304,16 +303,12 @@ mod tests {
             assert_eq!(found(&index), found(&walk), "{}", spec.identity.key);
         }
         let addresses = |spec: &ServiceSpec| index.frontend_addresses(spec, &settings).len();
-        assert_eq!(
-            [service("web"), service("new"), internal("web"), internal("api")].each_ref().map(addresses),
-            [1, 0, 1, 0]
-        );
+        let specs = [service("web"), service("new"), internal("web"), internal("api")];
+        assert_eq!(specs.each_ref().map(addresses), [1, 0, 1, 0]);
         assert_eq!(addresses(&pinned("20.0.0.2", service("guest"))), 1);
         assert_eq!(public_ip_addresses_of(&index, "default/web", &settings).len(), 2);
         assert_eq!(["web", "api", "new"].map(|name| index.rules_of(&service_identity(name)).count()), [1, 1, 0]);
-        assert_eq!(
-            index.public_ip(&public_ip("old").as_str().to_uppercase()).map(|ip| &ip.id),
-            Some(&there.public_ips[3].id)
-        );
+        let old = index.public_ip(&public_ip("old").as_str().to_uppercase()).unwrap();
+        assert_eq!(old.id, there.public_ips[3].id);
     }
 }

@@ -80,11 +80,8 @@ mod tests {
             (PoolNode { in_other_group: true, ..node.clone() }, [false, false, false, true]),
             (PoolNode { outside_uniform: true, ..node }, [true, true, false, true]),
         ] {
-            assert_eq!(
-                [&by_interface, &strict, &uniform, &by_address].map(|settings| node.belongs(settings)),
-                expected,
-                "{node:?}"
-            );
+            let found = [&by_interface, &strict, &uniform, &by_address].map(|settings| node.belongs(settings));
+            assert_eq!(found, expected, "{node:?}");
         }
     }
 }

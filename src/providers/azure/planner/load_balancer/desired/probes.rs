@@ -124,15 +124,11 @@ mod tests {
         };
         let base = &spec.identity.name_prefix;
         assert_eq!(names(PortProbe::None), [None, None]);
-        assert_eq!(
-            names(PortProbe::Own(tcp_probe(30080))),
-            [Some(format!("{base}-apps-TCP-80")), Some(format!("{base}-apps-TCP-80-IPv6"))]
-        );
-        assert_eq!(
-            names(PortProbe::Local),
-            [Some(format!("{base}-apps-TCP-31234")), Some(format!("{base}-apps-TCP-31234-IPv6"))]
-        );
-        assert_eq!(names(PortProbe::Shared), [Some(naming::SHARED_PROBE.to_owned()), Some(naming::SHARED_PROBE.to_owned())]);
+        let ending_in = |port: &str| ["", "-IPv6"].map(|family| Some(format!("{base}-apps-TCP-{port}{family}")));
+        assert_eq!(names(PortProbe::Own(tcp_probe(30080))), ending_in("80"));
+        assert_eq!(names(PortProbe::Local), ending_in("31234"));
+        let shared = Some(naming::SHARED_PROBE.to_owned());
+        assert_eq!(names(PortProbe::Shared), [shared.clone(), shared]);
     }
 
     #[test]

@@ -226,9 +226,8 @@ mod tests {
         let base = &spec.identity.name_prefix;
         let frontend = |name: &str, public: &str| json!({"name": name, "properties": {"publicIPAddress": {"id": public_ip(public).as_str()}}});
         let frontends = [frontend(&format!("{base}-IPv6"), "six"), frontend("out", "out"), frontend(base, "four")];
-        let mut there = observed(vec![load_balancer(
-            json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends}}),
-        )]);
+        let document = json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends}});
+        let mut there = observed(vec![load_balancer(document)]);
         for (name, version, address) in
             [("four", "IPv4", "20.0.0.1"), ("six", "IPv6", "2603::1"), ("out", "IPv4", "20.0.0.2")]
         {

@@ -88,12 +88,9 @@ mod tests {
         let (web, settings) = (service("web").identity, settings());
         let found = |there: &ObservedNetwork| has_traces(there, &web, UID, &settings);
         let on = |document: serde_json::Value| observed(vec![load_balancer(document)]);
-        let public = |name: &str, tags: serde_json::Value| ObservedNetwork {
-            public_ips: vec![
-                serde_json::from_value(json!({"name": name, "tags": tags, "properties": {"ipAddress": "20.0.0.1"}}))
-                    .unwrap(),
-            ],
-            ..observed(Vec::new())
+        let public = |name: &str, tags: serde_json::Value| {
+            let document = json!({"name": name, "tags": tags, "properties": {"ipAddress": "20.0.0.1"}});
+            ObservedNetwork { public_ips: vec![serde_json::from_value(document).unwrap()], ..observed(Vec::new()) }
         };
         let base = &web.name_prefix;
         for (there, expected) in [

@@ -161,10 +161,8 @@ mod tests {
         let (mut schedule, start) = (RepairSchedule::default(), Instant::now());
         let (who, document) = (service("web").identity, document("kubernetes"));
         let mut at = |after: Duration| schedule.decide(&who, [&document], start + after);
-        assert_eq!(
-            [at(Duration::ZERO), at(MEMORY), at(MEMORY)].map(|one| one == RepairDecision::Repair),
-            [true, true, false]
-        );
+        let repairs = [Duration::ZERO, MEMORY, MEMORY].map(|after| at(after) == RepairDecision::Repair);
+        assert_eq!(repairs, [true, true, false]);
         schedule.forget(&who);
         assert_eq!(schedule.decide(&who, [&document], start + MEMORY), RepairDecision::Repair);
     }

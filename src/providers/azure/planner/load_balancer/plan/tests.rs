@@ -7,7 +7,7 @@ use super::{pools::PoolInput, *};
 use crate::{
     node::fixtures::{With, address, node, status},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId},
+        arm::{ArmErrorClass, ResourceId},
         config::BackendPoolType,
         inventory::LookupError,
         planner::load_balancer::{
@@ -18,6 +18,7 @@ use crate::{
             settings::LoadBalancerSettings,
             spec::{AccessControl, ServiceIdentity},
         },
+        samples::arm_error,
     },
 };
 
@@ -229,15 +230,7 @@ fn a_plan_says_what_it_needs_until_it_has_been_read() {
 
 #[test]
 fn what_cannot_be_read_blocks_those_alone_who_name_it() {
-    let error = |class| ArmError {
-        class,
-        status: None,
-        code: String::new(),
-        message: "no".to_owned(),
-        request: "GET /x".to_owned(),
-        correlation_id: None,
-        retry_after: None,
-    };
+    let error = |class| arm_error(class, "", "no");
     let failure = |key: NetworkCacheKey, class, group_missing| NetworkReadFailure {
         key,
         error: error(class),

@@ -124,12 +124,10 @@ mod tests {
             let warned = warnings(&service(&annotations, json!({})), &settings());
             let [warning] = warned.as_slice() else { panic!("{text:.70}: {warned:?}") };
             assert!(warning.reason == reason::IGNORED_CONFIGURATION && warning.field.ends_with(KEY), "{warning:?}");
+            let message = &warning.message;
             let shown: String = text.chars().take(64).collect();
-            assert!(
-                warning.message.contains("3 to 63 lower-case letters") && warning.message.contains(&shown),
-                "{warning:?}"
-            );
-            assert!(!warning.message.contains(&"x".repeat(65)), "more than 64 characters are shown");
+            assert!(message.contains("3 to 63 lower-case letters") && message.contains(&shown), "{message}");
+            assert!(!message.contains(&"x".repeat(65)), "more than 64 characters are shown");
         }
         assert_eq!(accepted(&[(KEY, "my-label")], json!({})).public_ip.dns_label.as_deref(), Some("my-label"));
     }

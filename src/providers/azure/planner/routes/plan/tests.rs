@@ -23,13 +23,9 @@ fn tagged() -> RouteSettings {
 }
 
 fn route(name: &str, prefix: &str, hop: &str) -> Value {
-    json!({
-        "id": format!("/subscriptions/s/x/routes/{name}"), "name": name, "etag": "W/\"1\"",
-        "properties": {
-            "addressPrefix": prefix, "nextHopType": "VirtualAppliance", "nextHopIpAddress": hop, "hasBgpOverride": false,
-            "provisioningState": "Succeeded",
-        },
-    })
+    let properties = json!({"addressPrefix": prefix, "nextHopType": "VirtualAppliance", "nextHopIpAddress": hop,
+        "hasBgpOverride": false, "provisioningState": "Succeeded"});
+    json!({"id": format!("/subscriptions/s/x/routes/{name}"), "name": name, "etag": "W/\"1\"", "properties": properties})
 }
 
 fn table(routes: &[Value]) -> RouteTable {
@@ -79,18 +75,14 @@ fn changes_touch_their_route_and_nothing_else() {
     let firewall = route("to-firewall", "0.0.0.0/0", "10.0.0.4");
     let before = table(&[firewall.clone(), route("node-1____1000024", "10.0.0.0/24", "10.1.0.1")]);
     let after = planned(&before, &[set("node-2", "10.0.1.0/24", "10.1.0.2"), remove("NODE-1____1000024")]);
-    assert_eq!(
-        written(&after),
-        [row("to-firewall", "0.0.0.0/0", "10.0.0.4"), row("node-2____1001024", "10.0.1.0/24", "10.1.0.2")]
-    );
+    let rows = [row("to-firewall", "0.0.0.0/0", "10.0.0.4"), row("node-2____1001024", "10.0.1.0/24", "10.1.0.2")];
+    assert_eq!(written(&after), rows);
     assert_eq!(after.refused, [None, None]);
     let document = serde_json::to_value(after.document.unwrap()).unwrap();
     assert_eq!(document["properties"]["routes"][0], firewall, "byte for byte");
-    assert_eq!(
-        document["properties"]["routes"][1],
-        json!({"name": "node-2____1001024", "properties": {
-        "addressPrefix": "10.0.1.0/24", "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.1.0.2"}})
-    );
+    let properties =
+        json!({"addressPrefix": "10.0.1.0/24", "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.1.0.2"});
+    assert_eq!(document["properties"]["routes"][1], json!({"name": "node-2____1001024", "properties": properties}));
     let mut rest = document;
     let mut expected = serde_json::to_value(&before).unwrap();
     for value in [&mut rest, &mut expected] {
@@ -117,15 +109,11 @@ fn what_is_there_is_not_written_again() {
 #[test]
 fn a_changed_address_changes_the_route_in_place() {
     let before = table(&[route("node-1____1000024", "10.0.0.0/24", "10.1.0.1"), route("other", "10.9.0.0/24", "10.1.0.1")]);
-    for changes in [
-        vec![set("node-1", "10.0.0.0/24", "10.1.0.9")],
-        vec![remove("node-1____1000024"), set("node-1", "10.0.0.0/24", "10.1.0.9")],
-    ] {
-        let after = planned(&before, &changes);
-        assert_eq!(
-            written(&after),
-            [row("node-1____1000024", "10.0.0.0/24", "10.1.0.9"), row("other", "10.9.0.0/24", "10.1.0.1")]
-        );
+    let changes = [remove("node-1____1000024"), set("node-1", "10.0.0.0/24", "10.1.0.9")];
+    let rows = [row("node-1____1000024", "10.0.0.0/24", "10.1.0.9"), row("other", "10.9.0.0/24", "10.1.0.1")];
+    for changes in [&changes[1..], &changes] {
+        let after = planned(&before, changes);
+        assert_eq!(written(&after), rows);
         let document = serde_json::to_value(after.document.unwrap()).unwrap();
         assert_eq!(document["properties"]["routes"][0]["properties"]["hasBgpOverride"], false, "what is not modelled stays");
     }

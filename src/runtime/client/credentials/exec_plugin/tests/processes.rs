@@ -26,7 +26,7 @@ async fn too_much_output_ends_the_helpers_of_a_plugin() {
     adopt_orphans();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("helper");
-    let plugin = script(&format!("sleep 60 & echo $! > {}; yes", file.display()));
+    let plugin = script(&format!("sleep 60 & echo $! > {}; head -c 65537 /dev/zero", file.display()));
     assert!(plugin.current().await.unwrap_err().contains("prints more than"));
     assert!(!exists(&helper(&file).await));
 }

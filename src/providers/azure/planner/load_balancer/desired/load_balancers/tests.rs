@@ -40,6 +40,19 @@ fn applied(observed: &ObservedNetwork, outcome: &LoadBalancerPlan) -> ObservedNe
     after
 }
 
+/// What there is when all is written, however often that has to be planned.
+fn settle(there: &ObservedNetwork, plan: impl Fn(&ObservedNetwork) -> LoadBalancerPlan) -> ObservedNetwork {
+    let mut there = there.clone();
+    for _ in 0..4 {
+        let outcome = plan(&there);
+        there = applied(&there, &outcome);
+        if !outcome.is_interim {
+            return there;
+        }
+    }
+    panic!("it does not settle");
+}
+
 /// What there is when `specs` have all they ask for.
 fn made(specs: &[&ServiceSpec]) -> ObservedNetwork {
     let empty = observed(Vec::new());
@@ -53,6 +66,10 @@ fn put<'a>(outcome: &'a LoadBalancerPlan, name: &str) -> &'a ArmLoadBalancer {
         Some(LoadBalancerWrite::Put(document)) => document,
         other => panic!("{name}: {other:?}"),
     }
+}
+
+fn deletes(outcome: &LoadBalancerPlan, name: &str) -> bool {
+    outcome.changes.iter().any(|change| change.id.name() == name && change.write == LoadBalancerWrite::Delete)
 }
 
 fn frontend_names(document: &ArmLoadBalancer) -> Vec<&str> {

@@ -134,17 +134,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::providers::azure::config::{AzureConfig, BackendPoolType};
+    use crate::providers::azure::{config::BackendPoolType, planner::load_balancer::desired::samples};
 
     fn settings() -> LoadBalancerSettings {
-        let config = AzureConfig {
-            subscription_id: "s".into(),
-            resource_group: "rg".into(),
-            vnet_name: "v".into(),
-            load_balancer_backend_pool_configuration_type: BackendPoolType::NodeIp,
-            ..AzureConfig::default()
-        };
-        LoadBalancerSettings::new(&config, "kubernetes")
+        LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..samples::settings() }
+    }
+
+    /// An entry of a pool.
+    fn entry(name: &str, address: &str) -> Value {
+        json!({"name": name, "properties": {"ipAddress": address}})
     }
 
     fn node(name: &str, addresses: &[&str]) -> PoolNode {
@@ -166,44 +164,31 @@ mod tests {
         }
     }
 
-    const NETWORK: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v";
-
     #[test]
     fn nodes_join_with_the_address_of_the_pools_family_and_others_leave() {
         let nodes = [node("n2", &["10.0.0.5"]), node("n1", &["fd00::1", "10.0.0.4", "10.0.0.9"]), node("none", &[])];
-        let new = of("kubernetes", &json!({}));
-        assert_eq!(
-            after(&new, &nodes),
-            json!({"virtualNetwork": {"id": NETWORK}, "loadBalancerBackendAddresses": [
-                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]})
-        );
+        let document = after(&of("kubernetes", &json!({})), &nodes);
+        let network = json!({"id": samples::network("virtualNetworks/vnet")});
+        let members = [entry("n1", "10.0.0.4"), entry("n2", "10.0.0.5")];
+        assert_eq!(document, json!({"virtualNetwork": network, "loadBalancerBackendAddresses": members}));
         let six = after(&of("kubernetes-IPv6", &json!({})), &nodes);
-        assert_eq!(six["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "fd00::1"}}]));
-        let old = of(
-            "kubernetes",
-            &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
-            {"name": "", "properties": {}}, {"name": "gone", "properties": {"ipAddress": "10.0.0.99"}},
-            {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}}]}),
-        );
-        assert_eq!(
-            after(&old, &nodes),
-            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
-                {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}},
-                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
-        );
+        assert_eq!(six["loadBalancerBackendAddresses"], json!([entry("n1", "fd00::1")]));
+        let mut renamed = entry("renamed", "10.0.0.5");
+        renamed["properties"]["adminState"] = json!("Up");
+        let listed = |members: Value| json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": members});
+        let old = listed(json!([{"name": "", "properties": {}}, entry("gone", "10.0.0.99"), renamed]));
+        assert_eq!(after(&of("kubernetes", &old), &nodes), listed(json!([renamed, entry("n1", "10.0.0.4")])));
     }
 
     #[test]
     fn the_virtual_network_moves_up_to_the_pool() {
-        let old = of(
-            "kubernetes",
-            &json!({"loadBalancerBackendAddresses": [
-            {"name": "n1", "properties": {"ipAddress": "10.0.0.4", "virtualNetwork": {"id": "/x"}}}]}),
-        );
+        let mut member = entry("n1", "10.0.0.4");
+        member["properties"]["virtualNetwork"] = json!({"id": "/x"});
+        let old = of("kubernetes", &json!({"loadBalancerBackendAddresses": [member]}));
+        let document = after(&old, &[node("n1", &["10.0.0.4"])]);
         assert_eq!(
-            after(&old, &[node("n1", &["10.0.0.4"])]),
-            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
-                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
+            document,
+            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [entry("n1", "10.0.0.4")]})
         );
     }
 
@@ -251,11 +236,7 @@ mod tests {
     #[test]
     fn a_pool_of_one_service_lists_its_nodes_alone_and_may_be_empty() {
         let (one, two) = (node("n1", &["10.0.0.4"]), node("n2", &["10.0.0.5", "fd00::5"]));
-        let full = of(
-            "default-web-ipv6",
-            &json!({"loadBalancerBackendAddresses": [
-            {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]}),
-        );
+        let full = of("default-web-ipv6", &json!({"loadBalancerBackendAddresses": [entry("n1", "10.0.0.4")]}));
         let update = |joining: Vec<&PoolNode>, staying: Vec<&PoolNode>, family| {
             own_pool(&full, family, joining, staying, &settings())
         };
@@ -273,18 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_belong_leaves_when_others_stay() {
-        let both = json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]);
-        let full = of("kubernetes", &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": both}));
-        let nodes = [node("n1", &["10.0.0.4"]), PoolNode { unmanaged: true, ..node("n2", &["10.0.0.5"]) }];
-        let left = after(&full, &nodes);
-        assert_eq!(left["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]));
-    }
-
-    #[test]
     fn a_node_of_another_cloud_stays_and_does_not_join() {
-        let member = |name: &str, address: &str| json!({"name": name, "properties": {"ipAddress": address}});
-        let before = json!([member("n1", "10.0.0.4"), member("n2", "10.0.0.5")]);
+        let before = json!([entry("n1", "10.0.0.4"), entry("n2", "10.0.0.5")]);
         let full = of("kubernetes", &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": before}));
         let foreign = |name: &str, address: &str| PoolNode { unmanaged: true, is_foreign: true, ..node(name, &[address]) };
         let nodes = [node("n1", &["10.0.0.4"]), foreign("n2", "10.0.0.5"), foreign("n3", "10.0.0.6")];

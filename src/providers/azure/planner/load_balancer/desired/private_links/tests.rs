@@ -24,6 +24,7 @@ use crate::providers::azure::{
 };
 
 /// What is there, who asks, and who else there is.
+#[derive(Clone)]
 struct Scene {
     observed: ObservedNetwork,
     requests: Vec<ServiceRequest>,
@@ -37,6 +38,8 @@ fn linked(name: &str, change: impl FnOnce(&mut PrivateLinkSpec)) -> ServiceSpec 
     change(&mut link);
     ServiceSpec { private_link: Some(link), ..internal(name) }
 }
+
+const OTHER_SUBSCRIPTIONS: &str = "other subscriptions see it or are let in unasked";
 
 fn plain(name: &str) -> ServiceSpec {
     linked(name, |_| {})
@@ -68,16 +71,16 @@ impl Scene {
         scene
     }
 
-    fn asking(self, specs: &[ServiceSpec]) -> Self {
-        Self { requests: specs.iter().map(ensure).collect(), ..self }
+    fn asking(&self, specs: &[ServiceSpec]) -> Self {
+        Self { requests: specs.iter().map(ensure).collect(), ..self.clone() }
     }
 
-    fn asked(self, requests: &[ServiceRequest]) -> Self {
-        Self { requests: requests.to_vec(), ..self }
+    fn asked(&self, requests: &[ServiceRequest]) -> Self {
+        Self { requests: requests.to_vec(), ..self.clone() }
     }
 
-    fn beside(self, others: &[ServiceSpec]) -> Self {
-        Self { others: others.iter().cloned().map(Arc::new).collect(), ..self }
+    fn beside(&self, others: &[ServiceSpec]) -> Self {
+        Self { others: others.iter().cloned().map(Arc::new).collect(), ..self.clone() }
     }
 
     fn load_balancers(&self) -> LoadBalancerPlan {
@@ -153,34 +156,6 @@ fn set(link: &mut PrivateLinkService, change: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn a_new_one_has_the_defaults_and_nothing_changes_afterwards() {
-    let mut scene = Scene::new(&[plain("web")]);
-    let plan = scene.granted();
-    assert_eq!((plan.writes.len(), plan.subnets.len(), plan.deletions.len()), (1, 1, 0));
-    let change = &plan.writes[0];
-    let frontend = internal("web").identity.name_prefix;
-    assert_eq!(change.id.name(), format!("pls-{frontend}"));
-    let subnet = network("virtualNetworks/vnet/subnets/nodes");
-    assert_eq!(
-        serde_json::to_value(&change.document).unwrap(),
-        json!({
-            "name": format!("pls-{frontend}"), "location": "eastus",
-            "tags": {"k8s-azure-cluster-name": "kubernetes", "k8s-azure-owner-service": "default/web"},
-            "properties": {
-                "loadBalancerFrontendIpConfigurations":
-                    [{"id": network(&format!("loadBalancers/kubernetes-internal/frontendIPConfigurations/{frontend}"))}],
-                "ipConfigurations": [{
-                    "name": format!("nodes-pls-{frontend}-dynamic-0"),
-                    "properties": {"primary": true, "privateIPAddressVersion": "IPv4", "privateIPAllocationMethod": "Dynamic",
-                        "subnet": {"id": subnet}}}],
-            },
-        })
-    );
-    scene.write();
-    assert!(scene.granted().is_empty() && scene.granted().subnets.is_empty());
-}
-
-#[test]
 fn whatever_differs_is_changed_in_place() {
     let all = |link: &mut PrivateLinkSpec| {
         link.address_count = 3;
@@ -195,28 +170,20 @@ fn whatever_differs_is_changed_in_place() {
         scene.properties()["ipConfigurations"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     let ends = names.iter().map(|name| name.as_str().unwrap().rsplit("0-").next().unwrap().to_owned());
     assert_eq!(ends.collect::<Vec<_>>(), ["static-10.0.0.9", "static-10.0.0.7", "dynamic-0"]);
+    let (addresses, failed) = ("other addresses: 3 in subnet nodes", "write it again, since its last change failed");
     for (change, reason) in [
         (|document: &mut Value| document["properties"]["fqdns"] = json!(["B", "a"]), None),
         (|document| document["properties"]["fqdns"] = json!(["a"]), Some("other DNS names")),
         (|document| document["properties"]["enableProxyProtocol"] = json!(false), Some("switch the proxy header on")),
-        (
-            |document| document["properties"]["visibility"]["subscriptions"] = json!([]),
-            Some("other subscriptions see it or are let in unasked"),
-        ),
-        (
-            |document| document["properties"]["autoApproval"]["subscriptions"] = json!(["s1", "s2"]),
-            Some("other subscriptions see it or are let in unasked"),
-        ),
-        (
-            |document| drop(document["properties"]["ipConfigurations"].as_array_mut().unwrap().pop()),
-            Some("other addresses: 3 in subnet nodes"),
-        ),
+        (|document| document["properties"]["visibility"]["subscriptions"] = json!([]), Some(OTHER_SUBSCRIPTIONS)),
+        (|document| document["properties"]["autoApproval"]["subscriptions"] = json!(["s2"]), Some(OTHER_SUBSCRIPTIONS)),
+        (|document| drop(document["properties"]["ipConfigurations"].as_array_mut().unwrap().pop()), Some(addresses)),
         (
             |document| {
                 document["properties"]["ipConfigurations"][0]["properties"]["primary"] = json!(false);
                 document["properties"]["ipConfigurations"][1]["properties"]["primary"] = json!(true);
             },
-            Some("other addresses: 3 in subnet nodes"),
+            Some(addresses),
         ),
         (
             |document| {
@@ -226,10 +193,7 @@ fn whatever_differs_is_changed_in_place() {
             },
             None,
         ),
-        (
-            |document| document["properties"]["provisioningState"] = json!("Failed"),
-            Some("write it again, since its last change failed"),
-        ),
+        (|document| document["properties"]["provisioningState"] = json!("Failed"), Some(failed)),
         (
             |document| {
                 document["tags"] = json!({"K8S-azure-cluster-name": "Kubernetes", "k8s-azure-owner-service": "Default/web"})
@@ -263,23 +227,14 @@ fn what_nobody_models_goes_back_as_it_came() {
 fn the_name_and_the_group_cannot_change() {
     let named = |name: &str| linked("web", |link| link.name = Some(name.into()));
     let scene = Scene::settled(&[named("Mine")]);
-    assert!(Scene { requests: vec![ensure(&named("mINE"))], ..scene_like(&scene) }.granted().is_empty());
-    assert!(scene_like(&scene).asking(&[plain("web")]).granted().is_empty(), "its name stays");
-    assert!(scene_like(&scene).asking(&[named("other")]).refused()[0].contains("is called Mine, not other"));
+    assert!(scene.asking(&[named("mINE")]).granted().is_empty());
+    assert!(scene.asking(&[plain("web")]).granted().is_empty(), "its name stays");
+    assert!(scene.asking(&[named("other")]).refused()[0].contains("is called Mine, not other"));
     let elsewhere = |names_group| {
         linked("web", |link| (link.group, link.names_group) = (ResourceId::group_of("SUB", "other"), names_group))
     };
-    assert!(scene_like(&scene).asking(&[elsewhere(true)]).refused()[0].contains("is in resource group RG"));
-    assert!(scene_like(&scene).asking(&[elsewhere(false)]).granted().is_empty(), "the configuration moves nothing");
-}
-
-fn scene_like(scene: &Scene) -> Scene {
-    Scene {
-        observed: scene.observed.clone(),
-        requests: scene.requests.clone(),
-        others: scene.others.clone(),
-        settings: scene.settings.clone(),
-    }
+    assert!(scene.asking(&[elsewhere(true)]).refused()[0].contains("is in resource group RG"));
+    assert!(scene.asking(&[elsewhere(false)]).granted().is_empty(), "the configuration moves nothing");
 }
 
 #[test]
@@ -294,21 +249,15 @@ fn services_that_share_a_front_end_share_it() {
     let both = Scene::settled(&[a.clone(), b.clone()]);
     assert_eq!(owner(&both.observed.private_links.services[0]), Some("default/a"), "created at once: the first by name");
     assert_eq!(both.observed.private_links.services.len(), 1);
-    let guest = scene_like(&both).asking(&[picky(&b)]).beside(std::slice::from_ref(&a));
-    assert!(
-        guest.refused()[0].starts_with(
-            "default/b: azure-pls-fqdns: the private link service of this front end belongs to Service default/a"
-        )
-    );
-    let of_owner = scene_like(&both).asking(&[picky(&a), b.clone()]);
+    let guest = both.asking(&[picky(&b)]).beside(std::slice::from_ref(&a));
+    let message = "default/b: azure-pls-fqdns: the private link service of this front end belongs to Service default/a";
+    assert!(guest.refused()[0].starts_with(message));
+    let of_owner = both.asking(&[picky(&a), b.clone()]);
     assert_eq!(of_owner.granted().writes[0].reasons, ["other DNS names"]);
-    let told = Scene::new(&[picky(&a), b.clone()]).granted();
-    assert_eq!(
-        told.writes[0].document.properties.clone().unwrap().fqdns,
-        Some(vec!["x".to_owned()]),
-        "who says how it shall be"
-    );
-    assert_eq!(told.writes[0].services.len(), 2, "both wait for it");
+    let change = &Scene::new(&[picky(&a), b.clone()]).granted().writes[0];
+    let fqdns = &change.document.properties.as_ref().unwrap().fqdns;
+    assert_eq!(*fqdns, Some(vec!["x".to_owned()]), "who says how it shall be");
+    assert_eq!(change.services.len(), 2, "both wait for it");
     assert!(Scene::new(&[a.clone(), picky(&b)]).refused()[0].starts_with("default/b: azure-pls-fqdns"), "a guest");
     assert_eq!(Scene::new(&[picky(&a), picky(&b)]).refused().len(), 1, "only one may");
 }
@@ -320,13 +269,13 @@ fn a_guest_adds_no_private_link_service_to_the_frontend_of_another() {
     let guest = at("10.0.0.9", plain("b"));
     let scene = Scene::settled(std::slice::from_ref(&owner));
     for scene in [
-        scene_like(&scene).asking(std::slice::from_ref(&guest)).beside(std::slice::from_ref(&owner)),
-        scene_like(&scene).asking(&[owner.clone(), guest.clone()]),
+        scene.asking(std::slice::from_ref(&guest)).beside(std::slice::from_ref(&owner)),
+        scene.asking(&[owner.clone(), guest.clone()]),
     ] {
         let refused = scene.refused();
         assert!(refused.len() == 1 && refused[0].contains("belongs to Service default/a"), "{refused:?}");
     }
-    let shared = scene_like(&scene).asking(&[at("10.0.0.9", plain("a")), guest]);
+    let shared = scene.asking(&[at("10.0.0.9", plain("a")), guest]);
     assert_eq!(shared.granted().writes.len(), 1, "the owner adds it for both");
 }
 
@@ -336,15 +285,15 @@ fn one_of_somebody_else_is_left_alone() {
         let mut scene = Scene::settled(&[plain("web")]);
         set(scene.link(), |document| document["tags"] = tags.clone());
         assert!(scene.refused()[0].contains("made, leads to the front end: delete it first"), "{:?}", scene.refused());
-        let gone = scene_like(&scene).asked(&[remove(&internal("web"))]);
+        let gone = scene.asked(&[remove(&internal("web"))]);
         assert!(gone.granted().deletions.is_empty());
         let plan = gone.load_balancers();
         let retained = &plan.services[&internal("web").identity].as_ref().unwrap().retained_frontends;
         assert!(retained.len() == 1 && retained[0].uses[0].kind == "private link service", "{retained:?}");
-        let moved = scene_like(&scene).asking(&[ServiceSpec { subnet: Some("apps".into()), ..internal("web") }]);
+        let moved = scene.asking(&[ServiceSpec { subnet: Some("apps".into()), ..internal("web") }]);
         let refusal = &moved.plan().1[&internal("web").identity];
         assert!(refusal.message.contains("cannot be removed") && refusal.message.contains("leads to it"), "{refusal}");
-        assert!(scene_like(&scene).asking(&[internal("web")]).granted().is_empty(), "nobody asks for it");
+        assert!(scene.asking(&[internal("web")]).granted().is_empty(), "nobody asks for it");
     }
 }
 
@@ -355,7 +304,7 @@ fn it_goes_before_its_front_end_does() {
     let pinned = pinned("10.0.0.77", plain("web"));
     let external = ServiceSpec { internal: false, floating_ip: false, ..plain("web") };
     for request in [remove(&internal("web")), ensure(&other), ensure(&pinned)] {
-        let asked = scene_like(&scene).asked(std::slice::from_ref(&request)).beside(&[plain("other")]);
+        let asked = scene.asked(std::slice::from_ref(&request)).beside(&[plain("other")]);
         let plan = asked.granted();
         assert_eq!(plan.deletions.len(), 1, "{request:?}");
         assert_eq!(plan.deletions[0].services, [internal("web").identity]);
@@ -363,7 +312,7 @@ fn it_goes_before_its_front_end_does() {
         assert_eq!(plan.writes.len(), usize::from(comes_back), "and is made anew at the new one");
         assert!(plan.writes.iter().all(|change| change.document.etag.is_none()), "as a new one");
     }
-    let flipped = scene_like(&scene).asking(&[external]);
+    let flipped = scene.asking(&[external]);
     assert_eq!(flipped.plan().0.deletions.len(), 0, "without a public IP nothing moves");
 }
 
@@ -415,9 +364,9 @@ fn a_load_balancer_has_room_for_eight() {
     roomy.settings.private_links_per_load_balancer = 9;
     assert_eq!(roomy.granted().writes.len(), 9);
     let full = Scene::settled(&many[..8]);
-    let one_more = scene_like(&full).asking(&many[8..]).beside(&many[..8]);
+    let one_more = full.asking(&many[8..]).beside(&many[..8]);
     assert_eq!(one_more.refused().len(), 1);
-    let swap = scene_like(&full).asked(&[remove(&many[0]), ensure(&many[8])]).beside(&many[1..8]);
+    let swap = full.asked(&[remove(&many[0]), ensure(&many[8])]).beside(&many[1..8]);
     assert_eq!(swap.granted().writes.len(), 1, "one goes");
 }
 
@@ -435,9 +384,9 @@ fn who_stops_the_header_is_written_before_the_new_probe() {
     let proxied = linked("web", |link| link.proxy_protocol = true);
     let scene = Scene::settled(std::slice::from_ref(&proxied));
     let mut quiet = plain("web");
-    assert!(!scene_like(&scene).asking(&[quiet.clone()]).granted().writes[0].is_first, "no probe changes");
+    assert!(!scene.asking(&[quiet.clone()]).granted().writes[0].is_first, "no probe changes");
     quiet.ports[0].port += 1;
-    let plan = scene_like(&scene).asking(&[quiet]).granted();
+    let plan = scene.asking(&[quiet]).granted();
     assert!(plan.writes[0].is_first && plan.comes_first());
     let mut on = Scene::settled(&[plain("web")]);
     let mut loud = proxied;
@@ -468,7 +417,7 @@ fn a_front_end_of_a_former_load_balancer_stays_while_one_of_somebody_else_leads_
     let mut scene = Scene { settings: former, ..Scene::new(&[plain("web")]) };
     scene.write();
     scene.settings.load_balancer_name = String::new();
-    let asking = |scene: &Scene, specs: &[ServiceSpec]| scene_like(scene).asking(specs).beside(&[plain("web")]);
+    let asking = |scene: &Scene, specs: &[ServiceSpec]| scene.asking(specs).beside(&[plain("web")]);
     let touches_old = |scene: &Scene| scene.load_balancers().changes.iter().any(|change| change.id.name() == "old-internal");
     let unasked = asking(&scene, &[internal("api")]);
     assert!(unasked.granted().deletions.is_empty() && !touches_old(&unasked), "its Service does not ask");

@@ -78,11 +78,8 @@ fn changes_gather_from_the_first_one_on() {
     let (mut cluster, start) = (Cluster::default(), Instant::now());
     let versions = [slice("one", "web", &["n1"]), slice("one", "web", &["n2"]), slice("one", "web", &["n3"])];
     cluster.put(&versions[0], start);
-    assert_eq!(
-        (cluster.index.due(INTERVAL), cluster.published("web")),
-        (None, EndpointNodes::of(["n1"])),
-        "not requested before"
-    );
+    let first = (cluster.index.due(INTERVAL), cluster.published("web"));
+    assert_eq!(first, (None, EndpointNodes::of(["n1"])), "not requested before");
     let at = |seconds| start + Duration::from_secs(seconds);
     cluster.put(&versions[1], at(5));
     cluster.put(&versions[2], at(20));

@@ -73,15 +73,10 @@ fn the_primary_set_decides_when_its_load_balancer_is_there() {
     let both = there(&[("kubernetes", hosts.iter().collect()), ("LB2-internal", vec![])]);
     assert_eq!(placed(&both, &hosts, &settings), [vec!["n0001", "n0003"], vec!["n0002"]]);
     // One of two twins goes: the entry is still there.
-    let gone = [ResourceId::parse(&samples::network("loadBalancers/lb2")).unwrap()];
+    let id = |name: &str| [ResourceId::parse(&samples::network(&format!("loadBalancers/{name}"))).unwrap()];
     let twins = there(&[("kubernetes", vec![]), ("lb2", vec![]), ("lb2-internal", vec![])]);
-    assert_eq!(joining(&place_nodes(&twins, &gone, &hosts, &settings), "lb2", &hosts), ["n0002"]);
-    let last = place_nodes(
-        &both,
-        &[ResourceId::parse(&samples::network("loadBalancers/lb2-internal")).unwrap()],
-        &hosts,
-        &settings,
-    );
+    assert_eq!(joining(&place_nodes(&twins, &id("lb2"), &hosts, &settings), "lb2", &hosts), ["n0002"]);
+    let last = place_nodes(&both, &id("lb2-internal"), &hosts, &settings);
     assert_eq!(joining(&last, "kubernetes", &hosts).len(), 3, "Nodes of what goes are placed elsewhere");
 }
 
@@ -92,17 +87,11 @@ fn selectors_take_nodes_and_others_stay_or_go_where_the_fewest_are() {
     let seen = there(&[("kubernetes", hosts[..3].iter().collect()), ("lb2", vec![]), ("lb3", vec![])]);
     let found = placed(&seen, &hosts, &settings);
     assert_eq!(found, [vec!["n0001", "n0002", "n0003"], vec!["n0006"], vec!["n0004", "n0005"]]);
-    let only_selective = settings_of_selectors();
+    let only_selective = LoadBalancerSettings { entries: vec![entry("kubernetes", "a", Some("x"))], ..settings };
     let placement = place_nodes(&there(&[("kubernetes", vec![])]), &[], &hosts, &only_selective);
-    assert_eq!(
-        placement.unplaced.iter().map(String::as_str).collect::<Vec<_>>(),
-        ["n0001", "n0002", "n0003", "n0004", "n0005"]
-    );
+    let unplaced: Vec<&str> = placement.unplaced.iter().map(String::as_str).collect();
+    assert_eq!(unplaced, ["n0001", "n0002", "n0003", "n0004", "n0005"]);
     assert!(place_nodes(&there(&[]), &[], &hosts, &only_selective).unplaced.is_empty(), "there is nothing to be behind");
-}
-
-fn settings_of_selectors() -> LoadBalancerSettings {
-    settings(&[entry("kubernetes", "a", Some("x"))])
 }
 
 #[test]
@@ -199,10 +188,7 @@ fn a_node_of_which_nothing_is_known_stays_where_it_is_and_goes_nowhere() {
     let hosts = [node(1, Some("one"), ""), lost, node(3, Some("two"), "")];
     let seen = there(&[("kubernetes", vec![&hosts[0]]), ("lb2", vec![&hosts[1], &hosts[2]])]);
     let placement = place_nodes(&seen, &[], &hosts, &settings);
-    assert_eq!(
-        (joining(&placement, "kubernetes", &hosts), joining(&placement, "lb2", &hosts)),
-        (vec!["n0001"], vec!["n0003"])
-    );
+    assert_eq!(["kubernetes", "lb2"].map(|entry| joining(&placement, entry, &hosts)), [["n0001"], ["n0003"]]);
     let scope = PoolScope::Entry("lb2".to_owned());
     assert!(placement.of_pool(&scope, &hosts, &hosts).1.iter().any(|node| node.is_unlocated), "it may stay");
     assert_eq!(placement.reason(&scope).unwrap(), "Nodes of entry lb2: 1 by primaryVMSet");
@@ -242,12 +228,9 @@ fn thousands_of_nodes_are_placed_in_a_moment() {
 fn any_entries() -> impl Strategy<Value = Vec<LoadBalancerEntry>> {
     let one = (prop::option::of("[a-c]"), prop::option::weighted(0.4, "[xy]"));
     prop::collection::vec(one, 1..5).prop_map(|rows| {
-        let names = ["kubernetes", "lb2", "lb3", "lb4"];
-        let entries = rows
-            .into_iter()
-            .zip(names)
-            .map(|((set, selector), name)| entry(name, &set.unwrap_or_else(|| format!("none-{name}")), selector.as_deref()));
-        entries.collect()
+        let rows = rows.into_iter().zip(["kubernetes", "lb2", "lb3", "lb4"]);
+        let of = |set: Option<String>, name: &str| set.unwrap_or_else(|| format!("none-{name}"));
+        rows.map(|((set, selector), name)| entry(name, &of(set, name), selector.as_deref())).collect()
     })
 }
 

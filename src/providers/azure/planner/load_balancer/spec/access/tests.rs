@@ -94,9 +94,15 @@ fn lists_beyond_what_azure_takes_are_refused_and_open_nothing() {
 #[test]
 fn switches_that_nobody_can_read_restrict() {
     let range = (RANGES, "10.0.0.0/8");
-    for (text, restricts, is_told) in
-        [("true", true, false), ("False", false, false), ("", false, false), ("yes", true, true), (" true x", true, true)]
-    {
+    for (text, restricts, is_told) in [
+        ("true", true, false),
+        (" TRUE ", true, false),
+        ("False", false, false),
+        ("0", false, false),
+        ("", false, false),
+        ("yes", true, true),
+        (" true x", true, true),
+    ] {
         let deny = access_of(&[(DENY.0, text), range], json!({})).deny_all;
         assert_eq!(deny, restricts, "{text}");
         // What denies stays, unless somebody clearly wants no rule.

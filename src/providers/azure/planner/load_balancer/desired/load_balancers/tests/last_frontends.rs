@@ -1,7 +1,7 @@
 //! Load balancers that must not lose their last frontend.
 
 use super::{
-    entries::{entry, ips, named, of},
+    entries::{empty, entry, ips, named, of},
     *,
 };
 
@@ -79,10 +79,6 @@ fn a_former_one_with_a_foreign_pool_keeps_the_last_frontend() {
 
 fn two_by_address() -> LoadBalancerSettings {
     LoadBalancerSettings { pool_type: crate::providers::azure::config::BackendPoolType::NodeIp, ..settings() }
-}
-
-fn empty() -> ObservedNetwork {
-    observed(Vec::new())
 }
 
 #[test]

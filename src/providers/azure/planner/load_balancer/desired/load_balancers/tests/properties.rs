@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     super::super::{arm_constraints::check, context::is_generated_name},
+    entries::ips,
     *,
 };
 
@@ -31,19 +32,6 @@ fn any_asks() -> impl Strategy<Value = Vec<ServiceRequest>> {
         let by_name: BTreeMap<_, _> = asks.into_iter().map(|ask| (ask.identity().clone(), ask)).collect();
         by_name.into_values().collect()
     })
-}
-
-/// External Services with the same pinned address share one public IP.
-fn ips(asks: &[ServiceRequest]) -> PublicIpAssignment {
-    let id = |spec: &ServiceSpec, family: IpFamily| match spec.pinned.get(family) {
-        Some(address) => public_ip(&format!("pinned-{address}")),
-        None => public_ip(&naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack())),
-    };
-    let mut ips = PublicIpAssignment::new();
-    for spec in asks.iter().filter_map(ensured_spec).filter(|spec| !spec.internal) {
-        ips.extend(spec.families.iter().map(|family| ((spec.identity.clone(), *family), id(spec, *family))));
-    }
-    ips
 }
 
 /// A load balancer with parts that are nobody's Service's, and fields that are not modelled.

@@ -12,25 +12,6 @@ fn other_load_balancers_are_neither_changed_nor_deleted() {
     assert_eq!(plan(&there, &[remove(&service("web"))]).changes.len(), 1);
 }
 
-/// F-06.
-#[test]
-fn preconfigured_load_balancers_lose_rules_and_keep_pool_and_last_frontend() {
-    let there = made(&[&service("web")]);
-    let preconfigured = LoadBalancerSettings { preconfigured: (true, false), ..settings() };
-    let outcome = plan_with(&there, &[remove(&service("web"))], &preconfigured);
-    let document = put(&outcome, "kubernetes");
-    assert!(frontend_names(document).len() == 1 && rule_names(document).is_empty());
-    assert_eq!(document.properties.as_ref().unwrap().backend_address_pools.as_ref().unwrap().len(), 1);
-}
-
-#[test]
-fn the_letter_case_of_a_subnet_changes_nothing() {
-    let on = |subnet: &str| ServiceSpec { subnet: Some(subnet.into()), ..internal("web") };
-    let there = made(&[&on("apps")]);
-    let outcome = plan(&there, &[ensure(&on("Apps"))]);
-    assert!(outcome.changes.is_empty(), "{:?}", outcome.changes);
-}
-
 /// F-10.
 #[test]
 fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
@@ -52,18 +33,6 @@ fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
     let base = &both.identity.name_prefix;
     let four = public_ip("four").as_str().to_owned();
     assert_eq!(seats, [(format!("{base}-IPv6"), id.as_str().to_owned()), (base.clone(), four)]);
-}
-
-/// F-11.
-#[test]
-fn a_configured_name_is_found_beside_the_clusters() {
-    let there = made(&[&service("web")]);
-    let named = LoadBalancerSettings { load_balancer_name: "mine".into(), ..settings() };
-    let outcome = plan_with(&there, &[ensure(&service("web"))], &named);
-    let names: Vec<_> =
-        outcome.changes.iter().map(|change| (change.id.name(), change.write == LoadBalancerWrite::Delete)).collect();
-    assert_eq!(names, [("kubernetes", true), ("mine", false)], "the address is given back before it is taken");
-    assert!(plan_with(&applied(&there, &outcome), &[ensure(&service("web"))], &named).changes.is_empty());
 }
 
 /// Whoever asks, the others come along: there is no time at which a Service is on a load balancer that has lost its machines.
@@ -149,29 +118,21 @@ fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
     assert_eq!(frontend_names(put(&outcome, "mine")), [web.identity.name_prefix.as_str()]);
 }
 
-/// F-12.
-#[test]
-fn parts_are_in_the_load_balancers_group() {
-    let apart = LoadBalancerSettings {
-        load_balancer_group: crate::providers::azure::arm::ResourceId::group_of("SUB", "LBS"),
-        ..settings()
-    };
-    let outcome = plan_with(&observed(Vec::new()), &[ensure(&service("web"))], &apart);
-    let document = serde_json::to_string(put(&outcome, "kubernetes")).unwrap();
-    assert!(!document.contains("resourceGroups/RG/providers/Microsoft.Network/loadBalancers"), "{document}");
-}
-
 /// F-27.
 #[test]
-fn the_tcp_reset_of_a_rule_for_all_ports_is_noticed() {
+fn a_rule_for_all_ports_loses_tcp_reset_and_never_floating_ip() {
     let ha = ServiceSpec { ha_ports: Some(PortProbe::None), ..internal("web") };
-    let without = ServiceSpec { tcp_reset: false, ..ha.clone() };
-    assert_eq!(plan(&made(&[&ha]), &[ensure(&without)]).changes.len(), 1);
+    let without = ServiceSpec { tcp_reset: false, floating_ip: false, ..ha.clone() };
+    let outcome = plan(&made(&[&ha]), &[ensure(&without)]);
+    let rule = draft::rules(put(&outcome, "kubernetes-internal"))[0].properties.as_ref().unwrap();
+    assert_eq!((rule.enable_tcp_reset, rule.enable_floating_ip), (Some(false), Some(true)));
 }
 
 /// F-29.
 #[test]
-fn addresses_are_equal_in_any_spelling() {
+fn subnets_and_addresses_are_equal_in_any_spelling() {
+    let on = |subnet: &str| ServiceSpec { subnet: Some(subnet.into()), ..internal("web") };
+    assert!(plan(&made(&[&on("apps")]), &[ensure(&on("Apps"))]).changes.is_empty());
     let spec = pinned("fd00::9", ServiceSpec { families: vec![IpFamily::V6], ..internal("web") });
     let mut there = made(&[&spec]);
     let frontends = there.load_balancers[0].properties.as_mut().unwrap().frontend_ip_configurations.as_mut().unwrap();
@@ -200,17 +161,6 @@ fn basic_services_move_by_mode_and_stay_when_they_cannot() {
     let auto = |name: &str| ensure(&ServiceSpec { mode: Some("__auto__".into()), ..service(name) });
     let full = plan_with(&there, &["a", "b", "c", "d"].map(auto), &basic);
     assert_eq!(full.services.values().filter(|result| result.is_err()).count(), 1, "three times two rules fit");
-}
-
-#[test]
-fn leftover_basic_load_balancers_make_room_for_standard_ones() {
-    let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
-    let empty = observed(Vec::new());
-    let there = applied(&empty, &plan_with(&empty, &[ensure(&service("web"))], &basic));
-    let outcome = plan(&there, &[ensure(&service("web"))]);
-    let writes: Vec<_> = outcome.changes.iter().map(|change| &change.write).collect();
-    let [LoadBalancerWrite::Delete, LoadBalancerWrite::Put(document)] = writes[..] else { panic!("{writes:?}") };
-    assert_eq!(document.sku.as_ref().unwrap().name.as_deref(), Some("Standard"));
 }
 
 #[test]

@@ -23,24 +23,6 @@ fn made_with(asks: &[ServiceRequest], ips: &PublicIpAssignment) -> ObservedNetwo
 }
 
 #[test]
-fn services_share_the_front_end_of_one_public_ip_and_the_last_takes_it_away() {
-    let (owner, guest) = (service("web"), guest(8080));
-    let ips = shared_by([&owner, &guest]);
-    let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
-    assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.name_prefix.as_str()]);
-    assert_eq!(rule_names(&there.load_balancers[0]).len(), 3);
-    let left = plan_load_balancers(&there, &[remove(&owner)], &[Arc::new(guest.clone())], &ips, &settings());
-    let kept = &left.services[&owner.identity].as_ref().unwrap().retained_frontends;
-    assert_eq!(kept.len(), 1);
-    assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.name_prefix));
-    assert_eq!(frontend_names(put(&left, "kubernetes")), [owner.identity.name_prefix.as_str()]);
-    let there = applied(&there, &left);
-    assert!(plan_load_balancers(&there, &[ensure(&guest)], &[], &ips, &settings()).changes.is_empty());
-    let gone = plan_load_balancers(&there, &[remove(&guest)], &[], &ips, &settings());
-    assert_eq!(gone.changes[0].write, LoadBalancerWrite::Delete);
-}
-
-#[test]
 fn a_guest_never_takes_away_the_front_end_of_a_service_that_is_there() {
     let (owner, guest) = (ServiceSpec { ports: Vec::new(), ..service("web") }, guest(8080));
     let ips = shared_by([&owner, &guest]);
@@ -92,10 +74,8 @@ fn a_port_without_a_rule_has_one_service_too() {
             let result = &outcome.services[&guest.identity];
             assert_eq!(result.is_ok(), is_granted, "{of_owner:?} {of_guest:?}: {result:?}");
             let message = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            assert!(
-                is_granted || message.contains("tcp port 80 of frontend") && message.contains("Service default/web"),
-                "{message}"
-            );
+            let words = ["tcp port 80 of frontend", "Service default/web"];
+            assert!(is_granted || words.iter().all(|words| message.contains(words)), "{message}");
             assert!(outcome.services.get(&owner.identity).is_none_or(Result::is_ok));
         }
     }
@@ -249,30 +229,6 @@ fn who_leaves_a_shared_front_end_gets_what_it_asks_for_and_the_others_keep_their
 }
 
 #[test]
-fn a_private_address_stays_with_those_who_keep_it() {
-    let owner = pinned("10.0.0.9", internal("web"));
-    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("10.0.0.9", internal("guest")) };
-    let there = made(&[&owner, &guest]);
-    let leaver = pinned("10.0.0.10", owner.clone());
-    let outcome =
-        plan_load_balancers(&there, &[ensure(&leaver)], &[Arc::new(guest.clone())], &PublicIpAssignment::new(), &settings());
-    let document = put(&outcome, "kubernetes-internal");
-    let seat = |address: &str| Some(frontends::FrontendAddress::Private(address.parse().unwrap()));
-    let (own, others) =
-        ((owner.identity.name_prefix.clone(), seat("10.0.0.10")), (guest.identity.name_prefix.clone(), seat("10.0.0.9")));
-    let expected =
-        [("80", own.clone()), ("443", own)].map(|(port, seat)| (format!("{}-TCP-{port}", owner.identity.name_prefix), seat));
-    let expected = expected.into_iter().chain([(format!("{}-TCP-8080", guest.identity.name_prefix), others)]);
-    assert_eq!(seats_of_rules(document), expected.collect());
-    let kept =
-        draft::frontends(document).iter().find(|part| part.name.as_ref() == Some(&guest.identity.name_prefix)).unwrap();
-    let method = kept.properties.as_ref().unwrap().private_ip_allocation_method.as_deref();
-    assert_eq!((method, kept.zones.as_ref().map(Vec::len)), (Some("Static"), Some(3)));
-    let there = applied(&there, &outcome);
-    assert!(plan(&there, &[ensure(&leaver), ensure(&guest)]).changes.is_empty());
-}
-
-#[test]
 fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let owner = service("web");
     let mut there = made(&[&owner]);
@@ -280,10 +236,8 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let frontend =
         json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.name_prefix))});
     let properties = there.load_balancers[0].properties.as_mut().unwrap();
-    properties.outbound_rules = serde_json::from_value(
-        json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]),
-    )
-    .unwrap();
+    let outbound = json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]);
+    properties.outbound_rules = serde_json::from_value(outbound).unwrap();
     let nat = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
     properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": nat})]);
     let other = PublicIpAssignment::from([((owner.identity.clone(), IpFamily::V4), public_ip("other"))]);
@@ -301,11 +255,8 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let properties = free.load_balancers[0].properties.as_mut().unwrap();
     (properties.outbound_rules, properties.inbound_nat_rules) = (None, None);
     let outcome = plan_load_balancers(&free, &[ensure(&owner)], &[], &other, &settings());
-    assert_eq!(
-        frontend_names(put(&outcome, "kubernetes")),
-        [owner.identity.name_prefix.as_str()],
-        "nothing needs it any more"
-    );
+    let own = [owner.identity.name_prefix.as_str()];
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), own, "nothing needs it any more");
     let pool = json!({"name": "range", "properties": {"frontendIPConfiguration": frontend, "protocol": "Tcp",
         "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60}});
     there.load_balancers[0].properties.as_mut().unwrap().inbound_nat_pools = Some(vec![pool]);
@@ -313,38 +264,4 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     assert!(outcome.changes.is_empty());
     let told = refusal(&outcome, &owner).message.clone();
     assert!(told.contains("inbound NAT pool range") && told.contains("give what refers to it another front end"), "{told}");
-}
-
-#[test]
-fn switching_kind_moves_everything_in_one_plan() {
-    let (outside, inside) = (service("web"), internal("web"));
-    let there = made(&[&outside]);
-    let outcome = plan(&there, &[ensure(&inside)]);
-    assert_eq!(frontend_names(put(&outcome, "kubernetes-internal")), [outside.identity.name_prefix.as_str()]);
-    assert!(
-        outcome.changes.iter().any(|change| change.id.name() == "kubernetes" && change.write == LoadBalancerWrite::Delete)
-    );
-    let back = plan(&applied(&there, &outcome), &[ensure(&outside)]);
-    assert_eq!(back.changes.len(), 2);
-}
-
-#[test]
-fn the_shared_probe_stays_while_a_rule_needs_it() {
-    let shared = |name: &str| {
-        let ports = vec![PortSpec { probe: PortProbe::Shared, ..port(Protocol::Tcp, 80, 30080) }];
-        ServiceSpec { ports, ..service(name) }
-    };
-    let there = made(&[&shared("a"), &shared("b")]);
-    let probes = |outcome: &LoadBalancerPlan| {
-        let probes = draft::probes(put(outcome, "kubernetes"));
-        probes.iter().filter_map(|probe| probe.name.clone()).collect::<Vec<_>>()
-    };
-    let one = plan(&there, &[remove(&shared("a"))]);
-    assert_eq!(probes(&one), ["cluster-service-shared-health-probe"]);
-    let own = service("b");
-    let none = plan(&applied(&there, &one), &[ensure(&own)]);
-    assert_eq!(
-        probes(&none),
-        [format!("{}-TCP-80", own.identity.name_prefix), format!("{}-TCP-443", own.identity.name_prefix)]
-    );
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::providers::azure::inventory::MachineKind;
+use crate::providers::azure::instances::fixtures::scale_set_instance;
 
 fn pool_id(balancer: &str, pool: &str) -> ResourceId {
     let group = ResourceId::group_of("s", "rg");
@@ -86,10 +86,8 @@ fn a_model_is_left_alone_with_a_reason() {
     };
     assert_eq!(answer(set(&[&own], "Uniform", "Succeeded", ""), &own), Err(MembershipSkipReason::Unchanged));
     assert_eq!(answer(set(&[&internal], "Uniform", "Succeeded", ""), &own), Ok(2));
-    assert_eq!(
-        answer(set(&[&other], "Uniform", "Succeeded", ""), &own),
-        Err(MembershipSkipReason::OtherLoadBalancer("lb2".into()))
-    );
+    let in_other = set(&[&other], "Uniform", "Succeeded", "");
+    assert_eq!(answer(in_other, &own), Err(MembershipSkipReason::OtherLoadBalancer("lb2".into())));
     assert_eq!(answer(set(&[], "Uniform", "deleting", ""), &own), Err(MembershipSkipReason::State("deleting".into())));
     assert_eq!(answer(set(&[], "Uniform", "Succeeded", windows), &six), Err(MembershipSkipReason::Unchanged));
     assert_eq!(answer(VirtualMachineScaleSet::default(), &six), Err(MembershipSkipReason::NoConfiguration(IpFamily::V6)));
@@ -119,10 +117,8 @@ fn an_instance_is_written_with_its_size_and_interfaces() {
         "vmId": "1", "hardwareProfile": {"vmSize": "D2"}, "networkProfileConfiguration": {"networkInterfaceConfigurations": interfaces(&[])}}}))
     .unwrap();
     let body = serde_json::to_value(instance(&vm, &joins(&[&own])).unwrap()).unwrap();
-    assert_eq!(
-        body["properties"].as_object().unwrap().keys().collect::<Vec<_>>(),
-        ["hardwareProfile", "networkProfileConfiguration"]
-    );
+    let fields: Vec<_> = body["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["hardwareProfile", "networkProfileConfiguration"]);
     assert_eq!((&body["etag"], &body["properties"]["hardwareProfile"]["vmSize"]), (&json!("e"), &json!("D2")));
 }
 
@@ -147,18 +143,9 @@ fn an_instance_that_has_failed_is_written_again_only_where_a_pool_lacks_it() {
 #[test]
 fn machines_that_are_off_do_not_join_and_unknown_ones_do() {
     let machine = |power: Option<&str>, provisioning: &str| Machine {
-        id: ResourceId::group_of("s", "rg"),
-        kind: MachineKind::Standalone,
-        name: String::new(),
-        computer_name: String::new(),
-        vm_id: String::new(),
-        vm_size: String::new(),
-        location: String::new(),
-        zone: None,
-        fault_domain: None,
         provisioning_state: provisioning.to_owned(),
         power_state: power.map(str::to_owned),
-        interfaces: Vec::new(),
+        ..scale_set_instance("set", 0)
     };
     for (power, provisioning, expected) in [
         (Some("running"), "Succeeded", true),

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::fixtures::*;
-use crate::providers::azure::planner::load_balancer::spec::{PublicIpSpec, ServiceSpec};
+use crate::providers::azure::planner::load_balancer::spec::ServiceSpec;
+
+const TAG: &str = "k8s-azure-dns-label-service";
 
 fn label(world: &World, name: &str) -> Option<String> {
     let dns = world.get(name).unwrap().properties.clone().unwrap().dns_settings;
@@ -28,10 +30,8 @@ fn naming(name: &str, dns_label: Option<&str>) -> ServiceSpec {
 fn a_users_public_ip_is_neither_tagged_nor_deleted() {
     let mut world = World::of(vec![pip("mine", "20.0.0.1", &json!({"owner": "me"}), &json!({}))]);
     world.settings.tags = [("env".to_owned(), "prod".to_owned())].into();
-    let spec = ServiceSpec {
-        public_ip: PublicIpSpec { ip_tags: Some(vec![("a".into(), "b".into())]), ..naming("web", None).public_ip },
-        ..naming("web", None)
-    };
+    let mut spec = naming("web", None);
+    spec.public_ip.ip_tags = Some(vec![("a".into(), "b".into())]);
     for mutate in [false, true] {
         world.settings.mutate_ip_tags = mutate;
         let outcome = world.settle(&[ensure(spec.clone())], &[]);
@@ -45,7 +45,6 @@ fn a_users_public_ip_is_neither_tagged_nor_deleted() {
 
 #[test]
 fn a_service_labels_the_public_ip_of_a_user() {
-    const TAG: &str = "k8s-azure-dns-label-service";
     let mut world = World::of(vec![pip("mine", "20.0.0.1", &json!({"owner": "me"}), &json!({}))]);
     for (wanted, expected, writes) in
         [(Some("x"), Some("x"), 1), (Some("X"), Some("x"), 0), (Some("y"), Some("y"), 1), (None, Some("y"), 0)]
@@ -125,20 +124,9 @@ fn where_namespaces_are_enforced_a_tag_says_whose_services_may_pick_a_public_ip(
 }
 
 #[test]
-fn labels_follow_the_annotation_and_only_one_service_sets_them() {
+fn only_one_service_sets_the_label_of_a_public_ip() {
     let name = name_of("a");
     let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &json!({}))]);
-    for (spec, expected, writes) in [
-        (labeled("a", "one"), Some("one"), 1),
-        (labeled("a", "ONE"), Some("one"), 0),
-        (labeled("a", "two"), Some("two"), 1),
-        (service("a"), Some("two"), 0),
-        (labeled("a", ""), None, 1),
-    ] {
-        assert_eq!(world.settle(&[ensure(spec)], &[]).writes.len(), writes, "{expected:?}");
-        assert_eq!(label(&world, &name).as_deref(), expected);
-        assert_eq!(world.tags(&name)["k8s-azure-dns-label-service"], "default/a");
-    }
     world.settle(&[ensure(labeled("a", "one"))], &[]);
     // A conflict rejects the label, not the Service.
     let outcome = world.settle(&[ensure(labeled("b", "two"))], &[service("a")]);
@@ -149,10 +137,7 @@ fn labels_follow_the_annotation_and_only_one_service_sets_them() {
     // The owner leaves in the same batch: its successor takes over; the label remains when no Service requests one.
     let outcome = world.settle(&[ensure(labeled("b", "three")), remove(&service("a"))], &[]);
     assert!(outcome.services.values().all(Result::is_ok));
-    assert_eq!(
-        (label(&world, &name).as_deref(), world.tags(&name)["k8s-azure-dns-label-service"].as_str()),
-        (Some("three"), "default/b")
-    );
+    assert_eq!((label(&world, &name).as_deref(), world.tags(&name)[TAG].as_str()), (Some("three"), "default/b"));
     world.settle(&[ensure(pinned("c", "20.0.0.1"))], &[labeled("b", "three")]);
     world.settle(&[remove(&labeled("b", "three"))], &[pinned("c", "20.0.0.1")]);
     assert_eq!(label(&world, &name).as_deref(), Some("three"));
@@ -176,10 +161,7 @@ fn the_maker_of_a_public_ip_precedes_its_guests() {
     assert_eq!(label(&world, &name).as_deref(), Some("theirs"));
     let outcome = world.settle(&[ensure(maker("own"))], &[guest("theirs")]);
     assert!(outcome.services.values().all(Result::is_ok));
-    assert_eq!(
-        (label(&world, &name).as_deref(), world.tags(&name)["k8s-azure-dns-label-service"].as_str()),
-        (Some("own"), "default/b")
-    );
+    assert_eq!((label(&world, &name).as_deref(), world.tags(&name)[TAG].as_str()), (Some("own"), "default/b"));
     let outcome = world.settle(&[ensure(guest("theirs"))], &[maker("own")]);
     assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, 1));
     // An empty label never conflicts, neither with one that is there nor with one that is requested.
@@ -192,17 +174,12 @@ fn the_maker_of_a_public_ip_precedes_its_guests() {
 
 #[test]
 fn of_two_that_ask_for_a_label_at_once_the_first_by_name_gets_it() {
-    let shared = || pip("old", "20.0.0.1", &used_by("default/x"), &json!({}));
-    let spec = |name: &str| {
-        let mut spec = pinned(name, "20.0.0.1");
-        spec.public_ip.dns_label = Some(name.into());
-        spec
-    };
-    for asks in [[ensure(spec("a")), ensure(spec("b"))], [ensure(spec("b")), ensure(spec("a"))]] {
-        let mut world = World::of(vec![shared()]);
+    let spec = |name: &str| ensure(labeled(name, name));
+    for asks in [[spec("b"), spec("c")], [spec("c"), spec("b")]] {
+        let mut world = World::of(vec![pip("old", "20.0.0.1", &used_by("default/x"), &json!({}))]);
         let outcome = world.settle(&asks, &[]);
         assert!(outcome.services.values().all(Result::is_ok));
-        assert_eq!(label(&world, "old").as_deref(), Some("a"));
-        assert!(rejections(&outcome)[0].starts_with("default/b: it does not get the DNS label `b`"));
+        assert_eq!(label(&world, "old").as_deref(), Some("b"));
+        assert!(rejections(&outcome)[0].starts_with("default/c: it does not get the DNS label `c`"));
     }
 }

@@ -16,15 +16,8 @@ enum Fate {
 
 fn spec(name: &'static str) -> impl Strategy<Value = ServiceSpec> {
     let families = prop::sample::select(vec![vec![IpFamily::V4], vec![IpFamily::V6], vec![IpFamily::V4, IpFamily::V6]]);
-    let selection = prop::sample::select(vec![
-        None,
-        None,
-        None,
-        Some("20.0.0.101"),
-        Some("20.0.0.1"),
-        Some("20.0.0.2"),
-        Some("2001:db8::102"),
-    ]);
+    let addresses = vec!["20.0.0.101", "20.0.0.1", "20.0.0.2", "2001:db8::102"];
+    let selection = prop::option::weighted(0.6, prop::sample::select(addresses));
     let label = prop::sample::select(vec![None, None, Some(""), Some("x"), Some("y")]);
     let tags = prop::sample::select(vec![None, None, Some(vec![]), Some(vec![("t".to_owned(), "1".to_owned())])]);
     (families, selection, label, tags, prop::bool::weighted(0.2), 0..3_u8).prop_map(
@@ -59,10 +52,8 @@ fn split(step: &[(ServiceSpec, Fate)]) -> (Vec<ServiceRequest>, Vec<ServiceSpec>
 
 fn world(mutate: bool) -> World {
     let foreign = json!({"k8s-azure-service": "default/other,default/a", "k8s-azure-cluster-name": "elsewhere"});
-    let mut world = World::of(vec![
-        pip("mine", "20.0.0.1", &json!({"owner": "me"}), &json!({})),
-        pip("theirs", "20.0.0.2", &foreign, &json!({})),
-    ]);
+    let (mine, none) = (json!({"owner": "me"}), json!({}));
+    let mut world = World::of(vec![pip("mine", "20.0.0.1", &mine, &none), pip("theirs", "20.0.0.2", &foreign, &none)]);
     world.settings.mutate_ip_tags = mutate;
     world
 }

@@ -1,19 +1,16 @@
-//! For tests: a little Azure as ARM would list it, and the inventory's pure parts driven on it without a client.
+//! For tests: a small simulated Azure, and the inventory's pure parts driven on it, read by read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Freshness, InventorySettings, MachineExistence, MachineQuery, build, existence, plan,
+    Freshness, InventorySettings, MachineExistence, MachineQuery, existence, plan,
     query::{PendingQuery, QueryEvaluation, RequiredRead},
-    read::{ArmRead, ArmReadPayload, ListScope, uniform_set_of},
+    read::{ArmRead, ArmReadPayload, uniform_set_of},
+    refresh,
     resolve::{self, LookupResult, QueryView},
     second_look,
     snapshot::InventorySnapshot,
@@ -21,9 +18,12 @@ use super::{
 use crate::{
     cloud_provider::SecondLook,
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId},
+        arm::{ArmClient, ArmError, ArmErrorClass, ResourceId},
         config::{AzureConfig, VmType},
+        samples::arm_client,
     },
+    runtime::clock::Clock,
+    sandbox::azure::{Azure, AzureOptions, Effect, Fault},
 };
 
 pub(super) const SUBSCRIPTION: &str = "00000000-0000-4000-8000-000000000001";
@@ -42,6 +42,11 @@ pub(super) fn instance(set_name: &str, number: usize) -> ResourceId {
 
 pub(super) fn vm(name: &str) -> ResourceId {
     group().resource("Microsoft.Compute/virtualMachines", &[name])
+}
+
+/// Machine of a flexible scale set. Its name says nothing about its host name.
+pub(super) fn flex(set_name: &str, number: usize) -> ResourceId {
+    vm(&format!("{set_name}_{:08x}", number * 7919))
 }
 
 pub(super) fn error(class: ArmErrorClass) -> ArmError {
@@ -78,26 +83,31 @@ pub(super) fn host(prefix: &str, number: usize) -> String {
 pub(super) type ReadFilter = fn(&ArmRead) -> bool;
 
 /// Fixture of a small Azure.
-#[derive(Default)]
 pub(super) struct InventoryArmFixture {
-    pub(super) sets: BTreeMap<ResourceId, Value>,
-    pub(super) machines: BTreeMap<ResourceId, Value>,
-    pub(super) interfaces: BTreeMap<ResourceId, Value>,
+    pub(super) azure: Azure,
+    pub(super) client: ArmClient,
+    /// Number of machines so far.
+    pub(super) machines: usize,
     /// The error of every read.
     pub(super) down: Option<ArmErrorClass>,
     /// The error of these reads.
     pub(super) broken: Vec<(ReadFilter, ArmErrorClass)>,
-    /// Lists have nothing in them.
-    pub(super) empty_lists: bool,
-    /// Lists have no instance view.
-    pub(super) lists_without_view: bool,
+}
+
+impl Default for InventoryArmFixture {
+    fn default() -> Self {
+        let azure = Azure::new(AzureOptions { subscriptions: vec![SUBSCRIPTION.to_owned()], ..AzureOptions::immediate() });
+        azure.put_document(json!({"id": group().as_str()})).unwrap();
+        let client = arm_client(&azure, Clock::System);
+        Self { azure, client, machines: 0, down: None, broken: Vec::new() }
+    }
 }
 
 impl InventoryArmFixture {
     pub(super) fn add_set(&mut self, name: &str, flexible: bool) {
         let mode = if flexible { "Flexible" } else { "Uniform" };
         let document = json!({"id": set(name).as_str(), "sku": {"capacity": 0}, "properties": {"orchestrationMode": mode}});
-        self.sets.insert(set(name), document);
+        self.azure.put_document(document).unwrap();
     }
 
     pub(super) fn add_uniform(&mut self, set_name: &str, count: usize) {
@@ -110,9 +120,7 @@ impl InventoryArmFixture {
     pub(super) fn add_flex(&mut self, set_name: &str, count: usize) {
         self.add_set(set_name, true);
         for number in 0..count {
-            // The number of a flexible set's machine says nothing about its host name.
-            let id = vm(&format!("{set_name}_{:08x}", number * 7919));
-            self.add_machine(&id, &host(set_name, number), Some(&set(set_name)));
+            self.add_machine(&flex(set_name, number), &host(set_name, number), Some(&set(set_name)));
         }
     }
 
@@ -126,7 +134,8 @@ impl InventoryArmFixture {
             true => id.child("networkInterfaces", "nic"),
             false => group().resource("Microsoft.Network/networkInterfaces", &[&format!("{}-nic", id.name())]),
         };
-        let number = self.machines.len();
+        let number = self.machines;
+        self.machines += 1;
         let address = format!("10.{}.{}.{}", number / 65536, number / 256 % 256, number % 256);
         let mut machine = json!({
             "id": id.as_str(), "name": id.name(), "location": "westeurope", "sku": {"name": "Standard_D2"},
@@ -141,103 +150,65 @@ impl InventoryArmFixture {
             if !uniform {
                 machine["properties"]["virtualMachineScaleSet"] = json!({"id": set.as_str()});
             }
-            let capacity = self.sets[set]["sku"]["capacity"].as_u64().unwrap() + 1;
-            self.sets.get_mut(set).unwrap()["sku"]["capacity"] = json!(capacity);
+            self.resize(set, 1);
         }
         let configuration =
             json!({"properties": {"primary": true, "privateIPAddress": address, "privateIPAddressVersion": "IPv4"}});
         let document = json!({"id": interface.as_str(), "properties": {"ipConfigurations": [configuration]}});
-        self.interfaces.insert(interface, document);
-        self.machines.insert(id.clone(), machine);
+        self.azure.put_document(machine).unwrap();
+        self.azure.put_document(document).unwrap();
     }
 
-    pub(super) fn power(&mut self, id: &ResourceId, state: &str) {
+    /// Changes the capacity of a scale set.
+    pub(super) fn resize(&self, set: &ResourceId, by: i64) {
+        self.azure.change_document(set.as_str(), |set| {
+            set["sku"]["capacity"] = json!(set["sku"]["capacity"].as_i64().unwrap() + by);
+        });
+    }
+
+    /// Removes a machine, or a scale set with its instances.
+    pub(super) fn remove(&self, id: &ResourceId) {
+        assert!(self.azure.delete_document(id.as_str()), "{id}");
+    }
+
+    /// Changes a field, which is named by its JSON pointer.
+    pub(super) fn change(&self, id: &ResourceId, field: &str, value: Value) {
+        let change = |document: &mut Value| *document.pointer_mut(field).unwrap() = value;
+        assert!(self.azure.change_document(id.as_str(), change), "{id}");
+    }
+
+    pub(super) fn power(&self, id: &ResourceId, state: &str) {
         let code = format!("PowerState/{state}");
-        self.machines.get_mut(id).unwrap()["properties"]["instanceView"]["statuses"] = json!([{"code": code}]);
+        self.change(id, "/properties/instanceView/statuses", json!([{"code": code}]));
     }
 
-    fn list<T: serde::de::DeserializeOwned>(
-        &self,
-        of: &BTreeMap<ResourceId, Value>,
-        query: impl Fn(&Value) -> bool,
-    ) -> Vec<T> {
-        let shown = of.values().filter(|it| !self.empty_lists && query(it));
-        shown.map(|it| T::deserialize(it).unwrap()).collect()
+    /// From now on lists of machines and scale sets have nothing in them.
+    pub(super) fn empty_lists(&self) {
+        for list in ["*/virtualMachines", "*/virtualMachineScaleSets"] {
+            self.azure.add_fault(Fault::new(Effect::EmptyList).path(list));
+        }
     }
 
     /// Returns ARM's response and the number of requests for it.
-    pub(super) fn respond(&self, read: &ArmRead, snapshot: &InventorySnapshot) -> (Result<ArmReadPayload, ArmError>, usize) {
+    fn respond(
+        &self,
+        read: &ArmRead,
+        interfaces: &[ResourceId],
+        settings: &InventorySettings,
+    ) -> (Result<ArmReadPayload, ArmError>, usize) {
         let broken = self.broken.iter().find(|(is, _)| is(read)).map(|(_, class)| *class);
         if let Some(class) = self.down.or(broken) {
             return (Err(error(class)), 1);
         }
-        let prefixed = |it: &Value, set: &ResourceId| {
-            it["id"].as_str().unwrap().strip_prefix(set.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let pages = |items: usize| items.div_ceil(100).max(1);
-        match read {
-            ArmRead::ScaleSets(group) => {
-                let sets: Vec<_> = self.list(&self.sets, |it| it["id"].as_str().unwrap().starts_with(group.as_str()));
-                let count = pages(sets.len());
-                (Ok(ArmReadPayload::ScaleSets(sets.into_iter().filter_map(build::scale_set).collect())), count)
-            }
-            ArmRead::Machines(scope) => {
-                if let ListScope::Uniform(id) | ListScope::Flex(id) = scope
-                    && !self.sets.contains_key(id)
-                {
-                    return (Err(error(ArmErrorClass::ParentNotFound)), 1);
-                }
-                let belongs = |it: &Value| match scope {
-                    ListScope::Uniform(set) => prefixed(it, set),
-                    ListScope::Flex(set) => it["properties"]["virtualMachineScaleSet"]["id"] == json!(set.as_str()),
-                    ListScope::Group(group) => {
-                        let rest = it["id"].as_str().unwrap().strip_prefix(group.as_str());
-                        rest.is_some_and(|rest| rest.starts_with("/providers/Microsoft.Compute/virtualMachines/"))
-                    }
-                };
-                let mut records: Vec<super::records::VmRecord> = self.list(&self.machines, belongs);
-                if self.lists_without_view || matches!(scope, ListScope::Group(_)) {
-                    records.iter_mut().for_each(|record| record.properties.as_mut().unwrap().instance_view = None);
-                }
-                let count = pages(records.len());
-                (Ok(ArmReadPayload::Machines(records.into_iter().filter_map(build::machine).collect())), count)
-            }
-            ArmRead::Interfaces(scope) => {
-                let belongs = |it: &Value| match scope {
-                    ListScope::Uniform(set) => prefixed(it, set),
-                    _ => it["id"].as_str().unwrap().contains("Microsoft.Network"),
-                };
-                let records: Vec<super::records::InterfaceRecord> = self.list(&self.interfaces, belongs);
-                let count = pages(records.len());
-                let interfaces =
-                    records.into_iter().filter_map(|it| build::interface(it, &build::PublicIpAddressById::new()));
-                (Ok(ArmReadPayload::Interfaces(interfaces.map(|it| (it.id.clone(), it)).collect())), count)
-            }
-            ArmRead::ScaleSet(id) => {
-                (self.sets.get(id).map(|_| ArmReadPayload::Exists).ok_or_else(|| error(ArmErrorClass::NotFound)), 1)
-            }
-            ArmRead::Machine(id) => match self.machines.get(id) {
-                Some(it) => {
-                    let machine = build::machine(serde_json::from_value(it.clone()).unwrap());
-                    (Ok(ArmReadPayload::Machines(machine.into_iter().collect())), 1)
-                }
-                None => {
-                    let orphan = uniform_set_of(id).is_some_and(|set| !self.sets.contains_key(&set));
-                    (Err(error(if orphan { ArmErrorClass::ParentNotFound } else { ArmErrorClass::NotFound })), 1)
-                }
-            },
-            ArmRead::InterfacesOf(id) => {
-                let ids = snapshot.entry(id).map(|entry| entry.machine.interfaces.clone()).unwrap_or_default();
-                let records = ids.iter().filter_map(|it| self.interfaces.get(&it.id));
-                let records = records.map(|it| serde_json::from_value(it.clone()).unwrap());
-                let interfaces = records.filter_map(|it| build::interface(it, &build::PublicIpAddressById::new()));
-                (Ok(ArmReadPayload::Interfaces(interfaces.map(|it| (it.id.clone(), it)).collect())), ids.len().max(1))
-            }
-        }
+        self.azure.clear_requests();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let outcome = runtime.block_on(refresh::send(&self.client, read, interfaces, !settings.without_instance_view));
+        let outcome = outcome.or_else(|error| super::empty_if_foreign(read, &settings.group, error));
+        (outcome, self.azure.count(|_| true))
     }
 }
 
-/// The inventory without a client: rounds of reads on an [`InventoryArmFixture`].
+/// The inventory without its shell: rounds of reads on an [`InventoryArmFixture`].
 pub(super) struct InventoryDriver {
     pub(super) fixture: InventoryArmFixture,
     pub(super) snapshot: InventorySnapshot,
@@ -254,6 +225,19 @@ impl InventoryDriver {
         Self { fixture, snapshot: InventorySnapshot::default(), settings, now, requests: 0, reads: Vec::new() }
     }
 
+    /// Two uniform scale sets, a flexible one and machines of their own, ten each, all known for a minute.
+    pub(super) fn of_all_kinds() -> Self {
+        let mut fixture = InventoryArmFixture::default();
+        fixture.add_uniform("pool0", 10);
+        fixture.add_uniform("pool1", 10);
+        fixture.add_flex("flex", 10);
+        (0..10).for_each(|number| fixture.add_standalone(&format!("node-{number}")));
+        let mut driver = Self::new(fixture, settings(VmType::Vmss, true, false));
+        driver.warm();
+        driver.pass(Duration::from_secs(60));
+        driver
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += time;
     }
@@ -262,8 +246,11 @@ impl InventoryDriver {
         std::mem::take(&mut self.requests)
     }
 
-    fn send(&mut self, read: ArmRead) {
-        let (outcome, requests) = self.fixture.respond(&read, &self.snapshot);
+    pub(super) fn send(&mut self, read: ArmRead) {
+        let entry = self.snapshot.entry(read.subject());
+        let interfaces = entry.into_iter().flat_map(|entry| &entry.machine.interfaces);
+        let interfaces: Vec<_> = interfaces.map(|interface| interface.id.clone()).collect();
+        let (outcome, requests) = self.fixture.respond(&read, &interfaces, &self.settings);
         self.requests += requests;
         self.reads.push(read.clone());
         self.now += Duration::from_micros(1);
