@@ -11,6 +11,7 @@ pub mod names;
 pub mod node;
 pub mod node_ipam;
 pub mod node_lifecycle;
+mod restoration;
 pub mod route;
 pub mod service;
 

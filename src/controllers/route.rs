@@ -27,7 +27,6 @@ mod events;
 mod outcomes;
 mod plan;
 mod reconcile;
-mod repair_interval;
 mod write_plan;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -248,19 +247,20 @@ mod tests {
         }
     }
 
+    fn config(seconds: u64) -> RouteControllerConfig {
+        RouteControllerConfig {
+            cluster_cidrs: Vec::new(),
+            reconciliation_period: Duration::from_secs(seconds),
+            watch_based: true,
+            nodes_are_filtered: false,
+            node_masks: None,
+        }
+    }
+
     #[test]
     fn which_cluster_cidrs_are_accepted() {
         let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
-        let check = |list: &[&str]| {
-            RouteControllerConfig {
-                cluster_cidrs: cidrs(list),
-                reconciliation_period: Duration::from_secs(10),
-                watch_based: true,
-                nodes_are_filtered: false,
-                node_masks: None,
-            }
-            .check()
-        };
+        let check = |list: &[&str]| RouteControllerConfig { cluster_cidrs: cidrs(list), ..config(10) }.check();
         let (a, b, c) = ("10.0.0.0/8", "fd00::/48", "11.0.0.0/8");
         for accepted in [&[a][..], &[b], &[a, b], &[b, a]] {
             assert_eq!(check(accepted), Ok(()), "{accepted:?}");
@@ -272,13 +272,6 @@ mod tests {
 
     #[test]
     fn periods_follow_the_flag() {
-        let config = |seconds| RouteControllerConfig {
-            cluster_cidrs: Vec::new(),
-            reconciliation_period: Duration::from_secs(seconds),
-            watch_based: true,
-            nodes_are_filtered: false,
-            node_masks: None,
-        };
         assert_eq!(RouteControllerConfig { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
         assert_eq!(config(10).resync_period(), RESYNC_PERIOD);
         assert_eq!(config(3600).resync_period(), Duration::from_secs(3600));

@@ -32,7 +32,6 @@ pub mod predicates;
 mod prune;
 mod reason;
 mod reconcile;
-mod restoration;
 mod restore;
 pub mod status_patch;
 mod write_plan;

@@ -170,19 +170,17 @@ fn describe(route: &Route) -> String {
     format!("route {name}{} to node {:?}", route.destination_cidr, route.target_node)
 }
 
-/// Returns the patch of `nodes/status` that reports whether `node` has all its routes; `None` if its condition is up to
-/// date, with this controller's reason.
+/// Returns the patch of `nodes/status` that reports whether `node` has all its routes; `None` if its condition has the right
+/// status.
 ///
-/// Another writer's reason is replaced, as upstream does. The patch carries the UID: a Node that was registered again under
+/// Another writer's reason stays, because network plugins insist on theirs. The patch carries the UID: a Node that was registered again under
 /// this name meanwhile has other pod CIDRs, and the server rejects the patch for it.
 pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Option<Value> {
     let (status, reason, message) = match has_all {
         true => ("False", "RouteCreated", "RouteController created a route"),
         false => ("True", "NoRouteCreated", "RouteController failed to create a route"),
     };
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
-    if current.is_some_and(|current| current.status == status && current.reason.as_deref() == Some(reason)) {
+    if network_unavailable(node) == Some(status) {
         return None;
     }
     let condition = NodeCondition {
@@ -199,12 +197,14 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
 
 /// Returns `true` if the update of a Node changed the condition that [`condition_patch`] writes.
 pub(super) fn changes_condition(old: &Node, new: &Node) -> bool {
-    let condition = |node: &Node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
-        current.map(|current| (current.status.clone(), current.reason.clone()))
-    };
-    condition(old) != condition(new)
+    network_unavailable(old) != network_unavailable(new)
+}
+
+/// Returns the status of the condition.
+fn network_unavailable(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
+    current.map(|current| current.status.as_str())
 }
 
 /// Returns the conditions that are written if all of `plan` succeeds.

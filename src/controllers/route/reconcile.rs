@@ -18,14 +18,13 @@ use super::{
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
     plan::{RefusedRoute, RoutePlan, UnlistedNode, plan_within, retain_routes_of_unlisted_nodes, unlisted_nodes},
-    repair_interval::ConditionRepairs,
 };
 use crate::{
     cloud_provider::{
         CloudError, CloudProvider, RouteOutcomes, Routes,
         drift::{DriftLog, DriftOutcome},
     },
-    controllers::{ControllerContext, ControllerStatus},
+    controllers::{ControllerContext, ControllerStatus, restoration::Restoration},
     node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
@@ -55,7 +54,8 @@ pub(super) struct RouteReconciler {
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
     last_reconcile: Mutex<LastRouteReconcile>,
-    pub(super) condition_repairs: Mutex<ConditionRepairs>,
+    /// The last repair of the condition of each Node that another writer changed.
+    pub(super) condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
 }
 
 #[derive(Default)]

@@ -19,13 +19,13 @@ use super::{
     pace::EditPace,
     plan::{self, AppliedService, EnsureReason, ServiceStatusUpdate, ServiceSyncError},
     predicates::{LoadBalancerHosts, NodeSet},
-    restoration::StatusRestoration,
 };
 use crate::{
     cloud_provider::{
         drift::DriftLog,
         load_balancer_class::{LoadBalancerClasses, is_load_balancer},
     },
+    controllers::restoration::Restoration,
     metrics::Metrics,
     runtime::{informer::ObjectChange, store::ObjectKey},
 };
@@ -147,7 +147,7 @@ impl ServiceCache {
     pub(super) fn mark_restored(&mut self, key: &ObjectKey, now: Instant) {
         self.applied
             .entry(key.clone())
-            .and_modify(|applied| applied.restored = Some(StatusRestoration::after(applied.restored, now)));
+            .and_modify(|applied| applied.restored = Some(Restoration::after(applied.restored, now)));
     }
 
     pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {

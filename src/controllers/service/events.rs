@@ -4,8 +4,20 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::{needs_update::ServiceChangeEvent, reason, restoration::StrippedField};
+use super::{needs_update::ServiceChangeEvent, reason};
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+
+/// Field that another writer removed, for people and for the label of the metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StrippedField(&'static str);
+
+impl StrippedField {
+    pub const ALL: [Self; 2] = [Self("finalizer"), Self("status")];
+
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+}
 
 const fn normal(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Normal, when }

@@ -13,11 +13,11 @@ use super::{
     labels::SelectedLabels,
     needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update},
     predicates::NodeSet,
-    restoration::StatusRestoration,
     status_patch,
 };
 use crate::{
     cloud_provider::{CloudError, load_balancer_class::LoadBalancerClasses},
+    controllers::restoration::Restoration,
     runtime::{
         patch::ApiError,
         work_queue::{KeyBackoff, ReconcilePriority, ReconcileResult},
@@ -45,7 +45,7 @@ pub struct AppliedService {
     /// Resource versions that this process has replaced: while the store shows one, it is behind.
     pub replaced: Vec<String>,
     /// The last time that the Service was restored after another writer.
-    pub restored: Option<StatusRestoration>,
+    pub restored: Option<Restoration>,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
     /// Whether its user has edited it since the last attempt that was counted as an edit.

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
-    events,
+    events::{self, StrippedField},
     plan::{self, ServiceStatusUpdate, ServiceSyncError},
     reconcile::{ServiceReconciler, ServiceRoundResult},
-    restoration::StrippedField,
     status_patch,
 };
 use crate::{

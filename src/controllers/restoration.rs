@@ -1,4 +1,4 @@
-//! Limits repeated restorations after another writer, and names what the writer removed. Pure.
+//! Limits how often a field is restored over which another writer fights. Pure.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use tokio::time::Instant;
 
 use crate::runtime::backoff::ExponentialBackoff;
 
-/// Pauses between restorations of one Service.
+/// Pauses between restorations of one object.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(5), Duration::from_secs(300));
 /// After so long without a restoration, the next one is immediate again.
-const QUIET_TIME: Duration = Duration::from_secs(3600);
+pub(super) const QUIET_TIME: Duration = Duration::from_secs(3600);
 
-/// The last restoration of a Service.
+/// The last restoration of an object.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StatusRestoration {
+pub struct Restoration {
     at: Instant,
     /// Least time until the next one.
     pause: Duration,
 }
 
-impl StatusRestoration {
+impl Restoration {
     /// Returns the restoration that happens `now`, after `previous`.
     pub fn after(previous: Option<Self>, now: Instant) -> Self {
-        let recent = previous.filter(|previous| now.saturating_duration_since(previous.at) < QUIET_TIME);
+        let recent = previous.filter(|previous| previous.is_recent(now));
         Self { at: now, pause: PAUSE.after(recent.map(|recent| recent.pause)) }
     }
 
@@ -30,17 +30,10 @@ impl StatusRestoration {
     pub fn remaining(&self, now: Instant) -> Duration {
         (self.at + self.pause).saturating_duration_since(now)
     }
-}
 
-/// Field that another writer removed, for people and for the label of the metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StrippedField(&'static str);
-
-impl StrippedField {
-    pub const ALL: [Self; 2] = [Self("finalizer"), Self("status")];
-
-    pub fn as_str(self) -> &'static str {
-        self.0
+    /// Returns `true` if the next one is another step of the same fight.
+    pub fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < QUIET_TIME
     }
 }
 
@@ -54,13 +47,13 @@ mod tests {
         let mut last = None;
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            let restoration = StatusRestoration::after(last, now);
+            let restoration = Restoration::after(last, now);
             pauses.push(restoration.remaining(now).as_secs());
             now += restoration.remaining(now);
             last = Some(restoration);
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
-        assert_eq!(StatusRestoration::after(last, now + QUIET_TIME).pause.as_secs(), 5);
+        assert_eq!(Restoration::after(last, now + QUIET_TIME).pause.as_secs(), 5);
         assert_eq!(last.unwrap().remaining(now + QUIET_TIME), Duration::ZERO);
     }
 }
