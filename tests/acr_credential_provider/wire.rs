@@ -87,14 +87,17 @@ async fn images_are_pulled_in_every_mode() {
     let (image, principal) = (format!("{REGISTRY}/bar/image:version"), format!("{CLIENT_SECRET}-{MARK}"));
     let mirror = password(MACHINE, MIRROR);
     let mirrored = response(&[(MIRROR, TOKEN_USER, &mirror), ("mcr.microsoft.com", TOKEN_USER, &mirror)]);
-    let patterns = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"];
+    let servers = ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us", REGISTRY];
+    let mut unrelated = request(&image, true);
+    unrelated["serviceAccountAnnotations"] = json!({});
     let mirrors = &["mcr.microsoft.com:abc.azurecr.io", "malformed"];
     for (asked, request, expected) in [
         (Asked::new(true), request(&image, false), refresh(MACHINE, REGISTRY)),
         (Asked::new(true), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
         (Asked::new(false), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
+        (Asked::new(true), unrelated, refresh(MACHINE, REGISTRY)),
         (Asked::new(true).bound(POD_CLIENT).mirrored(mirrors), request("mcr.microsoft.com/oss/image", true), mirrored),
-        (Asked::new(false), request(&image, false), response(&patterns.map(|it| (it, CLIENT_ID, principal.as_str())))),
+        (Asked::new(false), request(&image, false), response(&servers.map(|it| (it, CLIENT_ID, principal.as_str())))),
     ] {
         let is_principal = expected["auth"].get("*.azurecr.us").is_some();
         assert_eq!(asked.ask(&request).await, Ok(expected), "{request}");
@@ -140,7 +143,7 @@ struct Told {
 #[async_trait]
 impl Endpoint for Told {
     fn serves(&self, host: &str, _: &str) -> bool {
-        host == "told.azurecr.io" || host.ends_with("evil.example")
+        host.starts_with("told.") || host.ends_with("evil.example")
     }
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
@@ -194,6 +197,19 @@ async fn a_registry_that_does_not_behave_gets_nothing() {
     assert_eq!(answer, Ok(response(&[("told.azurecr.io", TOKEN_USER, "x")])));
 }
 
+/// The host of one region names the realm of the whole registry, and the kubelet finds its login under that host alone.
+#[tokio::test]
+async fn hosts_of_one_region_get_logins() {
+    let (regional, exchange) = ("told.eastus2.geo.azurecr.io", (200, r#"{"refresh_token":"x"}"#));
+    let asked = Asked::new(true);
+    asked.world.azure().add_endpoint(Arc::new(Told { status: 401, challenges: &[GOOD], exchange }));
+    let answer = asked.ask(&request(&format!("{regional}/app:1"), false)).await;
+    assert_eq!(answer, Ok(response(&[(regional, TOKEN_USER, "x")])));
+    assert!(!asked.hosts().iter().any(|host| host == "told.azurecr.io"), "{:?}", asked.hosts());
+    let answer = Asked::new(false).ask(&request(&format!("{regional}/app:1"), false)).await.unwrap();
+    assert_eq!(answer["auth"][regional]["username"], CLIENT_ID);
+}
+
 #[tokio::test]
 async fn who_has_no_token_is_told_without_secrets() {
     let asked = Asked::new(true);
@@ -207,7 +223,7 @@ async fn who_has_no_token_is_told_without_secrets() {
     let error = asked.ask(&nowhere).await.unwrap_err();
     assert!(error.contains("AADSTS90002") && !error.contains(MARK), "{error}");
     let mut lacking = request(&image, true);
-    lacking["serviceAccountAnnotations"] = json!({});
+    lacking["serviceAccountAnnotations"] = json!({"kubernetes.azure.com/acr-tenant-id": POD_TENANT});
     let error = asked.ask(&lacking).await.unwrap_err();
     assert!(error.contains("lacks the annotation kubernetes.azure.com/acr-client-id"), "{error}");
 }

@@ -13,7 +13,9 @@ fn the_kubelet_calls_the_program_for_every_registry() {
     assert_eq!(provider["name"], FOLDER, "the program is called like its provider");
     assert_eq!(provider["apiVersion"], "credentialprovider.kubelet.k8s.io/v1");
     let patterns: Vec<&str> = provider["matchImages"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert_eq!(patterns, ["*.azurecr.io", "*.azurecr.cn", "*.azurecr.de", "*.azurecr.us"]);
+    let suffixes = ["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];
+    let regional = suffixes.map(|suffix| format!("*.*.geo.{suffix}"));
+    assert_eq!(patterns, [suffixes.map(|suffix| format!("*.{suffix}")), regional].concat());
     let arguments: Vec<String> = serde_json::from_value(provider["args"].clone()).unwrap();
     let CliCommand::ProvideImageCredentials(options) = parse(FOLDER, &arguments) else { panic!("{arguments:?}") };
     assert_eq!(options.config.cloud_config.to_str(), Some("/etc/kubernetes/azure.json"));

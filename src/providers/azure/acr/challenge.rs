@@ -5,6 +5,8 @@
 
 use azure_core::http::Url;
 
+use super::image::global_host;
+
 /// Longest challenge that is read.
 const LONGEST: usize = 4_096;
 /// Longest name of a service.
@@ -81,10 +83,13 @@ fn value(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns the URL at which `server` exchanges tokens. The realm must be on that host, and https.
+/// Returns the URL at which `server` exchanges tokens.
+///
+/// The realm must be https, on that host or on another one of the same registry: a host of one region may name the global one. The
+/// token goes to `server` in any case.
 pub fn exchange_url(realm: &str, server: &str) -> Result<String, String> {
     let url = Url::parse(realm).map_err(|_| "a realm that is no URL".to_owned())?;
-    let is_own = url.host_str() == Some(server.to_ascii_lowercase().as_str());
+    let is_own = url.host_str().is_some_and(|host| global_host(host) == global_host(server));
     let is_plain = url.port().is_none() && url.username().is_empty() && url.password().is_none();
     if url.scheme() != "https" || !is_own || !is_plain {
         let host: String = url.host_str().unwrap_or_default().chars().take(LONGEST_SERVICE).collect();
@@ -160,6 +165,12 @@ mod tests {
             let url = exchange_url(realm, "Foo.azurecr.io");
             assert_eq!(url.as_deref(), Ok("https://foo.azurecr.io/oauth2/exchange"), "{realm}");
         }
+        for realm in ["https://foo.azurecr.io/oauth2/token", "https://foo.westus.geo.azurecr.io/oauth2/token"] {
+            let url = exchange_url(realm, "Foo.eastus2.geo.azurecr.io");
+            assert_eq!(url.as_deref(), Ok("https://foo.eastus2.geo.azurecr.io/oauth2/exchange"), "{realm}");
+            assert!(exchange_url(realm, "bar.eastus2.geo.azurecr.io").is_err(), "{realm}");
+            assert!(exchange_url(realm, "foo.eastus2.geo.azurecr.cn").is_err(), "{realm}");
+        }
         for realm in [
             "",
             "foo.azurecr.io",
@@ -171,6 +182,8 @@ mod tests {
             "https://bar.azurecr.io/",
             "https://azurecr.io/",
             "https://foo.azurecr.io.evil.example/",
+            "https://foo.evil.geo.example/",
+            "https://foo.eastus2.data.azurecr.io/",
             "https://foo.azurecr.io@evil.example/",
             "https://evil.example/foo.azurecr.io",
             "https://evil.example\\@foo.azurecr.io/",

@@ -54,13 +54,10 @@ pub(super) fn choose<'a>(
             binding.sni_name
         )),
         Some(binding) if !is_mirrored => bound(request, config, binding).map(ImagePullIdentity::Token),
-        _ if !is_mirrored && has_token => {
-            let application = EntraApplication {
-                client_id: required(request, CLIENT_ANNOTATION)?,
-                tenant: required(request, TENANT_ANNOTATION)?,
-            };
-            Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application)))
-        }
+        _ if !is_mirrored && has_token => match application(request)? {
+            Some(application) => Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application))),
+            None => of_cluster(config),
+        },
         _ => of_cluster(config),
     }
 }
@@ -96,9 +93,21 @@ fn of_cluster<'a>(config: &AzureConfig) -> Result<ImagePullIdentity<'a>, String>
     })
 }
 
-fn required(request: &ImageCredentialRequest, name: &str) -> Result<String, String> {
-    let found = annotation(request, name)?;
-    found.map(str::to_owned).ok_or_else(|| format!("the service account lacks the annotation {name}"))
+/// Returns the application that the service account names. The kubelet sends a token for every Pod, so most accounts name none.
+fn application(request: &ImageCredentialRequest) -> Result<Option<EntraApplication>, String> {
+    let lacks = |missing: &str, present: &str| {
+        Err(format!(
+            "the service account lacks the annotation {missing}: add it, or remove {present} to pull as the machine"
+        ))
+    };
+    match (annotation(request, CLIENT_ANNOTATION)?, annotation(request, TENANT_ANNOTATION)?) {
+        (Some(client), Some(tenant)) => {
+            Ok(Some(EntraApplication { client_id: client.to_owned(), tenant: tenant.to_owned() }))
+        }
+        (Some(_), None) => lacks(TENANT_ANNOTATION, CLIENT_ANNOTATION),
+        (None, Some(_)) => lacks(CLIENT_ANNOTATION, TENANT_ANNOTATION),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Returns the value of an annotation, if it is valid: it is used in URLs and messages.
@@ -180,6 +189,9 @@ mod tests {
             ("", &named, &managed, None, false, "Client(\"uid\") t"),
             ("x", &named, &managed, None, false, "account c u"),
             ("x", &named, &principal, None, false, "account c u"),
+            ("x", &[], &managed, None, false, "Client(\"uid\") t"),
+            ("x", &[(CLIENT, ""), (TENANT, " ")], &managed, None, false, "Client(\"uid\") t"),
+            ("x", &[], &principal, None, false, "secret sp pw"),
             ("x", &named, &managed, None, true, "Client(\"uid\") t"),
             ("x", &named, &managed, Some(&default), false, "binding c u"),
             ("x", &[], &managed, Some(&default), false, "binding dc dt"),
@@ -203,8 +215,8 @@ mod tests {
         for (token, annotations, config, bound, told) in [
             ("x", &[(CLIENT, "c")][..], &managed, None, TENANT),
             ("x", &[(TENANT, "t")], &managed, None, CLIENT),
-            ("x", &[(TENANT, "t"), (CLIENT, "")], &managed, None, CLIENT),
-            ("x", &[(TENANT, ""), (CLIENT, "c")], &managed, None, TENANT),
+            ("x", &[(TENANT, "t"), (CLIENT, "")], &managed, None, "lacks the annotation kubernetes.azure.com/acr-client-id"),
+            ("x", &[(TENANT, ""), (CLIENT, "c")], &managed, None, "lacks the annotation kubernetes.azure.com/acr-tenant-id"),
             ("x", &[(TENANT, "t")], &config(false, "", ""), None, CLIENT),
             ("x", &[(TENANT, "t")], &managed, Some(&bound), "--ib-default-client-id"),
             ("x", &[(TENANT, "../t"), (CLIENT, "c")], &managed, None, "no id"),

@@ -3,8 +3,10 @@
 //! In: an image as the kubelet names it, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it
 //! is one of Azure's. Only the host decides: the part behind the first slash is opaque.
 
-/// Suffixes of single-label registries in any of Azure's clouds.
+/// Suffixes of registries in any of Azure's clouds.
 const WELL_KNOWN: &[&str] = &["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];
+/// Label of the host that a registry has in one region: `name.region.geo.azurecr.io`.
+const REGIONAL: &str = "geo";
 
 /// Images of `source` come from `target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,10 +62,17 @@ pub(super) fn patterns(suffix: &str) -> Vec<String> {
     WELL_KNOWN.iter().copied().chain(custom).map(|suffix| format!("*.{suffix}")).collect()
 }
 
+/// Returns the host of the whole registry in lower case, also for its host in one region.
+pub(super) fn global_host(server: &str) -> String {
+    let host = server.to_ascii_lowercase();
+    let labels: Vec<&str> = host.splitn(4, '.').collect();
+    if let [name, _, REGIONAL, suffix] = labels[..] { format!("{name}.{suffix}") } else { host }
+}
+
 fn is_registry(server: &str, suffix: &str) -> bool {
     let host = server.to_ascii_lowercase();
     let is_below = |suffix: &str| host.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
-    let is_well_known = WELL_KNOWN.iter().filter_map(|suffix| is_below(suffix)).any(is_alphanumeric);
+    let is_well_known = WELL_KNOWN.iter().filter_map(|suffix| is_below(suffix)).any(is_login_server);
     is_well_known || (is_suffix(suffix) && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
 }
 
@@ -72,8 +81,14 @@ fn is_suffix(suffix: &str) -> bool {
     suffix.contains('.')
 }
 
-fn is_alphanumeric(label: &str) -> bool {
-    !label.is_empty() && label.len() <= 63 && label.bytes().all(|byte| byte.is_ascii_alphanumeric())
+/// Returns `true` for `name` and `name.region.geo`. A hash may follow the name behind a hyphen. Upstream: `acrRE`.
+fn is_login_server(rest: &str) -> bool {
+    let is_name = |label: &str| is_label(label) && label.bytes().filter(|byte| *byte == b'-').count() <= 1;
+    match rest.split('.').collect::<Vec<_>>()[..] {
+        [name] => is_name(name),
+        [name, region, REGIONAL] => is_name(name) && is_label(region),
+        _ => false,
+    }
 }
 
 /// Returns a label of a DNS name.
@@ -104,8 +119,19 @@ mod tests {
             ("foo.azurecr.io", "", Some("foo.azurecr.io")),
             ("Foo.AzureCR.io/x", "", Some("Foo.AzureCR.io")),
             ("my-registry-a1b2.azurecr.io/x", "azurecr.io", Some("my-registry-a1b2.azurecr.io")),
-            ("my-registry.azurecr.io/x", "azurecr.cn", None),
-            ("foo-bar.azurecr.io/x", "io", None),
+            ("my-registry.azurecr.io/x", "azurecr.cn", Some("my-registry.azurecr.io")),
+            ("my-registry-a1b2.azurecr.io/x", "azurecr.cn", None),
+            ("foo-bar.azurecr.io/x", "io", Some("foo-bar.azurecr.io")),
+            ("demo.eastus2.geo.azurecr.io/app:1", "azurecr.io", Some("demo.eastus2.geo.azurecr.io")),
+            ("demo.chinaeast2.geo.azurecr.cn/app:1", "azurecr.io", Some("demo.chinaeast2.geo.azurecr.cn")),
+            ("demo-a1b2.eastus2.geo.azurecr.us/app:1", custom, Some("demo-a1b2.eastus2.geo.azurecr.us")),
+            ("Demo.germanycentral.GEO.azurecr.de/app:1", "", Some("Demo.germanycentral.GEO.azurecr.de")),
+            ("demo.eastus2.data.azurecr.io/app:1", "azurecr.cn", None),
+            ("a.demo.eastus2.geo.azurecr.io/app:1", "azurecr.cn", None),
+            ("eastus2.geo.azurecr.io/app:1", "azurecr.cn", None),
+            ("geo.azurecr.io/app:1", "azurecr.cn", Some("geo.azurecr.io")),
+            ("demo..geo.azurecr.io/app:1", "azurecr.cn", None),
+            ("demo.eastus2.geo.azurecr.io.evil.example/app:1", "azurecr.io", None),
             ("foo.azurecr.my.cloud/bar/image:version", custom, Some("foo.azurecr.my.cloud")),
             ("a.b.azurecr.my.cloud/x", custom, Some("a.b.azurecr.my.cloud")),
             ("azurecr.my.cloud/x", custom, None),
@@ -135,6 +161,21 @@ mod tests {
         ] {
             let expected = server.map(|server| ImageRegistry { server: server.into(), source: None });
             assert_eq!(registry_of(image, &[], suffix), expected, "{image} {suffix}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_all_regions_are_of_one_registry() {
+        for (server, expected) in [
+            ("Demo.EastUS2.geo.AzureCR.io", "demo.azurecr.io"),
+            ("demo-a1b2.chinaeast2.geo.azurecr.cn", "demo-a1b2.azurecr.cn"),
+            ("demo.eastus2.geo.azurecr.my.cloud", "demo.azurecr.my.cloud"),
+            ("Demo.azurecr.io", "demo.azurecr.io"),
+            ("demo.eastus2.data.azurecr.io", "demo.eastus2.data.azurecr.io"),
+            ("geo.azurecr.io", "geo.azurecr.io"),
+            ("", ""),
+        ] {
+            assert_eq!(global_host(server), expected, "{server}");
         }
     }
 

@@ -139,8 +139,9 @@ impl RegistryLogins<'_> {
             ImagePullIdentity::Token(holder) => holder,
             ImagePullIdentity::ClientSecret { client_id, secret } => {
                 let login = RegistryLogin { username: client_id, password: secret };
-                let patterns = patterns(&self.cloud.registry_suffix).into_iter();
-                return Ok(patterns.map(|pattern| (pattern, login.clone())).collect());
+                // A host of one region has more labels than the patterns, and the kubelet compares label by label.
+                let servers = patterns(&self.cloud.registry_suffix).into_iter().chain([registry.server.clone()]);
+                return Ok(servers.map(|server| (server, login.clone())).collect());
             }
         };
         let (token, tenant) = self.token(request, holder).await?;
