@@ -156,7 +156,7 @@ const POWERS_OF_TEN: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1
 const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const PROVIDER_CALL: &[f64] =
     &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
-const AUTH: &[f64] =
+const MILLISECONDS_DOUBLED: &[f64] =
     &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 const POWERS_OF_FIVE: &[f64] = &[1.0, 5.0, 25.0, 125.0, 625.0];
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
@@ -170,6 +170,10 @@ declare_metrics! {
             "[ALPHA] Seconds from the creation of a Node until its uninitialized taint was removed.";
         node_initial_sync_delay: histogram(POWERS_OF_FOUR) "node_controller_initial_node_sync_delay_seconds" []
             "[ALPHA] Seconds from the creation of a Node until its first complete synchronisation.";
+        monitor_nodes_duration: histogram(MILLISECONDS_DOUBLED) "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds" []
+            "[ALPHA] Seconds from the first check of a Node until no Node is due. Ready Nodes are due only with the shutdown taint.";
+        node_lifecycle_provider_calls_total: counter "cloud_node_lifecycle_controller_cloud_provider_calls_total" ["operation", "result"]
+            "[ALPHA] Calls of the node-lifecycle controller to the cloud provider, by operation and result.";
         cidrset_allocations_total: counter "node_ipam_controller_cidrset_cidrs_allocations_total" ["clusterCIDR"]
             "[ALPHA] Blocks of the cluster CIDR that were taken; a pod CIDR of several of the smallest blocks counts as many.";
         cidrset_releases_total: counter "node_ipam_controller_cidrset_cidrs_releases_total" ["clusterCIDR"]
@@ -240,11 +244,11 @@ declare_metrics! {
             "[ALPHA] Requests to the secure port by authenticated user.";
         authentication_attempts: counter "authentication_attempts" ["result"]
             "[ALPHA] Authentication attempts on the secure port.";
-        authentication_duration: histogram(AUTH) "authentication_duration_seconds" ["result"]
+        authentication_duration: histogram(MILLISECONDS_DOUBLED) "authentication_duration_seconds" ["result"]
             "[ALPHA] Seconds of authentication.";
         authorization_attempts_total: counter "authorization_attempts_total" ["result"]
             "[ALPHA] Authorization attempts on the secure port.";
-        authorization_duration: histogram(AUTH) "authorization_duration_seconds" ["result"]
+        authorization_duration: histogram(MILLISECONDS_DOUBLED) "authorization_duration_seconds" ["result"]
             "[ALPHA] Seconds of authorization.";
         delegated_authn_request_total: counter "apiserver_delegated_authn_request_total" ["code"]
             "[ALPHA] TokenReview requests by status code.";

@@ -29,7 +29,8 @@ fn one_line_names_the_flag_the_value_and_what_is_accepted() {
         (&[FAKE, "--node-monitor-period=soon"], &["--node-monitor-period", "soon", "1m30s"]),
         (&[FAKE, "--secure-port=70000"], &["--secure-port", "70000", "65535"]),
         (&[FAKE, "--controllers=*,-tides"], &["tides", "controllers"]),
-        (&[FAKE, "--feature-gates=Nonsense=true"], &["--feature-gates", "Nonsense"]),
+        (&[FAKE, "--feature-gates=Nonsense"], &["--feature-gates", "Nonsense"]),
+        (&[FAKE, "--concurrent-node-lifecycle-syncs=0"], &["--concurrent-node-lifecycle-syncs", "at least 1"]),
         (&[FAKE, "--cluster-cidr=10.0.0.0/99"], &["--cluster-cidr", "10.0.0.0/99"]),
         (&[FAKE, "--leader-elects=true"], &["--leader-elects", "--leader-elect"]),
         (&[FAKE, "--cloud-config=/nowhere/cloud.yaml"], &["/nowhere/cloud.yaml"]),
@@ -195,7 +196,7 @@ const LOOKS_COMPLETE: [&str; 7] = [
     "no orphans\n",
     "Waiting: none",
     "\"complete\": true",
-    "0 could not be looked at",
+    " 0 could not be looked at",
     "nothing to do",
 ];
 

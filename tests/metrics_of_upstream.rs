@@ -39,6 +39,8 @@ const BUILD: &str = "major minor git_version git_commit git_tree_state build_dat
 const UPSTREAM: &[(&str, MetricKind, &str, &str)] = &[
     ("node_controller_cloud_provider_taint_removal_delay_seconds", h(TIMES_4), "ALPHA", ""),
     ("node_controller_initial_node_sync_delay_seconds", h(TIMES_4), "ALPHA", ""),
+    ("cloud_node_lifecycle_controller_monitor_nodes_duration_seconds", h(AUTH), "ALPHA", ""),
+    ("cloud_node_lifecycle_controller_cloud_provider_calls_total", C, "ALPHA", "operation result"),
     ("node_ipam_controller_cidrset_cidrs_allocations_total", C, "ALPHA", "clusterCIDR"),
     ("node_ipam_controller_cidrset_cidrs_releases_total", C, "ALPHA", "clusterCIDR"),
     ("node_ipam_controller_cidrset_usage_cidrs", G, "ALPHA", "clusterCIDR"),

@@ -124,7 +124,7 @@ pub fn feature_gates() -> String {
     let mut page = format!(
         "# Feature gates\n\n{GENERATED}\n\n\
          Set gates with `--feature-gates=Name=true,Other=false`. Gates for an API server or a Go library are accepted \
-         without effect, so that the flags of a Go deployment work; the log says so at start. An unknown gate is an error.\n\n\
+         without effect, so that the flags of a Go deployment work; the log says so at start. So is an unknown gate, which a newer Kubernetes may have.\n\n\
          ## Gates with an effect\n\n| Gate | Default | Stage | Effect |\n|---|---|---|---|\n"
     );
     let cells = |gate: &FeatureSpec| [format!("`{}`", gate.name), gate.default.to_string(), gate.stage.name().to_owned()];

@@ -1,7 +1,8 @@
 //! The feature gates: name, default, stage and effect of each, and how `--feature-gates` is resolved. Pure.
 //!
 //! A Go cloud-controller-manager accepts every gate that `k8s.io/apiserver`, `k8s.io/controller-manager` and
-//! `k8s.io/component-base` register; most of them steer an API server and mean nothing in a client.
+//! `k8s.io/component-base` register; most of them steer an API server and mean nothing in a client. Each minor version adds, locks and
+//! removes some, so that none of them ends this program, which serves many versions.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,8 @@ pub enum FeatureStage {
     /// Settled in substance.
     Beta,
     Stable,
-    /// Settled, and cannot be changed any more.
-    Locked,
     /// On its way out.
     Deprecated,
-    /// On its way out, and cannot be changed any more.
-    DeprecatedLocked,
 }
 
 impl FeatureStage {
@@ -31,9 +28,7 @@ impl FeatureStage {
             FeatureStage::Alpha => "alpha",
             FeatureStage::Beta => "beta",
             FeatureStage::Stable => "stable",
-            FeatureStage::Locked => "stable, locked",
             FeatureStage::Deprecated => "deprecated",
-            FeatureStage::DeprecatedLocked => "deprecated, locked",
         }
     }
 
@@ -42,13 +37,9 @@ impl FeatureStage {
         match self {
             FeatureStage::Alpha => "ALPHA",
             FeatureStage::Beta => "BETA",
-            FeatureStage::Stable | FeatureStage::Locked => "",
-            FeatureStage::Deprecated | FeatureStage::DeprecatedLocked => "DEPRECATED",
+            FeatureStage::Stable => "",
+            FeatureStage::Deprecated => "DEPRECATED",
         }
-    }
-
-    fn is_locked(self) -> bool {
-        matches!(self, FeatureStage::Locked | FeatureStage::DeprecatedLocked)
     }
 }
 
@@ -83,20 +74,18 @@ const fn ignored(name: &'static str, default: bool, stage: FeatureStage) -> Feat
     FeatureSpec { name, default, stage, effect: None }
 }
 
-/// The table, in order of names.
+/// The gates of Kubernetes 1.37, in order of names.
 pub const TABLE: &[FeatureSpec] = &[
     ignored("APIResponseCompression", true, FeatureStage::Beta),
     ignored("APIServerIdentity", true, FeatureStage::Beta),
-    ignored("APIServerTracing", true, FeatureStage::Locked),
+    ignored("APIServerWebhookAuthenticationToken", false, FeatureStage::Alpha),
     ignored("APIServingWithRoutine", false, FeatureStage::Alpha),
-    ignored("AggregatedDiscoveryRemoveBetaType", true, FeatureStage::DeprecatedLocked),
+    ignored("AggregatedDiscoveryRemoveBetaType", true, FeatureStage::Deprecated),
     effective(ALL_ALPHA, false, FeatureStage::Alpha, "Sets every alpha gate that is not set by name."),
     effective(ALL_BETA, false, FeatureStage::Beta, "Sets every beta gate that is not set by name."),
     ignored("AllowParsingUserUIDFromCertAuth", true, FeatureStage::Beta),
-    ignored("AllowUnsafeMalformedObjectDeletion", false, FeatureStage::Alpha),
-    ignored("AnonymousAuthConfigurableEndpoints", true, FeatureStage::Locked),
+    ignored("AllowUnsafeMalformedObjectDeletion", true, FeatureStage::Beta),
     ignored("AtomicFIFO", true, FeatureStage::Beta),
-    ignored("BtreeWatchCache", true, FeatureStage::Locked),
     ignored("CBORServingAndStorage", false, FeatureStage::Alpha),
     ignored("ClientsAllowCBOR", false, FeatureStage::Alpha),
     ignored("ClientsPreferCBOR", false, FeatureStage::Alpha),
@@ -111,45 +100,44 @@ pub const TABLE: &[FeatureSpec] = &[
     effective(WEBHOOKS, false, FeatureStage::Alpha, "Hosts the admission webhooks that `--webhooks` names."),
     effective(FLAGZ, true, FeatureStage::Beta, "Serves /flagz."),
     effective(STATUSZ, true, FeatureStage::Beta, "Serves /statusz."),
-    ignored("ConcurrentWatchObjectDecode", false, FeatureStage::Beta),
-    ignored("ConsistentListFromCache", true, FeatureStage::Locked),
+    ignored("ConcurrentWatchObjectDecode", true, FeatureStage::Beta),
     ignored("ConsistentListFromCacheSkipTimeoutFallback", false, FeatureStage::Alpha),
     ignored("ConstrainedImpersonation", true, FeatureStage::Beta),
     ignored("ContextualLogging", true, FeatureStage::Beta),
     ignored("ControllerManagerReleaseLeaderElectionLockOnExit", false, FeatureStage::Alpha),
     ignored("CoordinatedLeaderElection", false, FeatureStage::Beta),
-    ignored("DeclarativeValidation", true, FeatureStage::Locked),
+    ignored("DeclarativeValidation", true, FeatureStage::Stable),
     ignored("DeclarativeValidationBeta", true, FeatureStage::Beta),
     ignored("DeclarativeValidationTakeover", false, FeatureStage::Deprecated),
     ignored("DetectCacheInconsistency", true, FeatureStage::Beta),
-    ignored("InOrderInformers", true, FeatureStage::Beta),
-    ignored("InformerResourceVersion", true, FeatureStage::Beta),
+    ignored("EtcdRangeStream", true, FeatureStage::Beta),
+    ignored("ExcludeAdmissionWebhookVirtualResources", true, FeatureStage::Beta),
+    ignored("InOrderInformers", true, FeatureStage::Stable),
+    ignored("InformerResourceVersion", true, FeatureStage::Stable),
     ignored("KMSv1", false, FeatureStage::Deprecated),
     ignored("ListFromCacheSnapshot", true, FeatureStage::Beta),
     ignored("LoggingAlphaOptions", false, FeatureStage::Alpha),
     ignored("LoggingBetaOptions", true, FeatureStage::Beta),
-    ignored("ManifestBasedAdmissionControlConfig", false, FeatureStage::Alpha),
+    ignored("ManifestBasedAdmissionControlConfig", true, FeatureStage::Beta),
     ignored("MutatingAdmissionPolicy", true, FeatureStage::Stable),
-    ignored("NativeHistograms", false, FeatureStage::Alpha),
+    ignored("NativeHistograms", true, FeatureStage::Beta),
     ignored("OpenAPIEnums", true, FeatureStage::Beta),
     ignored("RemoteRequestHeaderUID", true, FeatureStage::Beta),
-    ignored("ResilientWatchCacheInitialization", true, FeatureStage::Locked),
-    ignored("RetryGenerateName", true, FeatureStage::Locked),
-    ignored("SeparateCacheWatchRPC", false, FeatureStage::DeprecatedLocked),
+    ignored("SeparateCacheWatchRPC", false, FeatureStage::Deprecated),
     ignored("ShardedListAndWatch", false, FeatureStage::Alpha),
     ignored("SizeBasedListCostEstimate", true, FeatureStage::Beta),
     ignored("StorageVersionAPI", false, FeatureStage::Alpha),
     ignored("StorageVersionHash", true, FeatureStage::Beta),
-    ignored("StreamingCollectionEncodingToJSON", true, FeatureStage::Locked),
-    ignored("StreamingCollectionEncodingToProtobuf", true, FeatureStage::Locked),
     ignored("StructuredAuthenticationConfigurationEgressSelector", true, FeatureStage::Beta),
     ignored("StructuredAuthenticationConfigurationJWKSMetrics", true, FeatureStage::Beta),
     ignored("TokenRequestServiceAccountUIDValidation", true, FeatureStage::Beta),
     ignored("UnauthenticatedHTTP2DOSMitigation", true, FeatureStage::Beta),
     ignored("UnknownVersionInteroperabilityProxy", true, FeatureStage::Beta),
-    ignored("WatchCacheInitializationPostStartHook", true, FeatureStage::Beta),
+    ignored("WatchCacheInitializationPostStartHook", true, FeatureStage::Stable),
     ignored("WatchList", true, FeatureStage::Beta),
     ignored("WatchListClient", true, FeatureStage::Beta),
+    ignored("WatchListCompression", true, FeatureStage::Beta),
+    ignored("WebhookRoundTripLoadBalancing", true, FeatureStage::Beta),
 ];
 
 /// A gate that a Go cloud-controller-manager between 1.26 and 1.36 accepted and that a newer one does not have.
@@ -165,12 +153,16 @@ pub const RETIRED: &[RetiredGate] = &[
     RetiredGate { name: "APIListChunking", last_minor: 32 },
     RetiredGate { name: "APIPriorityAndFairness", last_minor: 30 },
     RetiredGate { name: "APISelfSubjectReview", last_minor: 31 },
+    RetiredGate { name: "APIServerTracing", last_minor: 36 },
     RetiredGate { name: "AdmissionWebhookMatchConditions", last_minor: 32 },
     RetiredGate { name: "AdvancedAuditing", last_minor: 27 },
     RetiredGate { name: "AggregatedDiscoveryEndpoint", last_minor: 32 },
+    RetiredGate { name: "AnonymousAuthConfigurableEndpoints", last_minor: 36 },
     RetiredGate { name: "AuthorizeWithSelectors", last_minor: 36 },
+    RetiredGate { name: "BtreeWatchCache", last_minor: 36 },
     RetiredGate { name: "CloudDualStackNodeIPs", last_minor: 31 },
     RetiredGate { name: "ComponentSLIs", last_minor: 34 },
+    RetiredGate { name: "ConsistentListFromCache", last_minor: 36 },
     RetiredGate { name: "ControllerManagerLeaderMigration", last_minor: 26 },
     RetiredGate { name: "CustomResourceValidationExpressions", last_minor: 30 },
     RetiredGate { name: "DryRun", last_minor: 27 },
@@ -182,9 +174,13 @@ pub const RETIRED: &[RetiredGate] = &[
     RetiredGate { name: "OpenAPIV3", last_minor: 28 },
     RetiredGate { name: "RemainingItemCount", last_minor: 32 },
     RetiredGate { name: "RemoveSelfLink", last_minor: 29 },
+    RetiredGate { name: "ResilientWatchCacheInitialization", last_minor: 36 },
+    RetiredGate { name: "RetryGenerateName", last_minor: 36 },
     RetiredGate { name: "ServerSideApply", last_minor: 31 },
     RetiredGate { name: "ServerSideFieldValidation", last_minor: 31 },
     RetiredGate { name: "StableLoadBalancerNodeSet", last_minor: 31 },
+    RetiredGate { name: "StreamingCollectionEncodingToJSON", last_minor: 36 },
+    RetiredGate { name: "StreamingCollectionEncodingToProtobuf", last_minor: 36 },
     RetiredGate { name: "StrictCostEnforcementForVAP", last_minor: 34 },
     RetiredGate { name: "StrictCostEnforcementForWebhooks", last_minor: 34 },
     RetiredGate { name: "StructuredAuthenticationConfiguration", last_minor: 36 },
@@ -221,8 +217,8 @@ impl FeatureGates {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedFeatureGates {
     pub gates: FeatureGates,
-    /// Names and values that are refused.
-    pub errors: Vec<String>,
+    /// Names that no known release has, in quotes. A newer one may.
+    pub unknown_names: Vec<String>,
     /// Gates that were set and do nothing here.
     pub without_effect: Vec<&'static str>,
     /// Gates that were set and that current releases of Kubernetes do not have.
@@ -247,11 +243,8 @@ pub fn resolve(given: &MapStringBool) -> ResolvedFeatureGates {
         match TABLE.iter().find(|gate| gate.name == name) {
             None => match RETIRED.iter().find(|gate| gate.name == name) {
                 Some(gate) => resolution.retired.push(*gate),
-                None => resolution.errors.push(format!("no feature gate is called {}", quoted(name))),
+                None => resolution.unknown_names.push(quoted(name)),
             },
-            Some(gate) if gate.stage.is_locked() && gate.default != *on => {
-                resolution.errors.push(format!("{name} is locked to {}", gate.default));
-            }
             Some(gate) => {
                 resolution.gates.0.insert(gate.name, *on);
                 resolution.without_effect.extend(gate.effect.is_none().then_some(gate.name));
@@ -288,7 +281,7 @@ mod tests {
             ("ComponentFlagz", true),
             ("WatchList", true),
             ("WatchListClient", true),
-            ("NativeHistograms", false),
+            ("NativeHistograms", true),
             ("CoordinatedLeaderElection", false),
             ("ContextualLogging", true),
             ("LoggingAlphaOptions", false),
@@ -306,21 +299,32 @@ mod tests {
         let gates = resolved("AllBeta=false,ComponentFlagz=true").gates;
         assert!(gates.enabled(FLAGZ) && !gates.enabled(STATUSZ) && !gates.enabled("AllBeta"));
         let gates = resolved("AllAlpha=true").gates;
-        assert!(gates.enabled("NativeHistograms") && gates.enabled("AllAlpha") && !gates.enabled("AllBeta"));
+        assert!(gates.enabled("CBORServingAndStorage") && gates.enabled("AllAlpha") && !gates.enabled("AllBeta"));
         assert!(!resolved("AllAlpha=false").gates.enabled(WATCH_BASED_ROUTES));
     }
 
     #[test]
-    fn unknown_and_locked_gates_are_refused() {
-        let errors = resolved("Nope=true,BtreeWatchCache=false,APIServerTracing=true").errors;
-        assert_eq!(errors, ["BtreeWatchCache is locked to true", "no feature gate is called \"Nope\""]);
+    fn gates_of_newer_releases_are_unknown_without_an_error() {
+        let resolution = resolved("CloudProviderNodeOwnership=true,ComponentFlagz=false");
+        assert_eq!(resolution.unknown_names, ["\"CloudProviderNodeOwnership\""]);
+        assert!(!resolution.gates.enabled(FLAGZ) && !resolution.gates.enabled("CloudProviderNodeOwnership"));
+    }
+
+    /// Older releases accept both values of the first two, 1.37 alone has the last two.
+    #[test]
+    fn gates_of_all_supported_releases_are_known() {
+        let resolution = resolved(
+            "SeparateCacheWatchRPC=true,DeclarativeValidation=false,APIServerWebhookAuthenticationToken=true,EtcdRangeStream=false",
+        );
+        assert_eq!(resolution.unknown_names, Vec::<String>::new());
+        assert_eq!(resolution.without_effect.len(), 4, "{resolution:?}");
     }
 
     /// Go's 1.27 and 1.28 needed the first for two addresses in `--node-ip`.
     #[test]
     fn gates_of_older_releases_are_accepted() {
         let resolution = resolved("CloudDualStackNodeIPs=true,StableLoadBalancerNodeSet=false,ComponentStatusz=false");
-        assert_eq!(resolution.errors, Vec::<String>::new());
+        assert_eq!(resolution.unknown_names, Vec::<String>::new());
         let names: Vec<_> = resolution.retired.iter().map(|gate| (gate.name, gate.last_minor)).collect();
         assert_eq!(names, [("CloudDualStackNodeIPs", 31), ("StableLoadBalancerNodeSet", 31)]);
         assert!(RETIRED.is_sorted_by_key(|gate| gate.name));

@@ -73,7 +73,7 @@ fn every_flag_reaches_the_configuration() {
          --configure-cloud-routes=false --controller-start-interval=2m --controllers=service,route \
          --kube-api-burst=50 --kube-api-qps=50.5 --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s \
          --leader-elect-retry-period=5s --leader-elect-resource-name=lock --leader-elect-resource-namespace=ns \
-         --min-resync-period=100m --node-monitor-period=6s --route-reconciliation-period=30s \
+         --min-resync-period=100m --node-monitor-period=6s --concurrent-node-lifecycle-syncs=5 --route-reconciliation-period=30s \
          --use-service-account-credentials --profiling=false --concurrent-service-syncs=1 --concurrent-node-syncs=10 \
          --concurrent-node-status-updates=3 --node-status-update-frequency=10m --master=https://m --kubeconfig=/k \
          --bind-address=:: --secure-port=10001 --cert-dir=/certs --tls-cert-file=/t.crt --tls-private-key-file=/t.key \
@@ -137,6 +137,7 @@ fn every_flag_reaches_the_configuration() {
     assert_eq!(config.node.status_update_frequency, seconds(600));
     let lifecycle = config.node_lifecycle;
     assert_eq!((lifecycle.monitor_period, lifecycle.grace_period), (seconds(6), seconds(60)));
+    assert_eq!(lifecycle.concurrent_syncs, 5);
     assert_eq!((lifecycle.max_count, lifecycle.max_percent), (1, 2));
     assert_eq!(lifecycle.window, seconds(180));
     assert_eq!((config.route.reconciliation_period, config.route.watch_based), (seconds(30), false));
@@ -173,6 +174,9 @@ fn existing_manifests_are_accepted() {
          --cluster-name=c --cluster-cidr=10.64.0.0/14 --concurrent-service-syncs=3 --allocate-node-cidrs=true \
          --cidr-allocator-type=CloudAllocator --configure-cloud-routes=false --feature-gates=WatchList=true \
          --controllers=*,-node-ipam",
+        // Kubernetes 1.37: its new flag with its default, and its new gates
+        "--cloud-provider=azure --node-monitor-period=5s --concurrent-node-lifecycle-syncs=1 \
+         --feature-gates=EtcdRangeStream=true,WatchListCompression=true",
         // the Go options test: another lock is no error without election
         "--cloud-provider=azure --leader-elect=false --leader-elect-resource-lock=configmap --node-sync-period=1m \
          --external-cloud-volume-plugin=v --log-format=json --node-cidr-mask-size=48",
@@ -257,10 +261,6 @@ fn a_mistake_is_one_line() {
             "--controllers=*,-nope",
             "\"nope\" in --controllers is not in the list of known controllers: node-ipam, cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller",
         ),
-        (
-            "--feature-gates=Nope=true",
-            "invalid value for --feature-gates: no feature gate is called \"Nope\"; the reference page lists the gates",
-        ),
         ("--feature-gates=Nope", "invalid value \"Nope\" for --feature-gates: want name=true or name=false, not \"Nope\""),
         (
             "--leader-elect-resource-lock=endpoints",
@@ -273,6 +273,10 @@ fn a_mistake_is_one_line() {
         (
             "--leader-elect-renew-deadline=2.4s",
             "invalid value \"2.4s\" for --leader-elect-renew-deadline: want more than 1.2 times --leader-elect-retry-period (2s)",
+        ),
+        (
+            "--concurrent-node-lifecycle-syncs=0",
+            "invalid value \"0\" for --concurrent-node-lifecycle-syncs: want a whole number of at least 1",
         ),
         ("--concurrent-node-syncs=0", "invalid value \"0\" for --concurrent-node-syncs: want a whole number of at least 1"),
         (
@@ -359,6 +363,20 @@ fn pod_cidrs_are_judged_when_they_are_allocated() {
     ] {
         let ipam = config(&format!("--node-cidr-mask-size=17 {line}")).node_ipam;
         assert_eq!((ipam.mask_ipv4, ipam.mask_ipv6), expected, "{line}");
+    }
+}
+
+#[test]
+fn flags_determine_which_prefixes_limit_routes() {
+    for (line, expected) in [
+        ("", (None, None)),
+        ("--node-cidr-mask-size-ipv4=22", (Some(22), None)),
+        ("--allocate-node-cidrs --controllers=*,-node-ipam", (None, None)),
+        ("--allocate-node-cidrs --cluster-cidr=10.0.0.0/8", (Some(24), Some(64))),
+        ("--allocate-node-cidrs --cluster-cidr=10.0.0.0/8 --cidr-allocator-type=CloudAllocator", (None, None)),
+    ] {
+        let masks = config(line).route.node_masks;
+        assert_eq!((masks.ipv4, masks.ipv6), expected, "{line}");
     }
 }
 

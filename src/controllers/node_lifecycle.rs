@@ -43,9 +43,6 @@ use crate::{
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 
-/// Number of Nodes checked concurrently.
-const CONCURRENT_CHECKS: usize = 100;
-
 pub struct NodeLifecycleController {
     context: ControllerContext,
     config: NodeLifecycleControllerConfig,
@@ -76,7 +73,7 @@ impl NodeLifecycleController {
         config: NodeLifecycleControllerConfig,
     ) -> Result<Arc<Self>, NoInstances> {
         let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
-        let source = InstanceStateSource::of(provider.as_ref()).ok_or_else(missing)?;
+        let source = InstanceStateSource::of(provider.as_ref(), &context.metrics).ok_or_else(missing)?;
         let backoff = KeyBackoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
         Ok(Arc::new(Self {
             context: context.clone(),
@@ -141,7 +138,10 @@ impl Controller for NodeLifecycleController {
                 let this = Arc::clone(&self);
                 async move { this.reconcile(&key).await }
             };
-            tokio::join!(self.queue.run(Some(CONCURRENT_CHECKS), &shutdown, check), self.enqueue(&shutdown));
+            let seconds = self.context.metrics.monitor_nodes_duration.with_label_values::<&str>(&[]);
+            let observe = |pass: Duration| seconds.observe(pass.as_secs_f64());
+            let checks = self.queue.run_in_passes(Some(self.config.concurrent_syncs), &shutdown, check, observe);
+            tokio::join!(checks, self.enqueue(&shutdown));
         })
     }
 
@@ -156,8 +156,8 @@ impl Controller for NodeLifecycleController {
         }
     }
 
-    fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.write_plan().map(Ok).boxed()
+    fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
+        self.write_plan(scope).map(Ok).boxed()
     }
 
     fn observe(&self) {

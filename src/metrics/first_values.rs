@@ -41,6 +41,7 @@ impl Metrics {
         let histograms = [
             &self.node_taint_removal_delay,
             &self.node_initial_sync_delay,
+            &self.monitor_nodes_duration,
             &self.service_nodesync_latency,
             &self.service_update_host_latency,
         ];

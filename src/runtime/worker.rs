@@ -137,11 +137,33 @@ where
         F: Fn(K) -> R,
         R: Future<Output = ReconcileResult> + Send + 'static,
     {
+        self.run_in_passes(limit, shutdown, reconcile, |_| ()).await;
+    }
+
+    /// Reconciles as [`ReconcileQueue::run`] does. Reports each pass to `observe`: the time from a first reconcile until none runs and
+    /// no key is due.
+    pub async fn run_in_passes<F, R>(
+        &self,
+        limit: Option<usize>,
+        shutdown: &Shutdown,
+        reconcile: F,
+        observe: impl Fn(Duration),
+    ) where
+        F: Fn(K) -> R,
+        R: Future<Output = ReconcileResult> + Send + 'static,
+    {
         let limit = limit.unwrap_or(usize::MAX);
         let mut running = JoinSet::new();
         let mut keys: HashMap<tokio::task::Id, K> = HashMap::new();
+        let mut pass_start = None;
         loop {
             let wait_until = self.start_due(limit, &mut running, &mut keys, &reconcile, shutdown);
+            let now = self.shared.clock.now();
+            if !running.is_empty() {
+                pass_start.get_or_insert(now);
+            } else if let Some(start) = pass_start.take() {
+                observe(now.saturating_duration_since(start));
+            }
             tokio::select! {
                 biased;
                 () = shutdown.begun() => break,

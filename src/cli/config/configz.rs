@@ -25,6 +25,10 @@ pub(super) fn configz(arguments: &FlagArguments, migration: Option<&LeaderMigrat
             "ConcurrentNodeSyncs": arguments.read(&controllers::CONCURRENT_NODE_SYNCS),
             "ConcurrentNodeStatusUpdates": arguments.read(&controllers::CONCURRENT_NODE_STATUS_UPDATES),
         },
+        "NodeLifecycleController": {
+            "NodeMonitorPeriod": time(&controllers::NODE_MONITOR_PERIOD),
+            "ConcurrentNodeLifecycleSyncs": arguments.read(&controllers::CONCURRENT_NODE_LIFECYCLE_SYNCS),
+        },
         "ServiceController": { "ConcurrentServiceSyncs": arguments.read(&controllers::CONCURRENT_SERVICE_SYNCS) },
         "NodeStatusUpdateFrequency": time(&controllers::NODE_STATUS_UPDATE_FREQUENCY),
         "Webhook": { "Webhooks": arguments.read(&webhooks::WEBHOOKS) },
@@ -83,6 +87,7 @@ fn shared(arguments: &FlagArguments) -> Value {
         "UseServiceAccountCredentials": arguments.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         "AllowUntaggedCloud": arguments.read(&cloud::ALLOW_UNTAGGED_CLOUD),
         "RouteReconciliationPeriod": time(&controllers::ROUTE_RECONCILIATION_PERIOD),
+        // Kubernetes 1.37 has it in NodeLifecycleController only. Readers of older objects find it here.
         "NodeMonitorPeriod": time(&controllers::NODE_MONITOR_PERIOD),
         "ClusterName": arguments.read(&cloud::CLUSTER_NAME),
         "ClusterCIDR": arguments.read(&cloud::CLUSTER_CIDR).print(),

@@ -17,14 +17,17 @@ declare_flags! {
     NODE_STATUS_UPDATE_FREQUENCY: Duration = "node-status-update-frequency" "5m"
         "How often the addresses of nodes are compared with the cloud.";
     ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS: bool = "enable-deprecated-beta-topology-labels" "false"
-        "Set the labels for machine type, zone and region under their deprecated names as well, with the values of the stable labels. \
-         Upstream: a flag of cloud-node-manager.";
+        "Keep the deprecated names of the labels for machine type, zone and region equal to the stable ones. false: the manager sets them \
+         once, when it initializes a node, as upstream's; cloud-node-manager sets none.";
     RECONCILE_NODE_LABELS: bool = "reconcile-node-labels" "false"
         "Keep the labels for machine type, zone and region of initialized nodes equal to their instances, compared every \
          --node-status-update-frequency. Values that you set by hand are then overwritten. false: the labels are written once, \
          when a node is initialized, edited values are kept, and an event and a metric report differences.";
     NODE_MONITOR_PERIOD: Duration = "node-monitor-period" "5s"
         "How often the node-lifecycle controller asks the cloud about nodes that are not ready.";
+    CONCURRENT_NODE_LIFECYCLE_SYNCS: i32 = "concurrent-node-lifecycle-syncs" "100"
+        "Nodes that the node-lifecycle controller checks at a time. Upstream's default is 1, so that a slow answer of the cloud delays all \
+         other nodes.";
     NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronisation."
         [ignored("upstream has ignored it for years")] [deprecated("remove it")];
     NODE_DELETION_GRACE_PERIOD: Duration = "node-deletion-grace-period" "30s"

@@ -106,6 +106,8 @@ const UPSTREAM: &[(&str, &str)] = &[
 const OURS: &[(&str, &str)] = &[
     // Azure's build has it, too.
     ("cloud-provider", "azure"),
+    // Upstream has it since 1.37.
+    ("concurrent-node-lifecycle-syncs", "100"),
     ("concurrent-node-syncs", "64"),
     ("concurrent-service-syncs", "0"),
     ("delete-uninitialized-nodes-after", "0s"),

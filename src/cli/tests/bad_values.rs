@@ -16,7 +16,6 @@ fn refused_values_are_cut_after_64_characters() {
         "--cloud-provider=LONG",
         "--controllers=LONG",
         "--feature-gates=LONG",
-        "--feature-gates=LONG=true",
         "--feature-gates=a=LONG",
         "--node-filter-requirements=LONG",
         "--vmodule=LONG",
@@ -85,6 +84,19 @@ fn flags_of_a_disabled_node_controller_are_reported() {
             notices.iter().filter(|notice| notice.contains("has no effect: --controllers or --enable-node-controller"));
         assert_eq!(found.count(), expected, "{line}: {notices:?}");
     }
+}
+
+#[test]
+fn unknown_gates_are_notices_and_unknown_flags_errors() {
+    let gate = "x".repeat(500);
+    let notices = config(&format!("--feature-gates=CloudProviderNodeOwnership=true,{gate}=false")).notices;
+    assert!(
+        notices.len() == 2 && notices[0].contains("\"CloudProviderNodeOwnership\" is unknown and has no effect"),
+        "{notices:?}"
+    );
+    assert!(notices[1].len() < 250, "{notices:?}");
+    assert_eq!(config("--feature-gates=SeparateCacheWatchRPC=true").notices.len(), 1, "1.36 locks it");
+    assert!(complaints("--cloud-provider-platforms=azure")[0].starts_with("unknown flag --cloud-provider-platforms"));
 }
 
 #[test]

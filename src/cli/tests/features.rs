@@ -87,3 +87,11 @@ fn content_types_of_go_are_taken_and_others_are_not() {
     let wanted = "for --kube-api-content-type: want application/json or application/vnd.kubernetes.protobuf";
     assert!(complaints.len() == 1 && complaints[0].contains(wanted), "{complaints:?}");
 }
+
+#[test]
+fn deprecated_labels_are_set_once_or_reconciled() {
+    use crate::controllers::node::BetaLabels::{Initial, Reconciled};
+    for (line, expected) in [("", Initial), ("--enable-deprecated-beta-topology-labels", Reconciled)] {
+        assert_eq!(config(line).node.beta_labels, expected, "{line}");
+    }
+}

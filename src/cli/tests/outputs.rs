@@ -67,6 +67,9 @@ fn configz_has_upstreams_shape() {
     assert_eq!(object["Generic"]["ClientConnection"]["burst"], 30);
     assert_eq!(object["KubeCloudShared"]["CloudProvider"]["Name"], "fake");
     assert_eq!(object["KubeCloudShared"]["ClusterCIDR"], "10.0.0.0/8");
+    assert_eq!(object["KubeCloudShared"]["NodeMonitorPeriod"], "5s", "as before Kubernetes 1.37");
+    let lifecycle = serde_json::json!({ "NodeMonitorPeriod": "5s", "ConcurrentNodeLifecycleSyncs": 100 });
+    assert_eq!(object["NodeLifecycleController"], lifecycle);
     assert_eq!(object["NodeStatusUpdateFrequency"], "5m0s");
     assert_eq!(object["Webhook"]["Webhooks"], serde_json::json!([]));
 }

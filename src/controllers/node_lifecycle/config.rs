@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct NodeLifecycleControllerConfig {
     /// `--node-monitor-period`: how often Nodes that are not ready are looked at.
     pub monitor_period: Duration,
+    /// `--concurrent-node-lifecycle-syncs`: number of Nodes checked concurrently.
+    pub concurrent_syncs: usize,
     /// Time for which an instance must be missing before its Node is deleted.
     pub grace_period: Duration,
     /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
@@ -24,6 +26,7 @@ impl Default for NodeLifecycleControllerConfig {
     fn default() -> Self {
         Self {
             monitor_period: Duration::from_secs(5),
+            concurrent_syncs: 100,
             grace_period: Duration::from_secs(15),
             max_count: 10,
             max_percent: 20,

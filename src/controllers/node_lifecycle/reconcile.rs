@@ -13,6 +13,7 @@ use super::{
     plan::{LifecycleAction, NodeObservation, removal_reason, waiting_reason},
 };
 use crate::{
+    controllers::ServiceScope,
     node::{is_ready, name, patch, taints, uid},
     runtime::{
         events::RecordedEvent,
@@ -73,11 +74,13 @@ impl NodeLifecycleController {
     }
 
     /// Observes the Nodes that are due, and decides on a copy of the tracker. A replica that does not lead has confirmed nothing yet.
-    pub(super) async fn check_due_nodes(&self) -> Vec<CheckedNode> {
+    /// Returns a line about Nodes that a plan of `scope` omits, too.
+    pub(super) async fn check_due_nodes(&self, scope: &ServiceScope) -> (Vec<CheckedNode>, Option<String>) {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
         let mut due: Vec<_> = nodes.into_iter().filter(|node| self.is_due(node)).collect();
         due.sort_by(|left, right| name(left).cmp(name(right)));
+        let omitted = scope.omit_nodes(&mut due, "whose machine may be gone", |_| true);
         let lookups: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
         let observations: Vec<_> = futures::stream::iter(lookups).buffered(MAX_CONCURRENT_LOOKUPS).collect().await;
         let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
@@ -85,7 +88,7 @@ impl NodeLifecycleController {
             let action = tracker.observe(uid(&node), &observation, &uids, now, &self.config);
             (node, observation, action)
         };
-        due.into_iter().zip(observations).map(decide).collect()
+        (due.into_iter().zip(observations).map(decide).collect(), omitted)
     }
 
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {

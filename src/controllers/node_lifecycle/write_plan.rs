@@ -11,14 +11,16 @@ use super::{
 };
 use crate::{
     cloud_provider::{PlannedWrite, WritePlan},
+    controllers::ServiceScope,
     node::{is_being_deleted, name, patch, taints},
 };
 
 impl NodeLifecycleController {
-    /// Plans for all Nodes that are due.
-    pub(super) async fn write_plan(&self) -> WritePlan {
-        let mut plan = WritePlan::default();
-        for (node, observation, action) in self.check_due_nodes().await {
+    /// Plans for all Nodes that are due, or as many as a page looks up.
+    pub(super) async fn write_plan(&self, scope: &ServiceScope) -> WritePlan {
+        let (checked, omitted) = self.check_due_nodes(scope).await;
+        let mut plan = WritePlan { unread: omitted.into_iter().collect(), ..WritePlan::default() };
+        for (node, observation, action) in checked {
             plan.extend(plan_node(&node, &observation, &action));
         }
         plan

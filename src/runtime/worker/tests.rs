@@ -128,3 +128,26 @@ async fn a_key_that_waits_already_is_not_added_again() {
     }
     assert_eq!(bench.metrics.workqueue_adds_total.with_label_values(&["test"]).get(), 1.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_lasts_from_the_first_key_to_the_last() {
+    for (limit, expected) in [(1, [3, 1]), (2, [2, 1])] {
+        let bench = bench();
+        let (observed, mut passes) = mpsc::unbounded_channel();
+        let (queue, shutdown) = (bench.queue.clone(), bench.shutdown.clone());
+        tokio::spawn(async move {
+            let reconcile = |key: u8| async move {
+                sleep(SECOND).await;
+                assert!(key != 9, "the panic ends the pass");
+                ReconcileResult::Done
+            };
+            let observe = |pass: Duration| observed.send(pass.as_secs()).unwrap();
+            queue.run_in_passes(Some(limit), &shutdown, reconcile, observe).await;
+        });
+        (0..3).for_each(|key| bench.queue.add(key, ReconcilePriority::Resync));
+        bench.queue.add_after(9, ReconcilePriority::Resync, 10 * SECOND);
+        for seconds in expected {
+            assert_eq!(passes.recv().await, Some(seconds), "limit {limit}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ fn cloud(instances_v2: bool, spec: Option<InstanceSpec>) -> FakeCloud {
 }
 
 async fn observe(cloud: &FakeCloud, node: &Node) -> NodeObservation {
-    InstanceStateSource::of(cloud).unwrap().observe(node).await
+    InstanceStateSource::of(cloud, &Metrics::new().unwrap()).unwrap().observe(node).await
 }
 
 fn with_id(id: &str) -> Node {
@@ -63,4 +63,44 @@ async fn finding_the_provider_id() {
     cloud.clear_calls();
     observe(&cloud, &with_id("fake://n")).await;
     assert_eq!(cloud.call_count(CallName::InstanceId), 0);
+}
+
+/// Returns operation, result and number of each counted call.
+fn counted(metrics: &Metrics) -> Vec<(String, f64)> {
+    let counts = [INSTANCE_EXISTS, INSTANCE_SHUTDOWN, INSTANCE_METADATA].into_iter().flat_map(|operation| {
+        ["success", "error", "instance_not_found", "not_implemented", "canceled"].map(|result| {
+            let calls = metrics.node_lifecycle_provider_calls_total.with_label_values(&[operation, result]);
+            (format!("{operation} {result}"), calls.get())
+        })
+    });
+    counts.filter(|(_, count)| *count > 0.0).collect()
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_operation_and_result() {
+    for (v2, metadata) in [(true, 0.0), (false, 9.0)] {
+        let (cloud, metrics) = (cloud(v2, Some(InstanceSpec::default())), Metrics::new().unwrap());
+        let source = InstanceStateSource::of(&cloud, &metrics).unwrap();
+        source.observe(&node("n")).await;
+        cloud.fail_next(CallName::InstanceExists, &CloudError::failed("throttled"), 1);
+        source.observe(&node("n")).await;
+        for error in [CloudError::NotImplemented, CloudError::NotLeader("ends".into()), CloudError::failed("throttled")] {
+            cloud.fail_next(CallName::InstanceShutdown, &error, 1);
+            source.observe(&node("n")).await;
+        }
+        source.observe(&with_id("fake://gone-for-good")).await;
+        let expected = [
+            ("instance_exists success", 4.0),
+            ("instance_exists error", 1.0),
+            ("instance_exists instance_not_found", 1.0),
+            ("instance_shutdown success", 1.0),
+            ("instance_shutdown error", 1.0),
+            ("instance_shutdown not_implemented", 1.0),
+            ("instance_shutdown canceled", 1.0),
+            ("instance_metadata success", metadata),
+        ];
+        let expected: Vec<_> = expected.into_iter().filter(|(_, count)| *count > 0.0).collect();
+        let found = counted(&metrics);
+        assert_eq!(found.iter().map(|(call, count)| (call.as_str(), *count)).collect::<Vec<_>>(), expected, "v2: {v2}");
+    }
 }

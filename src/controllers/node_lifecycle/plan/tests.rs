@@ -4,6 +4,7 @@ use super::*;
 
 const CONFIG: NodeLifecycleControllerConfig = NodeLifecycleControllerConfig {
     monitor_period: Duration::from_secs(5),
+    concurrent_syncs: 100,
     grace_period: Duration::from_secs(15),
     max_count: 3,
     max_percent: 20,
