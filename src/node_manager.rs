@@ -168,7 +168,10 @@ fn node_controller_config(settings: NodeManagerSettings) -> node::NodeController
         status_update_frequency: settings.status_update_frequency,
         backoff: KeyBackoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
         waits_for_routes: settings.wait_routes,
-        beta_labels: settings.beta_labels,
+        beta_labels: match settings.beta_labels {
+            true => node::BetaLabels::Reconciled,
+            false => node::BetaLabels::Omitted,
+        },
         reconcile_labels: settings.reconcile_labels,
     }
 }

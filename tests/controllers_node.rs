@@ -31,6 +31,8 @@ use tokio::sync::mpsc;
 mod convergence;
 #[path = "controllers_node/labels.rs"]
 mod labels;
+#[path = "controllers_node/plans.rs"]
+mod plans;
 
 /// A cluster, a cloud and both controllers.
 struct World {
@@ -76,6 +78,16 @@ impl World {
         leadership: Leadership,
         config: node::NodeControllerConfig,
     ) -> Self {
+        Self::start_with_both(server, cloud, leadership, config, limits()).await
+    }
+
+    async fn start_with_both(
+        server: ApiServer,
+        cloud: FakeCloud,
+        leadership: Leadership,
+        config: node::NodeControllerConfig,
+        limits: node_lifecycle::NodeLifecycleControllerConfig,
+    ) -> Self {
         let clock = Clock::manual("2024-01-01T00:00:00Z".parse().unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
         let shutdown = Shutdown::new();
@@ -90,7 +102,7 @@ impl World {
         };
         let provider = Arc::new(cloud.clone());
         let node = node::NodeController::new(&context, &mut informers, provider.clone(), config).unwrap();
-        let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits()).unwrap();
+        let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits).unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
         nodes.synced().await;
@@ -431,6 +443,25 @@ async fn a_ready_node_is_neither_tainted_nor_deleted() {
     assert!(!taints::has_shutdown(&world.node("off").unwrap()));
     assert!(world.node("gone").is_some());
     assert_eq!(world.cloud.call_count(CallName::InstanceExists), 0);
+}
+
+/// Upstream: `--concurrent-node-lifecycle-syncs` and `monitor_nodes_duration_seconds`.
+#[tokio::test(start_paused = true)]
+async fn no_more_nodes_than_configured_are_checked_at_a_time() {
+    let names: Vec<_> = (0..6).map(|n| format!("n{n}")).collect();
+    for (concurrent_syncs, seconds) in [(1, 6.0), (3, 2.0), (100, 1.0)] {
+        let (server, cloud) = (server(), cloud(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+        cloud.set_latency(CallName::InstanceExists, Duration::from_secs(1));
+        names.iter().for_each(|name| drop(server.create(&plain(name, "Unknown"))));
+        let monitor_period = Duration::from_secs(60);
+        let limits = node_lifecycle::NodeLifecycleControllerConfig { concurrent_syncs, monitor_period, ..limits() };
+        let config = node::NodeControllerConfig::default();
+        let world = World::start_with_both(server, cloud, Leadership::unopposed(), config, limits).await;
+        pass(30).await;
+        let passes = world.metrics.monitor_nodes_duration.with_label_values::<&str>(&[]);
+        let found = (passes.get_sample_count(), passes.get_sample_sum().round());
+        assert_eq!(found, (1, seconds), "{concurrent_syncs} at a time");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::Semaphore;
 
-pub use config::NodeControllerConfig;
+pub use config::{BetaLabels, NodeControllerConfig};
 pub use events::EVENTS;
 
 use self::{
@@ -122,7 +122,7 @@ impl NodeController {
         let kinds = Arc::clone(&provider);
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());
-            match (plan::priority(change, config.beta_labels, |node| kind_of(kinds.as_ref(), node)), change) {
+            match (plan::priority(change, config.reconciles_beta_labels(), |node| kind_of(kinds.as_ref(), node)), change) {
                 (Some(priority), _) => feed.add(key, priority),
                 (None, ObjectChange::Deleted(_)) => feed.forget(&key),
                 (None, _) => {}
@@ -222,8 +222,8 @@ impl Controller for NodeController {
         ControllerStatus { problem: self.forbidden().clone(), unsettled, facts, ..ControllerStatus::default() }
     }
 
-    fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.write_plan().map(Ok).boxed()
+    fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
+        self.write_plan(scope).map(Ok).boxed()
     }
 
     fn observe(&self) {

@@ -1,9 +1,40 @@
 //! Labels for machine type, zone and region after a Node was initialized.
 
-use super::*;
+use super::{node::BetaLabels, *};
 
-async fn resized(reconcile_labels: bool) -> World {
-    let config = node::NodeControllerConfig { reconcile_labels, beta_labels: true, ..node::NodeControllerConfig::default() };
+/// Upstream: `getNodeModifiersFromCloudProvider`. Its end-to-end suite waits for these labels.
+#[tokio::test(start_paused = true)]
+async fn deprecated_labels_are_set_at_initialization() {
+    const SET: [&str; 3] = ["fake-zone-1", "fake-region", "fake.standard"];
+    let edited = ["edited", SET[1], SET[2]];
+    assert_eq!(node::NodeControllerConfig::default().beta_labels, BetaLabels::Initial);
+    for (beta_labels, initial, later) in [
+        (BetaLabels::Omitted, [""; 3], ["edited", "", ""]),
+        (BetaLabels::Initial, SET, edited),
+        (BetaLabels::Reconciled, SET, SET),
+    ] {
+        let config = node::NodeControllerConfig { beta_labels, ..node::NodeControllerConfig::default() };
+        let world = World::start_with(server(), cloud(&["n"]), Leadership::unopposed(), config).await;
+        world.server.create(&tainted("n"));
+        world.until_initialized("n").await;
+        assert_eq!(world.writes().len(), 2, "{beta_labels:?}");
+        assert_eq!(deprecated(&world), initial, "{beta_labels:?}");
+        world.server.update_with::<Node>("", "n", |node| {
+            node.metadata.labels.as_mut().unwrap().insert(LABEL_ZONE_BETA.into(), "edited".into());
+        });
+        pass(3000).await;
+        assert_eq!(deprecated(&world), later, "{beta_labels:?}");
+    }
+}
+
+/// Values of the deprecated labels for zone, region and machine type.
+fn deprecated(world: &World) -> [String; 3] {
+    let labels = world.node("n").unwrap().metadata.labels.unwrap();
+    [LABEL_ZONE_BETA, LABEL_REGION_BETA, LABEL_INSTANCE_TYPE_BETA].map(|key| labels.get(key).cloned().unwrap_or_default())
+}
+
+async fn resized(reconcile_labels: bool, beta_labels: BetaLabels) -> World {
+    let config = node::NodeControllerConfig { reconcile_labels, beta_labels, ..node::NodeControllerConfig::default() };
     let mut world = World::start_with(server(), cloud(&["n"]), Leadership::unopposed(), config).await;
     world.server.create(&tainted("n"));
     world.until_initialized("n").await;
@@ -30,7 +61,7 @@ fn label(world: &World, key: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn outdated_labels_are_reported_once_per_change() {
-    let mut world = resized(false).await;
+    let mut world = resized(false, BetaLabels::Reconciled).await;
     world.server.clear_requests();
     pass(3000).await;
     assert_eq!((world.reasons(), outdated(&world)), (vec!["NodeLabelsOutdated"], (1.0, 1.0)));
@@ -47,21 +78,26 @@ async fn outdated_labels_are_reported_once_per_change() {
 
 #[tokio::test(start_paused = true)]
 async fn labels_follow_the_instance_on_request() {
-    let mut world = resized(true).await;
-    pass(600).await;
-    assert_eq!((world.reasons(), outdated(&world)), (vec!["NodeLabelsUpdated"], (0.0, 0.0)));
-    let expected = [
-        (LABEL_INSTANCE_TYPE, "fake.large"),
-        (LABEL_INSTANCE_TYPE_BETA, "fake.large"),
-        (LABEL_ZONE, "fake-zone-2"),
-        (LABEL_ZONE_BETA, "fake-zone-2"),
-    ];
-    for (key, value) in expected {
-        assert_eq!(label(&world, key), value, "{key}");
+    for beta_labels in [BetaLabels::Initial, BetaLabels::Reconciled] {
+        let mut world = resized(true, beta_labels).await;
+        pass(600).await;
+        assert_eq!((world.reasons(), outdated(&world)), (vec!["NodeLabelsUpdated"], (0.0, 0.0)));
+        let expected = [
+            (LABEL_INSTANCE_TYPE, "fake.large"),
+            (LABEL_INSTANCE_TYPE_BETA, "fake.large"),
+            (LABEL_ZONE, "fake-zone-2"),
+            (LABEL_ZONE_BETA, "fake-zone-2"),
+        ];
+        for (key, value) in expected {
+            assert_eq!(label(&world, key), value, "{key}");
+        }
+        world.server.update_with::<Node>("", "n", |node| {
+            node.metadata.labels.as_mut().unwrap().insert(LABEL_ZONE.into(), "edited".into());
+        });
+        pass(600).await;
+        assert_eq!(
+            (label(&world, LABEL_ZONE), label(&world, LABEL_ZONE_BETA)),
+            ("fake-zone-2".into(), "fake-zone-2".into())
+        );
     }
-    world.server.update_with::<Node>("", "n", |node| {
-        node.metadata.labels.as_mut().unwrap().insert(LABEL_ZONE.into(), "edited".into());
-    });
-    pass(600).await;
-    assert_eq!((label(&world, LABEL_ZONE), label(&world, LABEL_ZONE_BETA)), ("fake-zone-2".into(), "fake-zone-2".into()));
 }

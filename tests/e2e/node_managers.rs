@@ -97,6 +97,11 @@ fn comparable(mut node: Node) -> Node {
     node.metadata.resource_version = None;
     node.metadata.creation_timestamp = None;
     node.metadata.managed_fields = None;
+    // As in Go, cloud-node-manager sets the deprecated labels with a flag only.
+    let labels = node.metadata.labels.get_or_insert_default();
+    labels.retain(|key, _| {
+        !key.starts_with("failure-domain.beta.kubernetes.io/") && key != "beta.kubernetes.io/instance-type"
+    });
     node
 }
 

@@ -4,6 +4,17 @@ use std::time::Duration;
 
 use crate::runtime::work_queue::KeyBackoff;
 
+/// Deprecated names of the labels for machine type, zone and region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BetaLabels {
+    /// Never written: the default of cloud-node-manager.
+    Omitted,
+    /// Written when a Node is initialized, as by upstream's library.
+    Initial,
+    /// Kept equal to the stable names (`--enable-deprecated-beta-topology-labels`).
+    Reconciled,
+}
+
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeControllerConfig {
@@ -17,9 +28,8 @@ pub struct NodeControllerConfig {
     pub backoff: KeyBackoff,
     /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
     pub waits_for_routes: bool,
-    /// Whether the labels for machine type, zone and region are set under their older names as well
-    /// (`--enable-deprecated-beta-topology-labels`).
-    pub beta_labels: bool,
+    /// Deprecated names that labels get as well.
+    pub beta_labels: BetaLabels,
     /// Whether the labels for machine type, zone and region follow the instance after initialization (`--reconcile-node-labels`).
     pub reconcile_labels: bool,
 }
@@ -32,8 +42,20 @@ impl Default for NodeControllerConfig {
             status_update_frequency: Duration::from_secs(300),
             backoff: KeyBackoff::DEFAULT,
             waits_for_routes: false,
-            beta_labels: false,
+            beta_labels: BetaLabels::Initial,
             reconcile_labels: false,
         }
+    }
+}
+
+impl NodeControllerConfig {
+    /// Returns `true` if an initialization writes the deprecated names as well.
+    pub(super) fn sets_beta_labels(&self) -> bool {
+        self.beta_labels != BetaLabels::Omitted
+    }
+
+    /// Returns `true` if the deprecated names follow the stable ones after the initialization.
+    pub(super) fn reconciles_beta_labels(&self) -> bool {
+        self.beta_labels == BetaLabels::Reconciled
     }
 }

@@ -24,7 +24,10 @@ impl NodeController {
     /// Returns the labels to write to `node`.
     pub(super) fn label_changes(&self, node: &Node, metadata: &InstanceMetadata) -> NodeChanges {
         let refreshed = self.config.reconcile_labels && self.kind_of(node) == NodeKind::Ordinary;
-        let labels = if refreshed { labels::outdated(node, metadata) } else { Labels::new() };
+        let mut labels = if refreshed { labels::outdated(node, metadata) } else { Labels::new() };
+        if self.config.sets_beta_labels() {
+            labels.extend(labels::missing_beta(&labels));
+        }
         NodeChanges { labels, ..NodeChanges::default() }
     }
 

@@ -96,7 +96,7 @@ impl NodeController {
     }
 
     async fn attempt<'a>(&'a self, node: &mut Arc<Node>, shared: &mut InitializationAttempts<'a>) -> WriteAttempt {
-        match plan::next_action(node, self.config.beta_labels) {
+        match plan::next_action(node, self.config.reconciles_beta_labels()) {
             plan::NodeAction::Nothing => WriteAttempt::Finished(ReconcileResult::Done),
             plan::NodeAction::UpdateLabels(changes) => {
                 let written = self.write(node, PatchTarget::Object, patch::node(node, &changes)).await;
@@ -135,7 +135,7 @@ impl NodeController {
             // Another component initialized it meanwhile, and that watch event has enqueued the key again.
             return Err(ReconcileResult::Done);
         }
-        let decided = initialize(node, &metadata.0, metadata.1, self.config.beta_labels);
+        let decided = initialize(node, &metadata.0, metadata.1, self.config.sets_beta_labels());
         shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata });
         decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));

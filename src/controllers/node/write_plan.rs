@@ -1,7 +1,8 @@
 //! Plans what the node controller would write now.
 //!
 //! In: every Node, and the metadata of its instance. Out: a [`WritePlan`]: the initialization of new Nodes, addresses of the
-//! others that differ, labels that follow older ones. A Node whose metadata could not be read is listed as unread.
+//! others that differ, labels that follow older ones. A Node whose metadata could not be read is listed as unread. A page looks up few of
+//! those that are not ready: their instances may be missing from lists, which costs a request each.
 
 use std::sync::Arc;
 
@@ -15,25 +16,28 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, PlannedWrite, WritePlan},
+    controllers::ServiceScope,
     node::{
         addresses,
         initialize::{NodeInitialization, initialize},
-        name,
+        is_ready, name,
         patch::{self, NodeChanges},
         routes, taints,
     },
 };
 
 impl NodeController {
-    /// Plans for all Nodes.
-    pub(super) async fn write_plan(&self) -> WritePlan {
+    /// Plans for all Nodes, or as many as a page looks up.
+    pub(super) async fn write_plan(&self, scope: &ServiceScope) -> WritePlan {
         let mut nodes = self.own_nodes();
         nodes.sort_by(|left, right| name(left).cmp(name(right)));
+        let is_costly = |node: &Node| !is_ready(node) || taints::is_uninitialized(node);
+        let omitted = scope.omit_nodes(&mut nodes, "that are not ready or not initialized", is_costly);
         let (new, initialized): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| taints::is_uninitialized(node));
         let source = self.metadata_batcher.source();
         let described = source.fetch_all(MetadataScope::All, &new).await;
         let addressed = source.fetch_all(MetadataScope::Addresses, &initialized).await;
-        let mut plan = WritePlan::default();
+        let mut plan = WritePlan { unread: omitted.into_iter().collect(), ..WritePlan::default() };
         new.iter().zip(&described).for_each(|(node, metadata)| plan.extend(plan_new(node, metadata, &self.config)));
         initialized.iter().zip(&addressed).for_each(|(node, metadata)| plan.extend(self.plan_initialized(node, metadata)));
         plan
@@ -41,7 +45,7 @@ impl NodeController {
 
     fn plan_initialized(&self, node: &Arc<Node>, metadata: &MetadataResult) -> WritePlan {
         let mut plan = WritePlan::default();
-        if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node, self.config.beta_labels) {
+        if let plan::NodeAction::UpdateLabels(changes) = plan::next_action(node, self.config.reconciles_beta_labels()) {
             plan.writes.push(update_labels(node, &changes));
         }
         let metadata = match metadata {
@@ -74,7 +78,7 @@ impl NodeController {
 fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControllerConfig) -> WritePlan {
     let mut plan = WritePlan::default();
     let line = |reason: &str| format!("Node {:?} waits for its initialization: {reason}", name(node));
-    match plan::next_action(node, config.beta_labels) {
+    match plan::next_action(node, config.reconciles_beta_labels()) {
         plan::NodeAction::Nothing => return plan,
         plan::NodeAction::UpdateLabels(changes) => {
             plan.writes.push(update_labels(node, &changes));
@@ -93,7 +97,7 @@ fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControlle
             return plan;
         }
     };
-    match initialize(node, metadata, id, config.beta_labels) {
+    match initialize(node, metadata, id, config.sets_beta_labels()) {
         Ok(decided) if plan::awaits_route(node, config.waits_for_routes) => {
             plan.extend(initialization(node, &routes::without_taint_removal(decided)));
             plan.later.insert(line("a route to its Pods comes first"));
@@ -156,7 +160,7 @@ mod tests {
         let lines = |plan: &WritePlan| plan.writes.iter().map(ToString::to_string).collect::<Vec<_>>();
         let addresses = "PATCH /api/v1/nodes/n/status: set the addresses InternalIP=10.0.0.1";
         let rest = "PATCH /api/v1/nodes/n: initialize: set the provider id fake://1; set the labels \
-                    topology.kubernetes.io/zone=z";
+                    failure-domain.beta.kubernetes.io/zone=z, topology.kubernetes.io/zone=z";
         let whole = planned(&found, false);
         assert_eq!(lines(&whole), [addresses.to_owned(), format!("{rest}; leave the taints dedicated:NoSchedule")]);
         assert!(whole.later.is_empty() && whole.is_complete());
