@@ -8,7 +8,7 @@ use cloud_controller_manager::{
     cloud_provider::{CloudError, Route, Routes, WritePlan},
     controllers::{
         Controller, ControllerContext, Informers, ServiceScope,
-        route::{RESYNC_PERIOD, RouteController, RouteControllerConfig, RouteControllerError},
+        route::{NodeMaskSizes, RESYNC_PERIOD, RouteController, RouteControllerConfig, RouteControllerError},
     },
     metrics::Metrics,
     providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
@@ -21,7 +21,7 @@ use cloud_controller_manager::{
         shutdown::Shutdown,
         store::InformerStore,
     },
-    sandbox::api_server::ApiServer,
+    sandbox::{api_server::ApiServer, faults::on, http::Verb, objects::NodeExt},
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -49,7 +49,7 @@ fn config() -> RouteControllerConfig {
         reconciliation_period: PERIOD,
         watch_based: true,
         nodes_are_filtered: false,
-        node_masks: None,
+        node_masks: NodeMaskSizes::default(),
     }
 }
 
@@ -284,6 +284,56 @@ async fn routes_go_with_their_node_and_foreign_ones_stay() {
     bench.server.delete::<Node>("", &name(0));
     bench.cloud.wait_until(|cloud| cloud.routes().iter().all(|route| route.target_node != name(0))).await;
     assert_eq!(bench.routes(), &wanted([1]) | &foreign);
+}
+
+#[tokio::test(start_paused = true)]
+async fn oversized_pod_cidrs_get_no_new_route() {
+    let (server, cloud) = (ApiServer::new(Clock::System), FakeCloud::new(FakeConfig::any_node()));
+    (0..3).for_each(|i| drop(server.create(&node(i))));
+    let oversized = [(name(3), "10.244.64.0/20".to_owned()), (name(4), "10.244.128.0/20".to_owned())];
+    for (i, (_, cidr)) in (3..).zip(&oversized) {
+        server.create(&node(i).pod_cidrs(&[cidr]));
+    }
+    cloud.create_route(CLUSTER, "", &route(&oversized[0].0, &oversized[0].1)).await.unwrap();
+    let mut bench = Bench::start(server, cloud, Leadership::unopposed()).await;
+    bench.begun().await;
+    assert_eq!(bench.routes(), &wanted(0..3) | &BTreeSet::from([oversized[0].clone()]));
+    let conditions = oversized.each_ref().map(|(node, _)| condition(&bench.server, node).unwrap().1);
+    assert_eq!(conditions, [CREATED.1, NOT_CREATED.1]);
+
+    let limit = "it is larger than /21, the largest size that gets a route; if the size is intended, set \
+                 --node-cidr-mask-size-ipv4, else register the Node again with a smaller pod CIDR";
+    let mut events = BTreeSet::new();
+    while let Ok((_, event)) = bench.events.try_recv() {
+        events.insert((event.about.name.unwrap(), event.reason, event.message));
+    }
+    let refused = |i: usize, text: &str| (name(i), "RouteRefused", format!("spec.podCIDRs {text}: {limit}"));
+    let expected = [
+        refused(3, "10.244.64.0/20 keeps its route, but would get no new one"),
+        refused(4, "10.244.128.0/20 gets no route"),
+    ];
+    assert_eq!(events, BTreeSet::from(expected));
+
+    let plan = bench.controller.plan(&ServiceScope::All).await.unwrap();
+    let line = format!("route for 10.244.64.0/20 of Node \"node-003\" is kept, but a new one would be refused: {limit}");
+    assert_eq!((plan.refused.len(), plan.retained), (1, BTreeSet::from([line])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_of_missing_nodes_stay_while_a_list_is_pending() {
+    let bench = Bench::new().await;
+    bench.begun().await;
+    bench.server.faults().hang_every(on(Verb::List, "nodes"));
+    bench.nodes.want_relist();
+    // The watch ends here, so that it never shows this Node.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    bench.server.create(&node(0));
+    for index in [0, 1] {
+        bench.cloud.create_route(CLUSTER, "hint", &route(&name(index), &cidr(index))).await.unwrap();
+    }
+    let without_node = |cloud: &FakeCloud| cloud.routes().iter().all(|route| route.target_node != name(1));
+    bench.cloud.wait_until(without_node).await;
+    assert_eq!(bench.routes(), wanted([0]), "the API server says that the second Node does not exist");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,11 @@ use std::collections::BTreeSet;
 
 use cloud_controller_manager::{
     providers::fake::PodCidrMaskSpec,
-    sandbox::{api_server::RequestRecord, http::Verb},
+    sandbox::{
+        api_server::RequestRecord,
+        http::Verb,
+        objects::{NodeExt, uninitialized_node},
+    },
 };
 use k8s_openapi::api::core::v1::Event;
 use world::*;
@@ -165,6 +169,25 @@ async fn a_block_that_is_refused_is_followed_by_the_next_one() {
         (1..4).for_each(|index| cluster.join(&format!("node{index}"), Taint::None));
         cluster.until_all_have_cidrs(1).await;
     }
+}
+
+/// One is listed at the start, one comes later.
+#[tokio::test(start_paused = true)]
+async fn oversized_claims_are_reported_and_reserve_nothing() {
+    let cluster = Cluster::new();
+    let claim = |name: &str| cluster.server.create(&uninitialized_node(name).pod_cidrs(&["10.244.0.0/16"]));
+    claim("listed");
+    cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
+    cluster.join("n", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.cidr("n").is_some(), "given a CIDR").await;
+    claim("late");
+    for name in ["listed", "late"] {
+        for reason in ["PodCIDRIgnored", "RouteRefused"] {
+            cluster.until(|cluster| cluster.events(name).iter().any(|event| event == reason), reason).await;
+        }
+    }
+    cluster.join("m", Taint::Uninitialized);
+    cluster.until(|cluster| cluster.cidr("m").is_some(), "given a CIDR").await;
 }
 
 #[tokio::test(start_paused = true)]

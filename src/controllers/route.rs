@@ -35,7 +35,7 @@ use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 
-pub use config::{RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
+pub use config::{NodeMaskSizes, RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
 use reconcile::RouteReconciler;
 
@@ -253,7 +253,7 @@ mod tests {
             reconciliation_period: Duration::from_secs(seconds),
             watch_based: true,
             nodes_are_filtered: false,
-            node_masks: None,
+            node_masks: NodeMaskSizes::default(),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::cli::{
     version::{NAME, NODE_MANAGER, VERSION, user_agent},
 };
 use crate::cloud_provider::config::{ProviderConfig, SecretRef};
-use crate::controllers::node::config::NodeControllerConfig;
+use crate::controllers::node::config::{BetaLabels, NodeControllerConfig};
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::{NodeMaskSizes, RouteControllerConfig};
 use crate::flags::{FlagTexts, quoted};
@@ -56,7 +56,8 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
     let mut builder = OptionsBuilder { notices: notices(&arguments, table.all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let cloud = builder.cloud(providers, provider_flags);
-    let mut config = ManagerConfig {
+    let node_ipam = builder.node_ipam();
+    let config = ManagerConfig {
         service: builder.service(cloud.config.load_balancer_classes.clone()),
         cloud,
         kube_api: builder.kube_api(NAME),
@@ -67,13 +68,13 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         leader_migration: None,
         dry_run: builder.read(&generic::DRY_RUN),
         serving: builder.serving_if_any(&feature_gates),
-        node_ipam: builder.node_ipam(),
         webhooks: builder.webhooks_if_any(&feature_gates),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),
         node: builder.node(),
         node_lifecycle: builder.node_lifecycle(),
-        route: builder.route(&feature_gates),
+        route: RouteControllerConfig { node_masks: builder.node_masks(&node_ipam), ..builder.route(&feature_gates) },
+        node_ipam,
         start_interval: builder.read(&generic::CONTROLLER_START_INTERVAL),
         shutdown_grace_period: builder.read(&generic::SHUTDOWN_GRACE_PERIOD),
         logging: builder.logging(),
@@ -83,7 +84,6 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         flagz,
         arguments: builder.arguments,
     };
-    config.route.node_masks = config.node_ipam.fixed_masks().map(|(ipv4, ipv6)| NodeMaskSizes { ipv4, ipv6 });
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
 }
 
@@ -206,8 +206,8 @@ impl OptionsBuilder {
 
     fn feature_gates(&mut self) -> FeatureGates {
         let resolution = feature_gates::resolve(&self.read(&generic::FEATURE_GATES));
-        self.errors.extend(resolution.errors.iter().map(|error| {
-            format!("invalid value for --{}: {error}; the reference page lists the gates", generic::FEATURE_GATES.spec.name)
+        self.notices.extend(resolution.unknown_names.iter().map(|name| {
+            format!("feature gate {name} is unknown and has no effect: unless a Kubernetes newer than 1.37 has it, check its spelling")
         }));
         self.notices.extend(resolution.retired.iter().map(|gate| {
             format!("feature gate {} has no effect: Kubernetes has retired it after 1.{}", gate.name, gate.last_minor)
@@ -392,7 +392,10 @@ impl OptionsBuilder {
                 updates => updates,
             }),
             status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
-            beta_labels: self.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
+            beta_labels: match self.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS) {
+                true => BetaLabels::Reconciled,
+                false => BetaLabels::Initial,
+            },
             reconcile_labels: self.read(&pace::RECONCILE_NODE_LABELS),
             ..NodeControllerConfig::default()
         }
@@ -401,6 +404,7 @@ impl OptionsBuilder {
     fn node_lifecycle(&mut self) -> NodeLifecycleControllerConfig {
         NodeLifecycleControllerConfig {
             monitor_period: self.positive(&pace::NODE_MONITOR_PERIOD),
+            concurrent_syncs: self.number(&pace::CONCURRENT_NODE_LIFECYCLE_SYNCS, 1, i32::MAX),
             grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
             max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
             max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
@@ -414,7 +418,7 @@ impl OptionsBuilder {
         RouteControllerConfig {
             cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
             nodes_are_filtered: !self.read(&provider_config::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
-            node_masks: None,
+            node_masks: NodeMaskSizes::default(),
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }

@@ -73,6 +73,8 @@ pub(super) struct Allocations {
     services: Vec<IpNet>,
     /// Prefixes that limit what a Node may claim.
     claim_masks: Vec<(IpNet, u8)>,
+    /// Claims beyond these prefixes, by Node. Its Pods may have addresses there, so other Nodes get them last.
+    oversized_claims: BTreeMap<Box<str>, Vec<IpNet>>,
     reserved: BTreeMap<Box<str>, HeldBlocks>,
 }
 
@@ -87,10 +89,11 @@ impl Allocations {
                 set.occupy(service);
             }
         }
-        Ok(Self { sets, services: services.to_vec(), claim_masks: Vec::new(), reserved: BTreeMap::new() })
+        let (claim_masks, oversized_claims, reserved) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { sets, services: services.to_vec(), claim_masks, oversized_claims, reserved })
     }
 
-    /// Ignores what Nodes claim beyond these prefixes, each of a cluster CIDR.
+    /// Reserves nothing for claims beyond these prefixes, each of a cluster CIDR.
     pub(super) fn limiting_claims(self, masks: Vec<(IpNet, u8)>) -> Self {
         Self { claim_masks: masks, ..self }
     }
@@ -111,6 +114,11 @@ impl Allocations {
             }
         }
         self.reserved.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
+        let claims = pod_cidrs.iter().filter_map(|text| text.parse::<IpNet>().ok());
+        let oversized_claims: Vec<IpNet> = claims.filter(|cidr| self.excess(cidr).is_some()).collect();
+        if !oversized_claims.is_empty() {
+            self.oversized_claims.insert(uid.into(), oversized_claims);
+        }
         invalid.map_or(Ok(ObservedCidrs::Foreign), Err)
     }
 
@@ -178,7 +186,10 @@ impl Allocations {
             let occupied = occupied.chain(&self.services).chain(reserved.iter().map(|block| &block.cidr));
             self.sets[index] = set.in_units_of(prefix, occupied)?;
         }
-        self.sets[index].allocate(prefix).ok_or(AllocationError::Exhausted { cluster, prefix })
+        let avoided: Vec<IpNet> = self.oversized_claims.values().flatten().copied().collect();
+        let set = &mut self.sets[index];
+        let block = set.allocate_outside(prefix, &avoided).or_else(|| set.allocate(prefix));
+        block.ok_or(AllocationError::Exhausted { cluster, prefix })
     }
 
     /// Records that the Node has its reserved blocks.
@@ -190,6 +201,7 @@ impl Allocations {
 
     /// Gives back what the Node holds; answers whether it held anything.
     pub(super) fn release(&mut self, uid: &str) -> bool {
+        self.oversized_claims.remove(uid);
         let Some(blocks) = self.reserved.remove(uid) else { return false };
         for cidr in &blocks.cidrs {
             self.sets.iter_mut().for_each(|set| set.release(cidr));

@@ -114,6 +114,11 @@ impl CidrSet {
     /// Allocates the next free block with this prefix, which is at most as long as the unit. Returns `None` if there is
     /// none.
     pub(super) fn allocate(&mut self, prefix: u8) -> Option<AllocatedBlock> {
+        self.allocate_outside(prefix, &[])
+    }
+
+    /// Allocates the next free block with this prefix that shares no address with `avoided`.
+    pub(super) fn allocate_outside(&mut self, prefix: u8, avoided: &[IpNet]) -> Option<AllocatedBlock> {
         let run = 1_usize << self.unit.checked_sub(prefix.max(self.cluster.prefix_len()))?;
         if prefix < self.cluster.prefix_len() || self.units() - self.allocated < run {
             return None;
@@ -121,7 +126,10 @@ impl CidrSet {
         let blocks = self.units() / run;
         let first = self.next.div_ceil(run) % blocks;
         let candidates = (0..blocks).map(|passed| (passed, (first + passed) % blocks * run));
-        let (passed, start) = candidates.into_iter().find(|(_, start)| self.is_free(*start..start + run))?;
+        let avoided: Vec<_> = avoided.iter().filter_map(|cidr| self.range(cidr)).collect();
+        let is_avoided = |start: usize| avoided.iter().any(|units| units.start < start + run && start < units.end);
+        let is_eligible = |start: usize| self.is_free(start..start + run) && !is_avoided(start);
+        let (passed, start) = candidates.into_iter().find(|(_, start)| is_eligible(*start))?;
         (start..start + run).for_each(|unit| self.set(unit));
         self.next = (start + run) % self.units();
         Some(AllocatedBlock { cidr: self.block(start, prefix)?, passed })

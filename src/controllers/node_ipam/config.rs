@@ -60,11 +60,9 @@ impl Default for NodeIpamConfig {
 }
 
 impl NodeIpamConfig {
-    /// Returns the IPv4 and IPv6 prefixes of all pod CIDRs, if this process allocates them and the cloud does not choose
-    /// their sizes.
-    pub fn fixed_masks(&self) -> Option<(u8, u8)> {
-        let is_fixed = self.enabled && self.allocator == CidrAllocatorType::RangeAllocator;
-        is_fixed.then_some((self.mask_ipv4, self.mask_ipv6))
+    /// Returns `true` if this process gives all Nodes pod CIDRs of the sizes that the flags say.
+    pub fn has_fixed_masks(&self) -> bool {
+        self.enabled && self.allocator == CidrAllocatorType::RangeAllocator
     }
 
     /// Returns the prefix of a Node's block in `cluster`, unless the cloud chooses it.

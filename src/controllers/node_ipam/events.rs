@@ -20,7 +20,7 @@ const ASSIGNMENT_FAILED: EventDescription = EventDescription {
 const IGNORED: EventDescription = EventDescription {
     reason: "PodCIDRIgnored",
     type_: EventType::Warning,
-    when: "A Node registered with a pod CIDR that is much larger than that of a node: its addresses stay available for other Nodes.",
+    when: "A Node has a pod CIDR that is much larger than that of a node: other Nodes get its addresses when no others are free.",
 };
 
 /// For the reference page.
@@ -30,8 +30,9 @@ pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED, IGNO
 pub(super) fn ignored(name: &str, uid: &str, error: &dyn Display) -> RecordedEvent {
     let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let node = Node { metadata, ..Node::default() };
-    let message =
-        format!("Node {name}: {error}; its addresses stay available for other nodes. Delete the node and register it again");
+    let message = format!(
+        "Node {name}: {error}; other nodes get its addresses when no others are free. Delete the node and register it again"
+    );
     RecordedEvent { about: object_reference(&node), type_: IGNORED.type_, reason: IGNORED.reason, message }
 }
 

@@ -30,6 +30,13 @@ impl RouteReconciler {
         outcome(self.write_condition(node, patch).await.as_slice())
     }
 
+    /// Returns `true` if another writer fights over the condition of the Node and the next repair is not due.
+    pub(super) fn waits_for_repair(&self, node: &Node) -> bool {
+        let (key, now) = (ObjectKey::of(node), self.context.clock.now());
+        let repairs = self.condition_repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        repairs.get(&key).is_some_and(|repair| !repair.remaining(now).is_zero())
+    }
+
     /// Records a repair, unless the last one is too recent: then how long to wait. Logs the first one of a fight.
     fn begin_repair(&self, key: &ObjectKey) -> Result<(), Duration> {
         let now = self.context.clock.now();

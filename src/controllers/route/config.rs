@@ -24,45 +24,54 @@ pub struct RouteControllerConfig {
     pub watch_based: bool,
     /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
     pub nodes_are_filtered: bool,
-    /// Prefixes of the pod CIDRs that this process allocates; `None`: another program allocates them, or the cloud chooses their sizes.
-    pub node_masks: Option<NodeMaskSizes>,
+    /// Prefixes that limit the sizes of pod CIDRs.
+    pub node_masks: NodeMaskSizes,
 }
 
-/// `--node-cidr-mask-size-ipv4` and `--node-cidr-mask-size-ipv6`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Prefixes of Nodes' pod CIDRs that flags determine.
+///
+/// `None`: another program or the cloud chooses them, and the command line has no `--node-cidr-mask-size-ipv4` or
+/// `--node-cidr-mask-size-ipv6`. The prefix that most Ready Nodes have replaces it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeMaskSizes {
-    pub ipv4: u8,
-    pub ipv6: u8,
+    pub ipv4: Option<u8>,
+    pub ipv6: Option<u8>,
 }
 
 /// Limits on the pod CIDRs that get routes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RouteLimits<'a> {
     pub(super) cluster_cidrs: &'a [IpNet],
-    pub(super) node_masks: Option<NodeMaskSizes>,
+    pub(super) node_masks: NodeMaskSizes,
 }
 
-/// Reason why a pod CIDR gets no route. The kubelet that registers a Node may claim any pod CIDR.
+/// Reason why a pod CIDR gets no new route. The kubelet that registers a Node may claim any pod CIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RefusedCidr {
     #[error("it does not lie in --cluster-cidr")]
     Outside,
-    #[error("it is larger than the pod CIDR of a node, /{0}")]
-    TooLarge(u8),
+    #[error(
+        "it is larger than /{limit}, the largest size that gets a route; if the size is intended, set --{flag}, else register \
+         the Node again with a smaller pod CIDR"
+    )]
+    TooLarge { limit: u8, flag: &'static str },
 }
 
 /// A pod CIDR may be larger than the mask by so many bits: it may be of a time when the mask was another.
 pub(crate) const MASK_TOLERANCE: u8 = 4;
 
 impl RouteLimits<'_> {
-    /// Checks whether `cidr` may have a route.
+    /// Checks whether `cidr` may have a new route.
     pub(super) fn check(&self, cidr: &IpNet) -> Result<(), RefusedCidr> {
         if !self.cluster_cidrs.iter().any(|cluster| cluster.contains(cidr)) {
             return Err(RefusedCidr::Outside);
         }
-        let mask = self.node_masks.map(|masks| if cidr.addr().is_ipv4() { masks.ipv4 } else { masks.ipv6 });
-        match mask.filter(|mask| cidr.prefix_len() + MASK_TOLERANCE < *mask) {
-            Some(mask) => Err(RefusedCidr::TooLarge(mask)),
+        let (mask, flag) = match cidr {
+            IpNet::V4(_) => (self.node_masks.ipv4, "node-cidr-mask-size-ipv4"),
+            IpNet::V6(_) => (self.node_masks.ipv6, "node-cidr-mask-size-ipv6"),
+        };
+        match mask.map(|mask| mask.saturating_sub(MASK_TOLERANCE)).filter(|limit| cidr.prefix_len() < *limit) {
+            Some(limit) => Err(RefusedCidr::TooLarge { limit, flag }),
             None => Ok(()),
         }
     }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::config::RefusedCidr;
+use super::plan::RefusedRoute;
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription {
@@ -24,19 +23,21 @@ const ROUTE_DRIFTED: EventDescription = EventDescription {
 const ROUTE_REFUSED: EventDescription = EventDescription {
     reason: "RouteRefused",
     type_: EventType::Warning,
-    when: "A pod CIDR of this node gets no route: it does not lie in --cluster-cidr, or it is larger than the pod CIDR of a node.",
+    when: "A pod CIDR of this node gets no new route: it does not lie in --cluster-cidr, or it is much larger than the pod CIDRs of other nodes. An existing route is kept.",
 };
 
 /// For the reference page.
 pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED, ROUTE_REFUSED];
 
-/// Reports that `cidr` of `node` gets no route.
-pub(super) fn route_refused(node: &Node, cidr: &IpNet, reason: RefusedCidr) -> RecordedEvent {
+/// Reports that a pod CIDR gets no route, or no other than the one that exists.
+pub(super) fn route_refused(refused: &RefusedRoute) -> RecordedEvent {
+    let RefusedRoute { node, cidr, reason, has_route } = refused;
+    let consequence = if *has_route { "keeps its route, but would get no new one" } else { "gets no route" };
     RecordedEvent {
-        about: object_reference(node),
+        about: object_reference(node.as_ref()),
         type_: ROUTE_REFUSED.type_,
         reason: ROUTE_REFUSED.reason,
-        message: format!("spec.podCIDRs {cidr} gets no route: {reason}"),
+        message: format!("spec.podCIDRs {cidr} {consequence}: {reason}"),
     }
 }
 

@@ -21,9 +21,6 @@ use crate::{
     runtime::{patch::ApiError, work_queue::ReconcileResult},
 };
 
-/// Delay before a retry of what only the user can repair; a change of a node comes earlier.
-pub(super) const INVALID_RETRY: Duration = Duration::from_secs(300);
-
 /// Consequences of the outcomes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RouteSyncResult {
@@ -51,8 +48,8 @@ pub(super) enum RouteRetry {
     BackOff(String),
     /// After this long; nothing failed.
     After(Duration, String),
-    /// Much later: the user has to change something first.
-    Later(String),
+    /// After pauses that grow to 5 minutes: a person must remove the cause first. A change of a Node comes earlier.
+    Rejected(String),
 }
 
 impl RouteRetry {
@@ -65,7 +62,7 @@ impl RouteRetry {
             CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
                 Some(RouteRetry::After(*after, reason))
             }
-            CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Later(reason)),
+            CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Rejected(reason)),
             CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
                 Some(RouteRetry::BackOff(reason))
             }
@@ -86,18 +83,18 @@ impl RouteRetry {
 
     pub(super) fn reason(&self) -> &str {
         match self {
-            RouteRetry::BackOff(reason) | RouteRetry::After(_, reason) | RouteRetry::Later(reason) => reason,
+            RouteRetry::BackOff(reason) | RouteRetry::After(_, reason) | RouteRetry::Rejected(reason) => reason,
         }
     }
 }
 
-/// Returns the outcome of a reconcile: a failure is repeated after the backoff, else the shortest delay counts. The reason
-/// names one retry and their number.
+/// Returns the outcome of a reconcile: a failure is repeated after the backoff, else the shortest requested delay counts, else
+/// a rejection. The reason names one retry and their number.
 pub(super) fn outcome(retries: &[RouteRetry]) -> ReconcileResult {
     let delay = |retry: &RouteRetry| match retry {
         RouteRetry::BackOff(_) => Duration::ZERO,
         RouteRetry::After(delay, _) => *delay,
-        RouteRetry::Later(_) => INVALID_RETRY,
+        RouteRetry::Rejected(_) => Duration::MAX,
     };
     let Some(first) = retries.iter().min_by_key(|retry| (!matches!(retry, RouteRetry::BackOff(_)), delay(retry))) else {
         return ReconcileResult::Done;
@@ -108,7 +105,8 @@ pub(super) fn outcome(retries: &[RouteRetry]) -> ReconcileResult {
     };
     match first {
         RouteRetry::BackOff(_) => ReconcileResult::Failed(reason),
-        RouteRetry::After(..) | RouteRetry::Later(_) => ReconcileResult::RequeueAfter(delay(first), reason),
+        RouteRetry::After(delay, _) => ReconcileResult::RequeueAfter(*delay, reason),
+        RouteRetry::Rejected(_) => ReconcileResult::Rejected(reason),
     }
 }
 
@@ -145,7 +143,7 @@ fn evaluate_node(
         let (hint, route) = &plan.changes.create[index];
         let retry = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
         is_decided &= retry.is_some();
-        if matches!(retry, Some(RouteRetry::BackOff(_) | RouteRetry::Later(_))) {
+        if matches!(retry, Some(RouteRetry::BackOff(_) | RouteRetry::Rejected(_))) {
             settled.failed.push(FailedRouteCreation {
                 node: Arc::clone(&node.node),
                 hint: hint.clone(),

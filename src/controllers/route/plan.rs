@@ -4,7 +4,7 @@
 //! and, per node, the required routes. The same value is executed and printed. Upstream: `route_controller.go`, `reconcile`.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
@@ -13,11 +13,38 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::config::{RefusedCidr, RouteLimits};
+use super::config::{NodeMaskSizes, RefusedCidr, RouteLimits};
 use crate::{
     cloud_provider::{AddressType, NodeAddress, Route, RouteChanges},
-    node::pod_cidrs,
+    node::{is_ready, pod_cidrs},
 };
+
+/// Least number of Ready Nodes that shows which prefix is usual.
+const MIN_NODES_FOR_MASK: usize = 3;
+
+impl NodeMaskSizes {
+    /// Adds the prefix that most Ready Nodes have for each family without one.
+    pub(super) fn or_of_nodes(self, nodes: &[Arc<Node>]) -> Self {
+        let ready_nodes = nodes.iter().filter(|node| is_ready(node));
+        let cidrs: Vec<IpNet> = ready_nodes.flat_map(|node| pod_cidrs(node)).filter_map(|text| text.parse().ok()).collect();
+        let of_family = |is_ipv4: bool| {
+            most_frequent(cidrs.iter().filter(|cidr| cidr.addr().is_ipv4() == is_ipv4).map(IpNet::prefix_len))
+        };
+        Self { ipv4: self.ipv4.or_else(|| of_family(true)), ipv6: self.ipv6.or_else(|| of_family(false)) }
+    }
+}
+
+/// Returns the most frequent prefix, of several the shortest; `None` if there are fewer than [`MIN_NODES_FOR_MASK`].
+fn most_frequent(prefixes: impl Iterator<Item = u8>) -> Option<u8> {
+    let mut counts = BTreeMap::<u8, usize>::new();
+    for prefix in prefixes {
+        *counts.entry(prefix).or_default() += 1;
+    }
+    let has_enough = counts.values().sum::<usize>() >= MIN_NODES_FOR_MASK;
+    // Of equal counts, `max_by_key` takes the last one.
+    let mode = counts.into_iter().rev().max_by_key(|(_, count)| *count);
+    mode.filter(|_| has_enough).map(|(prefix, _)| prefix)
+}
 
 /// Planned changes, and their purposes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,7 +61,7 @@ pub(super) struct RoutePlan {
     pub(super) creation_reasons: Vec<RouteCreationReason>,
     /// Routes that would be deleted if their Node were confirmed to be deleted.
     pub(super) waiting: Vec<Route>,
-    /// Pod CIDRs that get no route.
+    /// Pod CIDRs that get no new route.
     pub(super) refused: Vec<RefusedRoute>,
 }
 
@@ -78,12 +105,14 @@ pub(super) enum RequiredRoute {
     Refused,
 }
 
-/// A pod CIDR that gets no route.
+/// A pod CIDR that gets no new route.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RefusedRoute {
     pub(super) node: Arc<Node>,
     pub(super) cidr: IpNet,
     pub(super) reason: RefusedCidr,
+    /// Whether the Node has a route for it, which is kept: its Pods use it, whatever the limits are now.
+    pub(super) has_route: bool,
 }
 
 /// A CIDR by what it means; one that is none, by its text.
@@ -99,13 +128,14 @@ impl Cidr {
     }
 }
 
-/// Compares what is with what should be, for pod CIDRs of any size.
+/// Compares what is with what should be, without prefixes from flags.
 pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> RoutePlan {
-    plan_within(routes, nodes, RouteLimits { cluster_cidrs, node_masks: None })
+    plan_within(routes, nodes, RouteLimits { cluster_cidrs, node_masks: NodeMaskSizes::default() })
 }
 
 /// Compares what is with what should be.
 pub(super) fn plan_within(routes: &[Route], nodes: &[Arc<Node>], limits: RouteLimits<'_>) -> RoutePlan {
+    let limits = RouteLimits { node_masks: limits.node_masks.or_of_nodes(nodes), ..limits };
     let listed = ListedRoutes::new(routes, limits);
     let mut plan = RoutePlan::default();
     let mut required = HashSet::new();
@@ -203,7 +233,9 @@ impl RoutePlan {
 
 impl fmt::Display for RefusedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no route for {} of Node {:?}: {}", self.cidr, self.node.name_any(), self.reason)
+        let Self { node, cidr, reason, has_route } = self;
+        let (start, end) = if *has_route { ("", " is kept, but a new one would be refused") } else { ("no ", "") };
+        write!(f, "{start}route for {cidr} of Node {:?}{end}: {reason}", node.name_any())
     }
 }
 
@@ -263,18 +295,22 @@ impl<'a> ListedRoutes<'a> {
     }
 
     fn creation_reason(&self, required: &Route) -> RouteCreationReason {
-        let destination = Cidr::of(&required.destination_cidr);
-        let matches_desired =
-            |route: &Route| route.target_node == required.target_node && Cidr::of(&route.destination_cidr) == destination;
-        let is_there = self.targets.contains(required.target_node.as_str()) && self.routes.iter().any(matches_desired);
+        let is_there = self.has_route(&required.target_node, &Cidr::of(&required.destination_cidr));
         if is_there { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
     }
 
-    /// Returns the reason why this pod CIDR of `node` may have no route. The provider refuses texts that are not CIDRs.
+    /// Returns `true` if there is a route for `cidr` of `node`, even if it leads nowhere or to former addresses.
+    fn has_route(&self, node: &str, cidr: &Cidr) -> bool {
+        let matches = |route: &Route| route.target_node == node && Cidr::of(&route.destination_cidr) == *cidr;
+        self.targets.contains(node) && self.routes.iter().any(matches)
+    }
+
+    /// Returns the reason why this pod CIDR of `node` may have no new route. The provider refuses texts that are not CIDRs.
     fn refusal(&self, node: &Arc<Node>, cidr: &Cidr) -> Option<RefusedRoute> {
-        let Cidr::Net(cidr) = cidr else { return None };
-        let reason = self.limits.check(cidr).err()?;
-        Some(RefusedRoute { node: Arc::clone(node), cidr: *cidr, reason })
+        let Cidr::Net(net) = cidr else { return None };
+        let reason = self.limits.check(net).err()?;
+        let has_route = self.has_route(&node.name_any(), cidr);
+        Some(RefusedRoute { node: Arc::clone(node), cidr: *net, reason, has_route })
     }
 
     /// Returns `true` if a route to the node needs no change: it is not ours, carries no addresses, or the right ones.
@@ -308,9 +344,9 @@ fn required_routes(
         let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
         // A route that this cluster is not responsible for is left unchanged, whatever the limits.
         let is_left = good.iter().any(|index| !listed.ours.contains(index));
-        if let Some(refusal) = refusal.filter(|_| !is_left) {
+        let refusal = refusal.filter(|_| !is_left);
+        if refusal.as_ref().is_some_and(|refusal| !refusal.has_route) {
             needed.push(RequiredRoute::Refused);
-            plan.refused.push(refusal);
         } else if good.is_empty() {
             needed.push(RequiredRoute::Create(plan.changes.create.len()));
             plan.changes.create.push((node.uid().unwrap_or_default(), route_to(&name, &addresses, text)));
@@ -318,6 +354,7 @@ fn required_routes(
             needed.push(RequiredRoute::Exists);
             required.extend(good);
         }
+        plan.refused.extend(refusal);
     }
     needed
 }

@@ -50,12 +50,20 @@ pub(super) struct RouteReconciler {
     pub(super) routes: Arc<dyn Routes>,
     pub(super) nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
-    node_masks: Option<NodeMaskSizes>,
+    node_masks: NodeMaskSizes,
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
     last_reconcile: Mutex<LastRouteReconcile>,
     /// The last repair of the condition of each Node that another writer changed.
     pub(super) condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
+}
+
+/// Nodes whose routes other controllers manage.
+pub(super) struct OtherNodes {
+    /// Those of other clouds.
+    foreign: Vec<Arc<Node>>,
+    /// Whether Nodes may exist that the store lacks: the informer's selector excludes them, or a list is pending.
+    may_be_hidden: bool,
 }
 
 #[derive(Default)]
@@ -65,8 +73,8 @@ pub(super) struct LastRouteReconcile {
     /// Routes at its end, the baseline for drift detection.
     pub(super) baseline: Option<KnownRoutes>,
     drift: DriftLog,
-    /// Pod CIDRs without route, by the UID of the Node, as far as events report them.
-    refused: BTreeSet<(String, IpNet)>,
+    /// Pod CIDRs that get no new route, by the UID of the Node, and whether they have one, as far as events report them.
+    refused: BTreeSet<(String, IpNet, bool)>,
 }
 
 impl RouteReconciler {
@@ -103,9 +111,9 @@ impl RouteReconciler {
             Err(error) => return self.handle_list_error(&error),
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
-        let (nodes, foreign) = self.own_and_foreign_nodes();
+        let (nodes, others) = self.own_and_other_nodes();
         let mut plan = plan_within(&routes, &nodes, self.limits());
-        let unresolved = self.retain_routes_of_others(&mut plan, &foreign).await;
+        let unresolved = self.retain_routes_of_others(&mut plan, &others).await;
         self.report_drift(&plan, &nodes);
         self.report_refused(&plan);
         let started = self.context.clock.now();
@@ -123,20 +131,20 @@ impl RouteReconciler {
         RouteLimits { cluster_cidrs: &self.cluster_cidrs, node_masks: self.node_masks }
     }
 
-    /// Returns the Nodes whose routes this controller manages, and those of other clouds.
-    pub(super) fn own_and_foreign_nodes(&self) -> (Vec<Arc<Node>>, Vec<Arc<Node>>) {
-        self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node))
+    /// Returns the Nodes whose routes this controller manages, and what is known of all others.
+    pub(super) fn own_and_other_nodes(&self) -> (Vec<Arc<Node>>, OtherNodes) {
+        let may_be_hidden = self.nodes_are_filtered || !self.nodes.proves_absence();
+        let (own, foreign) = self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node));
+        (own, OtherNodes { foreign, may_be_hidden })
     }
 
-    /// Removes from the plan the deletion of routes that foreign, hidden or unconfirmed Nodes may need.
-    ///
-    /// `foreign` Nodes are of other clouds, hidden ones are excluded by the informer's selector. Returns the reasons why
+    /// Removes from the plan the deletion of routes that foreign, hidden or unconfirmed Nodes may need. Returns the reasons why
     /// Nodes are unconfirmed.
-    pub(super) async fn retain_routes_of_others(&self, plan: &mut RoutePlan, foreign: &[Arc<Node>]) -> Vec<RouteRetry> {
+    pub(super) async fn retain_routes_of_others(&self, plan: &mut RoutePlan, others: &OtherNodes) -> Vec<RouteRetry> {
         let hidden = |node: &Arc<Node>| (node.name_any(), UnlistedNode::Hidden(pod_cidrs(node).to_vec()));
-        let foreign: HashMap<_, _> = foreign.iter().map(hidden).collect();
+        let foreign: HashMap<_, _> = others.foreign.iter().map(hidden).collect();
         let unlisted = unlisted_nodes(plan).into_iter().filter(|name| !foreign.contains_key(name));
-        let (mut seen, unresolved) = match self.nodes_are_filtered {
+        let (mut seen, unresolved) = match others.may_be_hidden {
             true => self.find_nodes(unlisted.collect()).await,
             false => (unlisted.map(|name| (name, UnlistedNode::Gone)).collect(), Vec::new()),
         };
@@ -221,14 +229,14 @@ impl RouteReconciler {
         self.routes.apply_routes(&self.context.cluster_name, changes).await
     }
 
-    /// Records one event for each pod CIDR that gets no route.
+    /// Records one event for each pod CIDR that gets no new route.
     fn report_refused(&self, plan: &RoutePlan) {
-        let key = |refused: &RefusedRoute| (refused.node.uid().unwrap_or_default(), refused.cidr);
+        let key = |refused: &RefusedRoute| (refused.node.uid().unwrap_or_default(), refused.cidr, refused.has_route);
         let before = std::mem::replace(&mut self.last_reconcile().refused, plan.refused.iter().map(key).collect());
         for refused in plan.refused.iter().filter(|refused| !before.contains(&key(refused))) {
-            let RefusedRoute { node, cidr, reason } = refused;
-            tracing::warn!(node = %node.name_any(), %cidr, %reason, "pod CIDR gets no route");
-            self.context.events.record(events::route_refused(node, cidr, *reason));
+            let RefusedRoute { node, cidr, reason, has_route } = refused;
+            tracing::warn!(node = %node.name_any(), %cidr, %reason, has_route, "pod CIDR gets no new route");
+            self.context.events.record(events::route_refused(refused));
         }
     }
 
@@ -250,7 +258,8 @@ impl RouteReconciler {
 
     async fn write_conditions(&self, settled: &RouteSyncResult) -> Vec<RouteRetry> {
         let now = self.context.clock.wall();
-        let patches = settled.node_results.iter().filter_map(|(node, has_all)| {
+        let is_due = |(node, has_all): &&(Arc<Node>, bool)| !(*has_all && self.waits_for_repair(node));
+        let patches = settled.node_results.iter().filter(is_due).filter_map(|(node, has_all)| {
             let patch = condition_patch(node, *has_all, now)?;
             Some(self.write_condition(Arc::clone(node), patch))
         });
@@ -283,9 +292,8 @@ impl RouteReconciler {
         let last = self.last_reconcile();
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
-        facts.extend(
-            (!last.refused.is_empty()).then(|| ("pod CIDRs without route".to_owned(), last.refused.len().to_string())),
-        );
+        let count = last.refused.iter().filter(|(_, _, has_route)| !has_route).count();
+        facts.extend((count > 0).then(|| ("pod CIDRs without route".to_owned(), count.to_string())));
         facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));
         ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts, drift: last.drift.latest() }
     }

@@ -15,9 +15,9 @@ impl RouteReconciler {
     pub(super) async fn write_plan(&self) -> CloudResult<WritePlan> {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.routes_for_plan(cluster).await?;
-        let (nodes, foreign) = self.own_and_foreign_nodes();
+        let (nodes, others) = self.own_and_other_nodes();
         let mut plan = plan_within(&routes, &nodes, self.limits());
-        let unresolved = self.retain_routes_of_others(&mut plan, &foreign).await;
+        let unresolved = self.retain_routes_of_others(&mut plan, &others).await;
         let mut writes = plan_writes(self.routes.as_ref(), cluster, &plan).await?;
         writes.unread.extend(unresolved.iter().map(|retry| retry.reason().to_owned()));
         writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
@@ -29,7 +29,9 @@ impl RouteReconciler {
 pub(super) async fn plan_writes(routes: &dyn Routes, cluster: &str, plan: &RoutePlan) -> CloudResult<WritePlan> {
     let mut writes = routes.plan_changes(cluster, &plan.changes).await?;
     writes.notes.extend(plan.reasons());
-    writes.refused.extend(plan.refused.iter().map(ToString::to_string));
+    let (retained, refused): (Vec<_>, Vec<_>) = plan.refused.iter().partition(|refused| refused.has_route);
+    writes.retained.extend(retained.iter().map(ToString::to_string));
+    writes.refused.extend(refused.iter().map(ToString::to_string));
     writes.unread.extend(plan.unresolved());
     Ok(writes)
 }

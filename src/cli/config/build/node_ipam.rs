@@ -10,9 +10,19 @@ use crate::cli::{
 };
 use crate::cloud_provider::config::ClusterNetworks;
 use crate::controllers::node_ipam::config::{CidrAllocatorType, DEFAULT_MASK_IPV4, DEFAULT_MASK_IPV6, NodeIpamConfig};
+use crate::controllers::route::config::NodeMaskSizes;
 use crate::flags::quoted;
 
 impl OptionsBuilder {
+    /// Returns the prefixes that limit new routes: those that `ipam` allocates, or those on the command line.
+    pub(super) fn node_masks(&self, ipam: &NodeIpamConfig) -> NodeMaskSizes {
+        let is_known = |flag: &TypedFlag<i32>| ipam.has_fixed_masks() || self.arguments.is_given(&flag.spec);
+        NodeMaskSizes {
+            ipv4: is_known(&cloud::NODE_CIDR_MASK_SIZE_IPV4).then_some(ipam.mask_ipv4),
+            ipv6: is_known(&cloud::NODE_CIDR_MASK_SIZE_IPV6).then_some(ipam.mask_ipv6),
+        }
+    }
+
     /// Upstream judges most of these flags only when pod CIDRs are allocated; so do we.
     pub(super) fn node_ipam(&mut self) -> NodeIpamConfig {
         let is_selected =

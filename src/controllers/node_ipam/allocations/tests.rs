@@ -301,3 +301,15 @@ fn a_claim_of_the_whole_range_takes_no_blocks() {
         "the mask was another"
     );
 }
+
+/// A Node from before the mask was raised keeps its pod CIDR and its route.
+#[test]
+fn other_nodes_get_addresses_of_oversized_claims_last() {
+    let masks = vec![(net("10.0.0.0/19"), 26)];
+    let mut allocations = cluster(&[("10.0.0.0/19", 26)], &[]).limiting_claims(masks);
+    let claim = ["10.0.0.0/20".to_owned()];
+    assert_eq!(allocations.observe("old", &claim), Err(ForeignCidrError::TooLarge(net("10.0.0.0/20"), 26)));
+    let blocks: Vec<_> = (0..65).map(|index| reserve(&mut allocations, &format!("n{index}"), &[26]).unwrap()).collect();
+    assert_eq!((blocks[0].as_str(), blocks[63].as_str()), ("10.0.16.0/26", "10.0.31.192/26"));
+    assert_eq!(blocks[64], "10.0.0.0/26", "no others are free");
+}

@@ -74,7 +74,7 @@ fn what_each_error_leads_to() {
         (Err(CloudError::failed("boom")), Some(false), true, "back-off"),
         (Err(deadline), Some(false), true, "back-off"),
         (Err(CloudError::InstanceNotFound), Some(false), true, "back-off"),
-        (Err(CloudError::invalid("bad")), Some(false), true, "much later"),
+        (Err(CloudError::invalid("bad")), Some(false), true, "rejected"),
         (Err(retry_after), Some(false), false, "as told"),
         (Err(CloudError::NotLeader("x".into())), None, false, "done"),
         (Err(CloudError::ImplementedElsewhere), None, false, "done"),
@@ -89,11 +89,11 @@ fn what_each_error_leads_to() {
         let came = match outcome(&settled.retries) {
             ReconcileResult::Done => "done",
             ReconcileResult::Failed(_) => "back-off",
-            ReconcileResult::RequeueAfter(after, _) if after == wait => "as told",
             ReconcileResult::RequeueAfter(after, _) => {
-                assert_eq!(after, INVALID_RETRY);
-                "much later"
+                assert_eq!(after, wait);
+                "as told"
             }
+            ReconcileResult::Rejected(_) => "rejected",
         };
         assert_eq!(came, next, "{second:?}");
     }
@@ -149,7 +149,7 @@ fn a_failure_comes_before_a_wait_and_the_shorter_wait_before_the_longer() {
     assert_eq!(outcome(&[after(short), failed]), ReconcileResult::Failed("boom (and 1 more)".into()));
     assert_eq!(outcome(&[after(long), after(short)]), ReconcileResult::RequeueAfter(short, "wait (and 1 more)".into()));
     assert_eq!(
-        outcome(&[RouteRetry::Later("bad".into()), after(short)]),
+        outcome(&[RouteRetry::Rejected("bad".into()), after(short)]),
         ReconcileResult::RequeueAfter(short, "wait (and 1 more)".into())
     );
 }

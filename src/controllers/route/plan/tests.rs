@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{super::config::NodeMaskSizes, *};
+use super::*;
 
 const CLUSTER: &[&str] = &["10.120.0.0/16", "a00:100::/24"];
 
@@ -35,9 +35,12 @@ fn blackhole(cidr: &str) -> Route {
     Route { blackhole: true, ..route("", cidr) }
 }
 
-/// What a plan changes, as `-target cidr` and `+target cidr`.
 fn changes(routes: &[Route], nodes: &[Arc<Node>]) -> Vec<String> {
-    let plan = plan(routes, nodes, &nets(CLUSTER));
+    changes_of(&plan(routes, nodes, &nets(CLUSTER)))
+}
+
+/// What a plan changes, as `-target cidr` and `+target cidr`.
+fn changes_of(plan: &RoutePlan) -> Vec<String> {
     let deletions = plan.changes.delete.iter().map(|route| format!("-{} {}", route.target_node, route.destination_cidr));
     let creations =
         plan.changes.create.iter().map(|(_, route)| format!("+{} {}", route.target_node, route.destination_cidr));
@@ -168,27 +171,87 @@ fn what_is_not_ours_is_left_alone() {
 #[test]
 fn pod_cidrs_beyond_the_limits_get_no_route() {
     let cluster_cidrs = nets(CLUSTER);
-    let masks = NodeMaskSizes { ipv4: 24, ipv6: 64 };
-    let limits = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks: Some(masks) };
-    let refused = |cidr: &str, routes: &[Route]| {
-        let plan = plan_within(routes, &[node("evil", "10.10.0.1", &[cidr])], limits);
+    let node_masks = NodeMaskSizes { ipv4: Some(24), ipv6: Some(64) };
+    let limits = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks };
+    let refused = |cidr: &str| {
+        let plan = plan_within(&[], &[node("evil", "10.10.0.1", &[cidr])], limits);
         assert_eq!(plan.changes.create.is_empty(), !plan.refused.is_empty(), "{cidr}");
-        (plan.refused.first().map(|refused| refused.reason), plan.changes.delete.len(), plan.nodes[0].routes.clone())
+        assert_eq!(plan.nodes[0].routes == [RequiredRoute::Refused], !plan.refused.is_empty(), "{cidr}");
+        plan.refused.first().map(|refused| refused.reason)
     };
-    let without = vec![RequiredRoute::Refused];
     for cidr in ["0.0.0.0/0", "10.0.0.0/8", "10.121.0.0/24", "::/0"] {
-        assert_eq!(refused(cidr, &[]), (Some(RefusedCidr::Outside), 0, without.clone()), "{cidr}");
+        assert_eq!(refused(cidr), Some(RefusedCidr::Outside), "{cidr}");
     }
-    for (cidr, mask) in [("10.120.0.0/16", 24), ("10.120.0.0/19", 24), ("a00:100::/24", 64)] {
-        assert_eq!(refused(cidr, &[]), (Some(RefusedCidr::TooLarge(mask)), 0, without.clone()), "{cidr}");
+    let (ipv4, ipv6) = ((20, "node-cidr-mask-size-ipv4"), (60, "node-cidr-mask-size-ipv6"));
+    for (cidr, (limit, flag)) in [("10.120.0.0/16", ipv4), ("10.120.0.0/19", ipv4), ("a00:100::/59", ipv6)] {
+        assert_eq!(refused(cidr), Some(RefusedCidr::TooLarge { limit, flag }), "{cidr}");
     }
-    for cidr in ["10.120.0.0/20", "10.120.0.0/24", "10.120.0.0/26", "a00:100::/64"] {
-        assert_eq!(refused(cidr, &[]).0, None, "{cidr}");
+    for cidr in ["10.120.0.0/20", "10.120.0.0/24", "10.120.0.0/26", "a00:100::/60", "a00:100::/64"] {
+        assert_eq!(refused(cidr), None, "{cidr}");
     }
-    let there = [route("evil", "10.120.0.0/16")];
-    assert_eq!(refused("10.120.0.0/16", &there), (Some(RefusedCidr::TooLarge(24)), 1, without), "the route is deleted");
-    let unknown_masks = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks: None };
-    assert!(plan_within(&[], &[node("n", "10.10.0.1", &["10.120.0.0/16"])], unknown_masks).refused.is_empty());
+    assert!(plan(&[], &[node("n", "10.10.0.1", &["10.120.0.0/16"])], &cluster_cidrs).refused.is_empty(), "no prefix");
+}
+
+/// The Node may be of a time when the mask or the cluster CIDR was another.
+#[test]
+fn existing_routes_beyond_the_limits_are_kept() {
+    let cluster_cidrs = nets(CLUSTER);
+    let node_masks = NodeMaskSizes { ipv4: Some(26), ipv6: None };
+    let limits = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks };
+    let (large, outside) = ("10.120.16.0/20", "10.120.0.0/15");
+    let replaced = ["-old 10.120.16.0/20", "+old 10.120.16.0/20"];
+    let astray = Route { blackhole: true, ..route("old", large) };
+    let table = [
+        ("larger than the limit", large, route("old", large), &[][..], true),
+        ("outside of --cluster-cidr", outside, route("old", outside), &[], true),
+        ("right addresses", large, tracked("old", large, &["10.10.0.1"]), &[], true),
+        ("former addresses", large, tracked("old", large, &["10.9.9.9"]), &replaced, true),
+        ("leads astray", large, astray, &replaced, true),
+        ("another Node's", large, route("other", large), &["-other 10.120.16.0/20"], false),
+        ("another CIDR's", large, route("old", "10.120.16.0/24"), &["-old 10.120.16.0/24"], false),
+    ];
+    for (name, cidr, route, expected, has_route) in table {
+        let plan = plan_within(&[route], &[node("old", "10.10.0.1", &[cidr])], limits);
+        assert_eq!(changes_of(&plan), expected, "{name}");
+        assert_eq!(plan.refused.iter().map(|refused| refused.has_route).collect::<Vec<_>>(), [has_route], "{name}");
+        assert_eq!(plan.nodes[0].routes == [RequiredRoute::Refused], !has_route, "{name}");
+        let start = if has_route { "route for" } else { "no route for" };
+        assert!(plan.refused[0].to_string().starts_with(&format!("{start} {cidr} of Node \"old\"")), "{name}");
+    }
+}
+
+/// Returns dual-stack Nodes with these IPv4 prefixes and this status of `Ready`.
+fn sized_nodes(ready: &str, prefixes: &[u8]) -> Vec<Arc<Node>> {
+    let sized = |(index, prefix): (usize, &u8)| {
+        let cidrs = [format!("10.120.{index}.0/{prefix}"), format!("a00:100:0:{index}::/64")];
+        let mut node = Node::clone(&node(&format!("{ready}-{index}"), "10.10.0.1", &[&cidrs[0], &cidrs[1]]));
+        let condition = json!({"type": "Ready", "status": ready});
+        node.status.as_mut().unwrap().conditions = Some(vec![serde_json::from_value(condition).unwrap()]);
+        Arc::new(node)
+    };
+    prefixes.iter().enumerate().map(sized).collect()
+}
+
+#[test]
+fn most_ready_nodes_determine_the_size_of_pod_cidrs() {
+    let table = [
+        ("none", &[][..], &[][..], (None, None)),
+        ("two are ready", &[24, 24], &[24, 24], (None, None)),
+        ("three", &[24, 24, 24], &[], (Some(24), Some(64))),
+        ("others are not ready", &[24, 24, 24], &[16, 16, 16, 16], (Some(24), Some(64))),
+        ("one has another", &[16, 24, 24], &[], (Some(24), Some(64))),
+        ("as many have another", &[26, 20, 26, 20], &[], (Some(20), Some(64))),
+    ];
+    for (name, ready, unready, (ipv4, ipv6)) in table {
+        let nodes = [sized_nodes("True", ready), sized_nodes("Unknown", unready)].concat();
+        assert_eq!(NodeMaskSizes::default().or_of_nodes(&nodes), NodeMaskSizes { ipv4, ipv6 }, "{name}");
+        let flags = NodeMaskSizes { ipv4: Some(22), ipv6: None };
+        assert_eq!(flags.or_of_nodes(&nodes), NodeMaskSizes { ipv4: Some(22), ipv6 }, "{name}");
+    }
+    let greedy = node("greedy", "10.10.0.9", &["10.120.128.0/19"]);
+    let claim = |ready: &[u8]| plan(&[], &[sized_nodes("True", ready), vec![greedy.clone()]].concat(), &nets(CLUSTER));
+    assert_eq!((claim(&[24, 24]).refused.len(), claim(&[24, 24, 24]).refused.len()), (0, 1));
+    assert_eq!(claim(&[23, 23, 23]).refused.len(), 0);
 }
 
 #[test]
