@@ -3,14 +3,16 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use cloud_controller_manager::{
+    controllers::service::conditions,
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
-        api_server::ApiServer,
+        api_server::{ApiServer, RequestRecord as ApiRequest},
         azure::{
             AzureOptions, Class, Latencies, RequestRecord,
             topology::{PoolKind, Topology},
             world::{Serving, Start, World, start_world},
         },
+        http::Verb,
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -30,8 +32,6 @@ pub(super) struct Place {
     pub(super) server: ApiServer,
     pub(super) world: World,
     folder: tempfile::TempDir,
-    /// How often the server is looked at.
-    pub(super) tick: Duration,
     stop: Shutdown,
 }
 
@@ -62,7 +62,7 @@ impl Place {
         config["maximumNetworkInterfaceRuleCount"] = 1_500.into();
         fs::write(folder.path().join("azure.json"), config.to_string()).expect("azure.json");
         world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
-        Self { server, world, folder, tick: TICK, stop }
+        Self { server, world, folder, stop }
     }
 
     /// Sets a field of `azure.json`.
@@ -92,9 +92,32 @@ impl Place {
     }
 
     pub(super) async fn until_ready(&self, manager: &Manager) {
-        let deadline = Instant::now() + LIMIT;
-        let mut ticks = tokio::time::interval(self.tick);
-        while !self.server.list::<Service>().iter().all(has_address) {
+        self.until(manager, TICK, || self.server.list::<Service>().iter().all(has_address)).await;
+    }
+
+    /// Waits until each Service is served or refused. To list what the server has takes long where Services are large.
+    pub(super) async fn until_decided(&self, manager: &Manager) {
+        let is_decided = |service: &Service| has_address(service) || is_refused(service);
+        self.until(manager, Duration::from_secs(2), || self.server.list::<Service>().iter().all(is_decided)).await;
+    }
+
+    /// Waits until the program has listed the Services.
+    pub(super) async fn until_listed(&self, manager: &Manager) {
+        let is_watch = |request: &ApiRequest| request.verb == Verb::Watch && request.resource == "services";
+        self.until(manager, TICK, || self.server.requests().iter().any(is_watch)).await;
+    }
+
+    /// Waits until `holds`, which is checked once in `interval`.
+    async fn until(&self, manager: &Manager, interval: Duration, holds: impl Fn() -> bool) {
+        let (deadline, mut ticks) = (Instant::now() + LIMIT, tokio::time::interval(TICK));
+        let mut checked = Instant::now();
+        loop {
+            if checked.elapsed() >= interval {
+                if holds() {
+                    return;
+                }
+                checked = Instant::now();
+            }
             assert!(Instant::now() < deadline, "not ready:\n{}", self.log());
             manager.look();
             ticks.tick().await;
@@ -161,6 +184,11 @@ fn is_arm(request: &RequestRecord) -> bool {
 fn has_address(service: &Service) -> bool {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
+}
+
+/// Returns `true` if the condition says that a user must act.
+fn is_refused(service: &Service) -> bool {
+    conditions::current(service).is_some_and(|condition| condition.reason == "Invalid")
 }
 
 /// The program and what was seen of it.

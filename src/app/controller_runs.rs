@@ -56,6 +56,7 @@ async fn run_under(
     let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, clock, work } = start;
     let ready = async {
         leadership.acquired().await;
+        watched.request_relists();
         if watched.provider_refusal().await.is_some() {
             // The manager reports the refusal and ends.
             std::future::pending::<()>().await;

@@ -46,9 +46,6 @@ use crate::{
     serving::{self, HealthEndpointSet, ReviewClients, ServingDeps as ServingParts},
 };
 
-/// EndpointSlices of one page of a list: each may have 1,000 endpoints, most of which are removed after decoding.
-const SLICES_IN_PAGE: u32 = 50;
-
 /// Time that background tasks may take to end after the work; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
@@ -126,6 +123,8 @@ struct ControllerManager {
     election: PendingElection,
     second_election: Option<PendingElection>,
     provider_ready: watch::Receiver<ProviderReadiness>,
+    /// Why the provider must not lead this cluster.
+    refusal: watch::Receiver<Option<String>>,
     metrics: Arc<Metrics>,
     clock: Clock,
     /// Reports of `--dry-run`; `None` without it.
@@ -193,9 +192,10 @@ impl ControllerManager {
         let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let watches = clients.watches()?;
         let on_demand = watches_services.then(|| (watches.clone(), background, Arc::clone(&metrics)));
-        let Informers { nodes, services, namespaces } = informers;
+        let Informers { mut nodes, services, namespaces } = informers;
+        let refusal = wiring::watch_refusals(&mut nodes, &provider);
         let namespaces = on_demand_informer(namespaces.with_clock(clock), on_demand.as_ref());
-        let slices = Informer::new(prune_endpoint_slice).with_page_size(SLICES_IN_PAGE).with_clock(clock);
+        let slices = Informer::new(prune_endpoint_slice).with_clock(clock);
         let endpoint_slices = on_demand_informer(slices, on_demand.as_ref());
         let provider_context = ProviderContext {
             client,
@@ -242,7 +242,7 @@ impl ControllerManager {
             services.with_clock(clock).start(watches, background, Arc::clone(&metrics));
         }
         let (election, second_election) = (main.pending, second);
-        Ok(Self { config, state: watched, election, second_election, provider_ready, metrics, clock, reports })
+        Ok(Self { config, state: watched, election, second_election, provider_ready, refusal, metrics, clock, reports })
     }
 
     /// Plans again and again, if that is what this process is for.
@@ -261,7 +261,9 @@ impl ControllerManager {
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, election_shutdown) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: main, second_election, provider_ready, metrics, clock, .. } = self;
+        let Self {
+            config, state: watched, election: main, second_election, provider_ready, refusal, metrics, clock, ..
+        } = self;
         let leadership = watched.leadership.clone();
         let mut election = tokio::spawn(election::run_both(main, second_election, leadership, election_shutdown.clone()));
         let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, clock, work: work.clone() };
@@ -275,7 +277,7 @@ impl ControllerManager {
             () = stop.begun() => ManagerOutcome::Stopped,
             ended = &mut election => return unasked(ended),
             _ = &mut controllers => return ManagerOutcome::UnexpectedEnd,
-            Some(reason) = watched.provider_refusal() => {
+            reason = until_refused(refusal) => {
                 tracing::error!(reason, "the cloud provider refuses to lead this cluster");
                 ManagerOutcome::ClusterRefused
             }
@@ -298,6 +300,18 @@ impl ControllerManager {
     }
 }
 
+/// Resolves with the reason why the provider must not lead this cluster.
+async fn until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
+    loop {
+        if let Some(reason) = refusal.borrow_and_update().clone() {
+            return reason;
+        }
+        if refusal.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Discards the events of a dry run, whose actions did not happen.
 fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
     let over = background.clone();
@@ -317,7 +331,14 @@ fn on_demand_informer<K>(
     start: Option<&(kube::Client, &Shutdown, Arc<Metrics>)>,
 ) -> OnDemandInformer<K>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + PartialEq
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static,
 {
     start.map_or_else(OnDemandInformer::default, |(client, shutdown, metrics)| {
         OnDemandInformer::new(informer, client.clone(), shutdown, Arc::clone(metrics))

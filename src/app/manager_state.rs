@@ -40,10 +40,27 @@ impl MigrationState {
 }
 
 impl ManagerState {
-    /// Returns why the provider must not lead this cluster, once its Nodes are listed.
+    /// Requests a list for each filled store, for a replica that begins to lead.
+    ///
+    /// Its watches may have missed changes for a long time: after a restore of etcd, a watch from a lost version is silent.
+    pub(super) fn request_relists(&self) {
+        request_relist(&self.nodes);
+        self.services.iter().for_each(request_relist);
+        request_relist(&self.namespaces.store());
+        request_relist(&self.endpoint_slices.store());
+    }
+
+    /// Returns why the provider must not lead this cluster, once its Nodes are listed. Nodes that join later are checked as they come.
     pub(super) async fn provider_refusal(&self) -> Option<String> {
         self.nodes.synced().await;
         self.provider.refuses_cluster(&self.nodes.list())
+    }
+}
+
+fn request_relist<K>(store: &InformerStore<K>) {
+    // A first list that has not ended yet misses nothing.
+    if store.status().synced {
+        store.want_relist();
     }
 }
 

@@ -1,25 +1,24 @@
 //! Lists and watches each kind once, into a store of pruned objects.
 //!
 //! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for
-//! each subscriber from before the start. Survives disconnects, restarts and expired resource versions; an object that
-//! cannot be decoded is counted, logged and skipped, so that one bad object never stops a watch. Fields without a reader are
-//! removed in two steps: large fields before an object is decoded (`json_filter`), the rest right after. No server can block
-//! it forever: the limits are those of `client::deadline`, and [`WatchStatus`] reports since when the store may be stale.
+//! each subscriber from before the start. Survives disconnects, restarts, expired resource versions, and an API server whose
+//! versions go back because its etcd was restored. An object that cannot be decoded is counted, logged and skipped, so that
+//! one bad object never stops a watch. Fields without a reader are removed in two steps: large fields before an object is
+//! decoded (`json_filter`), the rest right after. No server can block it forever: the limits are those of
+//! `client::deadline`, and [`WatchStatus`] reports since when the store may be stale.
 
 mod annotation_digest;
 mod json_filter;
 mod lenient_object;
 mod on_demand;
 mod unread_fields;
+mod watch_client;
 
 use std::{
     collections::BTreeMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,6 +28,7 @@ use kube::{
     Api, Resource,
     api::ApiResource,
     client::Body,
+    core::Status,
     runtime::watcher::{self, Event},
 };
 use serde::de::DeserializeOwned;
@@ -40,14 +40,10 @@ pub use annotation_digest::{AnnotationDigest, UNREAD_ANNOTATIONS};
 pub use on_demand::OnDemandInformer;
 pub use unread_fields::{AnnotationUse, MAX_SAMPLED_ANNOTATIONS, UnreadFields};
 
-use self::{json_filter::without_unread, lenient_object::RawObject};
+use self::{json_filter::without_unread, lenient_object::RawObject, watch_client::watch_client};
 use super::{
     backoff::{self, ExponentialBackoff},
-    client::{
-        deadline::{RequestDeadlines, shorten_watch, with_deadlines},
-        throttle::RetryAfterThrottle,
-        with_causes,
-    },
+    client::with_causes,
     clock::Clock,
     shutdown::Shutdown,
     store::{InformerStore, ObjectKey, PruneFn, WatchStatus},
@@ -100,7 +96,7 @@ pub struct Informer<K> {
 
 impl<K> Informer<K>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + PartialEq + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     /// Creates an informer that stores what `prune` leaves of each object. `metadata.managedFields` is always removed.
     pub fn new(prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
@@ -128,11 +124,6 @@ where
         Self { watch_config: watched, ..Self::new(prune) }
     }
 
-    /// Lists this many objects at once instead of 500: a page is held as text and decoded, so large objects fill it sooner.
-    pub fn with_page_size(self, objects: u32) -> Self {
-        Self { watch_config: self.watch_config.page_size(objects), ..self }
-    }
-
     /// Takes the jitter of its pauses from `clock` instead of the system's.
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -148,7 +139,7 @@ where
         let unread = self.unread.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (client, unread) = (client.clone(), unread.clone());
-            async move { Ok::<_, BoxError>(without_unread(client.send(request).await?, unread)) }
+            async move { Ok::<_, BoxError>(without_unread(client.send(request).await?, unread, |_| ())) }
         });
         kube::Client::new(service, "default")
     }
@@ -175,7 +166,6 @@ where
             informer: self,
             list_in_progress: None,
             relist_requests: 0,
-            store_is_complete: true,
             longest_failed_list: 0,
             resource,
             metrics,
@@ -202,7 +192,8 @@ where
         let key = ObjectKey::of(object.as_ref());
         match self.store.insert(key, Arc::clone(&object)) {
             None => self.dispatch(&ObjectChange::Added(object)),
-            Some(old) if is_same(&old, &object) => {}
+            // A version alone proves nothing: after a restore of etcd, versions are used again.
+            Some(old) if old == object => {}
             Some(old) => self.dispatch(&ObjectChange::Updated { old, new: object }),
         }
     }
@@ -221,8 +212,6 @@ struct Reflector<K> {
     list_in_progress: Option<BTreeMap<ObjectKey, Arc<K>>>,
     /// Number of requested lists when the last one began.
     relist_requests: u64,
-    /// Whether what is in the store is all that is kept of an object of that version.
-    store_is_complete: bool,
     /// Largest number of objects in a failed list since the last complete one.
     longest_failed_list: usize,
     resource: String,
@@ -231,7 +220,7 @@ struct Reflector<K> {
 
 impl<K> Reflector<K>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + PartialEq + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     async fn run(mut self, api: Api<RawObject>) {
         let mut series = RelistBackoff::default();
@@ -274,7 +263,11 @@ where
     }
 
     fn record_failure(&self, failure: WatchFailure) {
-        let WatchFailure { operation, message, .. } = failure;
+        let WatchFailure { operation, message, expired } = failure;
+        if expired {
+            // What was created meanwhile is missing until the list has ended.
+            self.informer.store.want_relist();
+        }
         tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, retrying");
         self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
         self.informer.store.set_status(|status| status.mark_failed(message, Instant::now()));
@@ -284,14 +277,13 @@ where
         match event {
             Event::Init => {
                 self.list_in_progress = Some(BTreeMap::new());
-                (self.relist_requests, self.store_is_complete) = self.informer.store.relists_wanted();
+                self.relist_requests = self.informer.store.relists_wanted();
             }
             Event::InitApply(object) => {
                 let accepted = self.decode_and_prune(&object);
                 if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
                     // What is known already is not held twice.
-                    let cached =
-                        self.informer.store.get(&key).filter(|cached| self.store_is_complete && is_same(cached, &object));
+                    let cached = self.informer.store.get(&key).filter(|cached| *cached == object);
                     relisted.insert(key, cached.unwrap_or(object));
                     // A list that always fails at the same page gets nowhere.
                     if relisted.len() > self.longest_failed_list {
@@ -355,59 +347,13 @@ fn drop_slack(metadata: &mut ObjectMeta) {
     }
 }
 
-fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
-    old.meta().resource_version == new.meta().resource_version
-}
-
-/// Returns a client that honors deadlines and `Retry-After`, drops unread fields, and marks `store` as current when a watch
-/// is accepted, which kube's watcher does not report.
-fn watch_client<K: Send + Sync + 'static>(
-    client: kube::Client,
-    store: InformerStore<K>,
-    unread: UnreadFields,
-    resource: String,
-    metrics: Arc<Metrics>,
-) -> kube::Client {
-    let throttle = RetryAfterThrottle::default();
-    // Whether the last answer came over a connection that no ping proves.
-    let unproven = Arc::new(AtomicBool::new(false));
-    let service = tower::service_fn(move |mut request: http::Request<Body>| {
-        let (client, store, throttle, unproven) = (client.clone(), store.clone(), throttle.clone(), Arc::clone(&unproven));
-        let unread = unread.clone();
-        let silences = metrics.informer_restarts_total.with_label_values(&[resource.as_str(), "silence"]);
-        let silent = {
-            let resource = resource.clone();
-            move || {
-                tracing::debug!(resource, "watch silent for too long, restarting it");
-                silences.inc();
-            }
-        };
-        async move {
-            throttle.open().await;
-            if unproven.load(Relaxed)
-                && matches!(RequestDeadlines::of(request.method(), request.uri().query()), RequestDeadlines::Watch(_))
-            {
-                *request.uri_mut() = shorten_watch(request.uri());
-            }
-            let limits = RequestDeadlines::of(request.method(), request.uri().query());
-            let response = with_deadlines(limits, client.send(request), silent).await?;
-            unproven.store(response.version() != http::Version::HTTP_2, Relaxed);
-            throttle.note(&response);
-            if matches!(limits, RequestDeadlines::Watch(_)) && response.status().is_success() {
-                store.set_status(WatchStatus::mark_current);
-            }
-            Ok::<_, BoxError>(without_unread(response, unread))
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
 /// Failure of a list or watch.
 struct WatchFailure {
     /// Name of the operation, as in the metric.
     operation: &'static str,
     message: String,
-    /// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
+    /// Whether the server does not have the version any more, or not yet. kube's watcher repeats such a watch for ever; only a
+    /// fresh one lists again.
     expired: bool,
 }
 
@@ -422,8 +368,16 @@ impl WatchFailure {
             }
             watcher::Error::WatchFailed(_) => ("stream", None),
         };
-        Self { operation, expired: status.is_some_and(|status| status.code == 410), message: with_causes(error) }
+        Self { operation, expired: status.is_some_and(|status| lacks_version(status)), message: with_causes(error) }
     }
+}
+
+/// Returns `true` if the server has forgotten the version of a watch, or has not reached it: its etcd was restored from a backup.
+///
+/// Upstream: apimachinery `pkg/apis/meta/v1`, `CauseTypeResourceVersionTooLarge`.
+fn lacks_version(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 410 || causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
 /// End and length of the last delay after failures in a row. An accepted list or watch does not reset it, because the next

@@ -214,10 +214,18 @@ impl<K> InformerStore<K> {
         let _ = self.relists.subscribe().wait_for(|relists| relists.met >= list).await;
     }
 
-    /// Returns the number of requested lists, and whether all of them are complete.
-    pub(super) fn relists_wanted(&self) -> (u64, bool) {
+    /// Returns the number of requested lists.
+    pub(super) fn relists_wanted(&self) -> u64 {
+        self.relists.borrow().requested
+    }
+
+    /// Returns `true` if an object that the store lacks does not exist: no requested list is pending.
+    ///
+    /// Call it before the store is read. While a list is pending, ask the API server for what seems to be missing, or keep what
+    /// belongs to it.
+    pub fn proves_absence(&self) -> bool {
         let relists = self.relists.borrow();
-        (relists.requested, relists.met == relists.requested)
+        relists.met >= relists.requested
     }
 
     /// Resolves when more lists are wanted than `previous`.

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use cloud_controller_manager::sandbox::{faults::Manner, http::Verb};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::{sleep, timeout};
 
@@ -77,4 +78,18 @@ async fn history(seed: u64) {
 #[test]
 fn a_restored_api_server_is_served_as_it_is() {
     seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
+}
+
+/// A watch from a version that a restore took back is accepted and silent.
+#[tokio::test(start_paused = true)]
+async fn a_standby_with_silent_watches_lists_when_it_takes_over() {
+    let (server, leader) = crate::api_server_faults::settled().await;
+    let _standby = crate::api_server_faults::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    server.faults().answer_every(Manner::Half, |request| request.verb == Verb::Watch && request.resource != "leases");
+    server.faults().stall_watches();
+    crate::api_server_faults::create_service(&server, "unseen");
+    leader.stop.begin();
+    let served = timeout(Duration::from_secs(30), server.wait_until(|server| is_served(server, "unseen"))).await;
+    assert!(served.is_ok(), "a new leader does not see a Service that its watches missed");
 }

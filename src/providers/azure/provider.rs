@@ -4,7 +4,7 @@
 //! call works on the session of its moment.
 
 mod first_config;
-mod node_labels;
+mod label_keys;
 mod scope;
 
 use std::{
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 pub(super) use self::first_config::{environment, has_fault_domain_label, source};
 use self::{
     first_config::{load_to_cloud_error, log_findings, read_file, require_cluster_entry},
-    node_labels::NodeLabelKeys,
+    label_keys::LabelKeys,
     scope::ProviderScope,
 };
 use super::{
@@ -36,7 +36,7 @@ use super::{
     config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
     gauges::ProviderGauges,
     load_balancer::{
-        cluster_watches::{self, ClusterWatches},
+        cluster_watches::{self, ClusterWatches, SERVICE_LIST_LIMITS, node_labels_read, service_labels_read},
         engine::{self, AzureLoadBalancers},
         events::COMPONENT,
         lease::ResourceLocker,
@@ -50,7 +50,7 @@ use super::{
 use crate::{
     cloud_provider::{
         AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer,
-        PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, Zones, registry::ProviderConfig,
+        PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, ServiceListLimits, Zones, registry::ProviderConfig,
     },
     metrics::Metrics,
     runtime::{clock::Clock, patch::ObjectWriter, watch},
@@ -93,7 +93,8 @@ struct AzureCloudState {
     observed: OnceLock<(Arc<Metrics>, Clock)>,
     /// Watches of the process, which outlive sessions.
     watches: ClusterWatches,
-    node_labels: NodeLabelKeys,
+    node_labels: LabelKeys,
+    service_labels: LabelKeys,
     scope: ProviderScope,
 }
 
@@ -143,8 +144,14 @@ impl AzureCloud {
             }
             (_, Some(_)) => None,
         };
+        // Without one, the labels that every configuration reads.
+        let initial = first.clone().unwrap_or_default();
         let inner = AzureCloudState {
-            node_labels: NodeLabelKeys::of(first.as_ref()),
+            node_labels: LabelKeys::new("Nodes with the labels that nodeSelector", node_labels_read(&initial)),
+            service_labels: LabelKeys::new(
+                "Services with the labels that serviceLabelSelector",
+                service_labels_read(&initial),
+            ),
             settings: config.clone(),
             environment,
             transport: if config.read_only { Arc::new(ReadOnlyTransport(transport)) } else { transport },
@@ -189,7 +196,8 @@ impl AzureCloud {
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
         require_cluster_entry(&config, &self.inner.settings)?;
         if self.inner.scope == ProviderScope::Cluster {
-            self.inner.node_labels.demand(&config, &context.nodes).await?;
+            self.inner.node_labels.demand(&node_labels_read(&config), &context.nodes).await?;
+            self.inner.service_labels.demand(&service_labels_read(&config), &context.services).await?;
         }
         let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
@@ -385,6 +393,12 @@ impl CloudProvider for AzureCloud {
 
     fn reads_node_label(&self, key: &str) -> bool {
         self.inner.node_labels.contains(key)
+    }
+    fn reads_service_label(&self, key: &str) -> bool {
+        self.inner.service_labels.contains(key)
+    }
+    fn service_list_limits(&self) -> ServiceListLimits {
+        SERVICE_LIST_LIMITS
     }
 
     fn cache_age(&self) -> Duration {

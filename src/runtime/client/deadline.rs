@@ -108,8 +108,14 @@ impl RequestDeadlines {
 
 /// Returns `uri` of a watch with a duration so short that it ends in good order where no ping proves the connection.
 pub(in crate::runtime) fn shorten_watch(uri: &Uri) -> Uri {
-    let other_pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
-    let query = other_pairs.fold(format!("timeoutSeconds={UNPROVEN_SECONDS}"), |query, pair| format!("{query}&{pair}"));
+    with_parameter(uri, "timeoutSeconds", UNPROVEN_SECONDS)
+}
+
+/// Returns `uri` with this value of a parameter of its query, in place of any other.
+pub(in crate::runtime) fn with_parameter(uri: &Uri, name: &str, value: u32) -> Uri {
+    let is_other = |pair: &&str| pair.split_once('=').is_none_or(|(key, _)| key != name);
+    let other_pairs = uri.query().unwrap_or_default().split('&').filter(is_other);
+    let query = other_pairs.fold(format!("{name}={value}"), |query, pair| format!("{query}&{pair}"));
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = format!("{}?{query}", uri.path()).parse().ok();
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())

@@ -1,8 +1,8 @@
 //! Removes fields without a reader from JSON before it is decoded: half of a Node are images and `managedFields`.
 //!
-//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the body without `metadata.managedFields`
-//! and the [`UnreadFields`] of each object. Anything else passes byte for byte, including broken JSON: the decoder reports
-//! it.
+//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the body without `metadata.managedFields` and the
+//! [`UnreadFields`] of each object, with long lists cut; the version of the list or event that was read last. Anything else, broken
+//! JSON too, passes byte for byte: the decoder reports it.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -19,21 +19,32 @@ const WATCHED: &[u8] = b"object";
 const METADATA: &[u8] = b"metadata";
 const LABELS: &[u8] = b"labels";
 const ANNOTATIONS: &[u8] = b"annotations";
+const SPEC: &[u8] = b"spec";
 const STATUS: &[u8] = b"status";
 const CONDITIONS: &[u8] = b"conditions";
+const RESOURCE_VERSION: &[u8] = b"resourceVersion";
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// Returns the response without the fields that have no reader.
+///
+/// Calls `note_version` with the version of each list, event and bookmark, or the last one of those that arrive together.
 pub(super) fn without_unread<B>(
     response: http::Response<B>,
     unread: UnreadFields,
+    mut note_version: impl FnMut(u64) + Send + 'static,
 ) -> http::Response<impl Body<Data = Bytes, Error = B::Error> + Send + 'static>
 where
     B: Body<Data = Bytes> + Send + 'static,
 {
     let mut filter = JsonFilter::new(unread);
     // Copied, so that no piece keeps room for what has gone from it.
-    let mut filtered = move |piece: Bytes| Bytes::copy_from_slice(&filter.filter(&piece));
+    let mut filtered = move |piece: Bytes| {
+        let output = Bytes::copy_from_slice(&filter.filter(&piece));
+        if let Some(version) = filter.take_version() {
+            note_version(version);
+        }
+        output
+    };
     response.map(|body| body.map_frame(move |frame| frame.map_data(&mut filtered)))
 }
 
@@ -49,6 +60,9 @@ enum JsonLevel {
     Metadata,
     Labels,
     Annotations,
+    Spec,
+    /// A list of `spec` that is cut.
+    SpecList,
     Status,
     /// The list of the conditions, and one of them.
     Conditions,
@@ -57,12 +71,12 @@ enum JsonLevel {
 
 impl JsonLevel {
     fn has_keys(self) -> bool {
-        !matches!(self, JsonLevel::Items | JsonLevel::Conditions)
+        !matches!(self, JsonLevel::Items | JsonLevel::SpecList | JsonLevel::Conditions)
     }
 
     /// Returns `true` if members of this level may be removed.
     fn is_filtered(self) -> bool {
-        !matches!(self, JsonLevel::Document | JsonLevel::Items | JsonLevel::Object | JsonLevel::Conditions)
+        self.has_keys() && !matches!(self, JsonLevel::Document | JsonLevel::Object)
     }
 
     /// Returns the level that `opening` begins as the value of `key` within `parent`.
@@ -72,6 +86,7 @@ impl JsonLevel {
             (Some(JsonLevel::Document), ITEMS, b'[') => Some(JsonLevel::Items),
             (Some(JsonLevel::Document), WATCHED, b'{') | (Some(JsonLevel::Items), _, b'{') => Some(JsonLevel::Object),
             (Some(JsonLevel::Document | JsonLevel::Object), METADATA, b'{') => Some(JsonLevel::Metadata),
+            (Some(JsonLevel::Document | JsonLevel::Object), SPEC, b'{') => Some(JsonLevel::Spec),
             (Some(JsonLevel::Document | JsonLevel::Object), STATUS, b'{') => Some(JsonLevel::Status),
             (Some(JsonLevel::Metadata), LABELS, b'{') => Some(JsonLevel::Labels),
             (Some(JsonLevel::Metadata), ANNOTATIONS, b'{') => Some(JsonLevel::Annotations),
@@ -101,6 +116,11 @@ pub(super) struct JsonFilter {
     /// Digest of the removed annotations of the current object, and the number of those retained as a sample.
     digest: AnnotationDigest,
     sampled: usize,
+    /// Number of items of the current [`JsonLevel::SpecList`] that may still follow, and of commas in the current annotation.
+    remaining: usize,
+    commas: Option<usize>,
+    /// Version of the current list or event as far as it has arrived, unless it was taken.
+    version: Vec<u8>,
 }
 
 impl JsonFilter {
@@ -119,7 +139,30 @@ impl JsonFilter {
             needs_comma: false,
             digest: AnnotationDigest::default(),
             sampled: 0,
+            remaining: 0,
+            commas: None,
+            version: Vec::new(),
         }
+    }
+
+    /// Returns the last version of a list, an event or a bookmark that has arrived since the last call.
+    pub(super) fn take_version(&mut self) -> Option<u64> {
+        if self.in_string && self.reads_version() {
+            return None;
+        }
+        let version = std::mem::take(&mut self.version);
+        std::str::from_utf8(&version).ok()?.parse().ok()
+    }
+
+    /// Returns `true` at the value of `metadata.resourceVersion`, but for the objects of a list, which are older than the list.
+    fn reads_version(&self) -> bool {
+        let is_latest = || {
+            matches!(
+                self.levels.as_slice(),
+                [JsonLevel::Document, JsonLevel::Metadata] | [JsonLevel::Document, JsonLevel::Object, JsonLevel::Metadata]
+            )
+        };
+        self.depth == 0 && !self.reads_key && self.key == RESOURCE_VERSION && is_latest()
     }
 
     /// Returns the filtered form of the next `piece`.
@@ -211,11 +254,26 @@ impl JsonFilter {
             self.key.extend_from_slice(text);
         } else if self.digests() {
             self.digest.json(text);
+        } else if self.reads_version() {
+            self.version.extend_from_slice(text);
         }
         // The key of a member that may go waits for the decision.
         if !(self.skips || self.reads_key && self.is_filtered()) {
-            output.extend_from_slice(text);
+            output.extend_from_slice(self.cut_list(text));
         }
+    }
+
+    /// Returns the part of an annotation's text that is kept: with one item more than accepted, a list is too long anyway.
+    fn cut_list<'text>(&mut self, text: &'text [u8]) -> &'text [u8] {
+        let Some(commas) = &mut self.commas else { return text };
+        let mut end = 0;
+        while *commas > 0 {
+            let rest = text.get(end..).unwrap_or_default();
+            let Some(comma) = memchr::memchr(b',', rest) else { return text };
+            *commas -= 1;
+            end += comma + 1;
+        }
+        text.get(..end).unwrap_or_default()
     }
 
     fn end_string(&mut self, output: &mut Vec<u8>) {
@@ -248,6 +306,10 @@ impl JsonFilter {
     fn drops_annotation(&mut self, key_use: AnnotationUse) -> bool {
         match key_use {
             AnnotationUse::Read { .. } => false,
+            AnnotationUse::ReadList { most, .. } => {
+                self.commas = Some(most);
+                false
+            }
             AnnotationUse::Unread => true,
             AnnotationUse::Sampled => {
                 self.sampled += 1;
@@ -265,7 +327,8 @@ impl JsonFilter {
             return self.drops_annotation(key_use);
         }
         match self.level() {
-            Some(JsonLevel::Metadata) => key == MANAGED_FIELDS,
+            Some(JsonLevel::Metadata) => key == MANAGED_FIELDS || unread.metadata.contains(&key),
+            Some(JsonLevel::Spec) => unread.spec.contains(&key),
             Some(JsonLevel::Status) => unread.status.contains(&key),
             Some(JsonLevel::Condition) => unread.condition.contains(&key),
             Some(JsonLevel::Labels) => unread.labels.as_ref().is_some_and(|reads| !reads(key)),
@@ -304,6 +367,8 @@ impl JsonFilter {
         if self.depth == 0 && std::mem::take(&mut self.expects_key) {
             self.reads_key = true;
             self.key.clear();
+        } else if self.reads_version() {
+            self.version.clear();
         }
         if !(self.reads_key && self.is_filtered()) {
             self.keep(b'"', output);
@@ -312,7 +377,7 @@ impl JsonFilter {
 
     fn open(&mut self, opening: u8, output: &mut Vec<u8>) {
         self.keep(opening, output);
-        let level = (self.depth == 0 && !self.skips).then(|| JsonLevel::below(self.level(), &self.key, opening)).flatten();
+        let level = (self.depth == 0 && !self.skips).then(|| self.level_below(opening)).flatten();
         match level {
             Some(level) => {
                 self.levels.push(level);
@@ -323,6 +388,16 @@ impl JsonFilter {
             }
             None => self.depth += 1,
         }
+    }
+
+    /// Returns the level that `opening` begins, and notes how long its list may be.
+    fn level_below(&mut self, opening: u8) -> Option<JsonLevel> {
+        if self.level() != Some(JsonLevel::Spec) || opening != b'[' {
+            return JsonLevel::below(self.level(), &self.key, opening);
+        }
+        let (_, most) = self.unread.spec_lists.iter().find(|(name, _)| name.as_bytes() == self.key)?;
+        self.remaining = most.saturating_sub(1);
+        Some(JsonLevel::SpecList)
     }
 
     fn close(&mut self, closing: u8, output: &mut Vec<u8>) {
@@ -346,6 +421,7 @@ impl JsonFilter {
             self.digest.end();
         }
         self.skips = false;
+        self.commas = None;
     }
 
     /// Writes the digest as the last annotation.
@@ -359,6 +435,10 @@ impl JsonFilter {
         if self.depth == 0 {
             self.expects_key = self.level().is_some_and(JsonLevel::has_keys);
             self.end_member();
+            if self.level() == Some(JsonLevel::SpecList) {
+                self.skips = self.remaining == 0;
+                self.remaining = self.remaining.saturating_sub(1);
+            }
         }
         if !self.is_filtered() {
             self.keep(b',', output);
@@ -367,131 +447,4 @@ impl JsonFilter {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn unread() -> UnreadFields {
-        let labels = UnreadFields::new(&["images", "capacity"], &["message"]).labels_but(|key| key == "zone");
-        labels.annotations_but(|key| key != "b")
-    }
-
-    /// In pieces of `size` bytes.
-    fn filtered(text: &str, size: usize) -> String {
-        let mut filter = JsonFilter::new(unread());
-        let output = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
-        String::from_utf8(output).unwrap()
-    }
-
-    fn node(unread: bool) -> Value {
-        let mut node = json!({
-            "metadata": {"name": "n\"\\", "annotations": {"managedFields": "stays", "a": "{[,\"images\":"}, "labels": {"zone": "1"}, "uid": "u"},
-            "spec": {"status": {"images": ["stays"]}, "metadata": {"managedFields": "stays", "labels": {"b": "stays"}}},
-            "status": {"conditions": [{"images": 1}, {}, {"status": {"message": "stays"}, "type": "Ready"}], "phase": null},
-        });
-        if unread {
-            node["metadata"]["managedFields"] = json!([{"f:metadata": {"}": ["\\\"", {}]}}]);
-            node["status"]["images"] = json!([{"names": ["a,b", "}"]}]);
-            node["status"]["capacity"] = json!({"cpu": "1"});
-            node["status"]["conditions"][1]["message"] = json!("a,\"}");
-            node["status"]["conditions"][2]["message"] = json!("b");
-            node["metadata"]["annotations"]["b"] = json!("{\"c\":[]}");
-            node["metadata"]["labels"]["agentpool"] = json!("p");
-            node["metadata"]["labels"]["zzz"] = json!("");
-        }
-        node
-    }
-
-    fn documents(unread: bool) -> Vec<Value> {
-        let node = node(unread);
-        vec![
-            node.clone(),
-            json!({"kind": "NodeList", "metadata": {"continue": "x"}, "items": [node, {}, node]}),
-            json!({"type": "ADDED", "object": node}),
-            json!({"object": {"metadata": {}, "status": {}}, "items": {"status": {"images": 1}}}),
-        ]
-    }
-
-    #[test]
-    fn what_nobody_reads_goes_wherever_the_pieces_end() {
-        for (whole, expected) in documents(true).iter().zip(documents(false)) {
-            for text in [whole.to_string(), serde_json::to_string_pretty(whole).unwrap()] {
-                for size in 1..=text.len() {
-                    let output: Value = serde_json::from_str(&filtered(&text, size)).unwrap();
-                    assert_eq!(output, expected, "pieces of {size} of {text}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn annotations_that_are_not_kept_leave_a_digest_in_each_object() {
-        let use_of = |key: &str| match key.as_bytes().first() {
-            Some(b'r') => AnnotationUse::Read { longest: 5 },
-            Some(b's') => AnnotationUse::Sampled,
-            _ => AnnotationUse::Unread,
-        };
-        let all = |count: usize| -> serde_json::Map<String, Value> {
-            let sampled = (0..count).map(|number| (format!("s{number:02}"), json!("s")));
-            sampled
-                .chain([("a".to_owned(), json!("x\"<\n")), ("r".to_owned(), json!("read")), ("z".to_owned(), json!(""))])
-                .collect()
-        };
-        let object = |count| json!({"metadata": {"annotations": all(count), "name": "n"}});
-        let list = json!({"items": [object(0), {"metadata": {"annotations": {"r": "b"}}}, object(12)]}).to_string();
-        let digest = |more: &[&str]| {
-            let mut digest = AnnotationDigest::default();
-            [("a", "x\"<\n"), ("z", "")]
-                .into_iter()
-                .chain(more.iter().map(|key| (*key, "s")))
-                .for_each(|(key, value)| digest.add(key, value));
-            digest.text().unwrap()
-        };
-        for size in 1..=list.len() {
-            let mut filter = JsonFilter::new(UnreadFields::default().annotations_by_use(use_of));
-            let output: Vec<u8> = list.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
-            let output: Value = serde_json::from_slice(&output).unwrap();
-            assert_eq!(output["items"][0]["metadata"]["annotations"], json!({"r": "read", UNREAD_ANNOTATIONS: digest(&[])}));
-            assert_eq!(output["items"][1]["metadata"]["annotations"], json!({"r": "b"}));
-            let sampled = output["items"][2]["metadata"]["annotations"].as_object().unwrap();
-            assert_eq!((sampled.len(), &sampled[UNREAD_ANNOTATIONS]), (12, &json!(digest(&["s10", "s11"]))));
-            assert_eq!(output["items"][2]["metadata"]["name"], "n");
-        }
-    }
-
-    #[test]
-    fn events_of_a_watch_stay_lines() {
-        let lines = |unread: bool| documents(unread).iter().map(|event| format!("{event}\n")).collect::<String>();
-        assert_eq!(filtered(&lines(true), 7), lines(false));
-    }
-
-    #[test]
-    fn a_key_that_is_spelled_with_escapes_is_left_to_the_decoder() {
-        let text = r#"{"metadata":{"labels":{"zo\u006ee":"1"},"annotations":{"\u0062":"2"}}}"#;
-        assert_eq!(filtered(text, 3), text);
-    }
-
-    #[test]
-    fn a_document_that_has_nothing_to_leave_out_is_passed_on_as_it_is() {
-        for text in [
-            "",
-            "down",
-            "\"text\"",
-            "[1, {\"status\": {\"images\": 1}}]",
-            "{\"status\" : \"Failure\", \"code\": 410}",
-            "}}]",
-        ] {
-            assert_eq!(filtered(text, 3), text);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_makes_it_panic(text in "[{}\\[\\],:\"\\\\a-z]{0,60}", size in 1_usize..9) {
-            let whole = filtered(&text, usize::MAX);
-            prop_assert_eq!(filtered(&text, size), whole);
-        }
-    }
-}
+mod tests;

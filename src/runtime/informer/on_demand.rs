@@ -82,7 +82,7 @@ impl<K> OnDemandInformer<K> {
 
 impl<K> OnDemandInformer<K>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + PartialEq + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     /// Wraps `informer`, which starts at the first demand.
     pub fn new(informer: Informer<K>, client: kube::Client, shutdown: &Shutdown, metrics: Arc<Metrics>) -> Self {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -210,5 +211,113 @@ async fn a_quiet_watch_without_pings_is_no_error() {
     assert_eq!(metrics.informer_restarts_total.with_label_values(&["nodes", "silence"]).get(), 0.0);
     let query = asked.recv().await.unwrap();
     assert!(query.contains("timeoutSeconds=35") && query.contains("allowWatchBookmarks=true"), "{query}");
+    shutdown.begin();
+}
+
+/// A server that begins its second list at version 120, whatever it sent before. Counts its lists.
+fn restored(before: &'static [&str], after: &'static [&str], watched: (u16, Value)) -> (kube::Client, Arc<AtomicUsize>) {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    let listed = |version: &str, names: &[&str]| {
+        let item = |name: &&str| json!({"metadata": {"name": name, "labels": {"list": version}, "resourceVersion": "110"}});
+        nodes(version, &names.iter().map(item).collect::<Vec<_>>()).to_string()
+    };
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, body) = &watched;
+        let line = Frame::data(Bytes::from(format!("{body}\n")));
+        let response = match (is_watch(&request), counted.load(SeqCst)) {
+            (true, 1) if *code == 200 => {
+                let line = futures::stream::once(std::future::ready(Ok::<_, std::io::Error>(line)));
+                answer(200, StreamBody::new(line.chain(futures::stream::pending())).boxed_unsync())
+            }
+            (true, 1) => answer(*code, text(&body.to_string())),
+            (true, _) => answer(200, silence()),
+            (false, 0) => answer(200, text(&listed("500", before))),
+            (false, _) => answer(200, text(&listed("120", after))),
+        };
+        counted.fetch_add(usize::from(!is_watch(&request)), SeqCst);
+        std::future::ready(Ok::<_, std::io::Error>(response))
+    });
+    (kube::Client::new(service, "default"), lists)
+}
+
+fn event(kind: &str, version: &str) -> (u16, Value) {
+    let object =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lost", "resourceVersion": version}, "spec": {}});
+    (200, json!({"type": kind, "object": object}))
+}
+
+fn refusal(code: u16, cause: &str) -> (u16, Value) {
+    let details = json!({"causes": [{"reason": cause, "message": "Too large resource version"}], "retryAfterSeconds": 1});
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Timeout",
+        "message": "Timeout: Too large resource version: 500, current: 120", "details": details, "code": code});
+    (code, status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_went_back_is_listed_again() {
+    let (_, too_large) = refusal(504, "ResourceVersionTooLarge");
+    for (watched, lists) in [
+        (event("BOOKMARK", "119"), 2),
+        (event("MODIFIED", "119"), 2),
+        (event("DELETED", "119"), 2),
+        (refusal(504, "ResourceVersionTooLarge"), 2),
+        ((200, json!({"type": "ERROR", "object": too_large})), 2),
+        (event("BOOKMARK", "500"), 1),
+        (event("MODIFIED", "501"), 1),
+        (refusal(504, "Other"), 1),
+    ] {
+        let about = format!("{watched:?}");
+        let (client, listed) = restored(&["lost"], &["new"], watched);
+        let informer = Informer::<Node>::new(|_| {});
+        let (store, shutdown) = (informer.store(), Shutdown::new());
+        informer.start(client, &shutdown, metrics());
+        store.synced().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let name = if lists == 2 { "new" } else { "lost" };
+        assert_eq!((listed.load(SeqCst), store.keys()), (lists, vec![ObjectKey::cluster(name)]), "{about}");
+        assert!(store.proves_absence(), "{about}");
+        shutdown.begin();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_used_again_is_a_change() {
+    let (client, _) = restored(&["n", "gone"], &["n"], refusal(410, "Expired"));
+    let mut informer = Informer::<Node>::new(|_| {});
+    let (changes, mut changed) = mpsc::unbounded_channel();
+    informer.subscribe(move |change| changes.send(change.clone()).unwrap());
+    let (store, shutdown) = (informer.store(), Shutdown::new());
+    informer.start(client, &shutdown, metrics());
+    store.synced().await;
+    until("another list", || store.len() == 1).await;
+    let kinds: Vec<_> = std::iter::from_fn(|| changed.try_recv().ok())
+        .map(|change| match change {
+            ObjectChange::Added(_) => "added",
+            ObjectChange::Updated { .. } => "updated",
+            ObjectChange::Deleted(_) => "deleted",
+        })
+        .collect();
+    assert_eq!(kinds, ["added", "added", "deleted", "updated"]);
+    assert_eq!(store.get(&ObjectKey::cluster("n")).unwrap().metadata.labels.as_ref().unwrap()["list"], "120");
+    shutdown.begin();
+}
+
+#[tokio::test(start_paused = true)]
+async fn absence_is_not_proven_before_a_requested_list_has_ended() {
+    let server = server(&["n"]);
+    let informer = Informer::<Node>::new(|_| {});
+    let (store, shutdown) = (informer.store(), Shutdown::new());
+    informer.start(server.client(), &shutdown, metrics());
+    store.synced().await;
+    assert!(store.proves_absence());
+    server.faults().fail_next(2, 503, on(Verb::List, "nodes"));
+    store.want_relist();
+    server.clear_requests();
+    assert!(!store.proves_absence());
+    until("two lists fail", || count(&server, Verb::List) == 2).await;
+    assert!(!store.proves_absence());
+    until("a list ends", || store.proves_absence()).await;
+    assert_eq!(count(&server, Verb::List), 3);
     shutdown.begin();
 }

@@ -15,6 +15,15 @@ pub enum AnnotationUse {
         /// Longest accepted value, in bytes.
         longest: usize,
     },
+    /// Kept item by item, between commas; an item that is too long is cut.
+    ///
+    /// Of a list that is too long, the beginning and so many commas are kept that its reader still finds it too long.
+    ReadList {
+        /// Longest accepted value, in bytes.
+        longest: usize,
+        /// Most accepted items.
+        most: usize,
+    },
     /// Kept if it is among the first [`MAX_SAMPLED_ANNOTATIONS`] of its object: only its key matters, for advice.
     Sampled,
     /// Only [`super::UNREAD_ANNOTATIONS`] keeps a trace of it.
@@ -33,6 +42,10 @@ pub struct UnreadFields {
     pub(super) status: &'static [&'static str],
     /// Of each of `status.conditions`.
     pub(super) condition: &'static [&'static str],
+    pub(super) metadata: &'static [&'static str],
+    pub(super) spec: &'static [&'static str],
+    /// Lists of `spec`, each with the number of items to retain.
+    pub(super) spec_lists: Vec<(&'static str, usize)>,
     /// Predicate for the annotations to retain; `None` retains all.
     pub(super) annotations: Option<ReadsKey>,
     pub(super) labels: Option<ReadsKey>,
@@ -45,6 +58,16 @@ impl UnreadFields {
     /// them.
     pub fn new(status: &'static [&'static str], condition: &'static [&'static str]) -> Self {
         Self { status, condition, ..Self::default() }
+    }
+
+    /// Removes these fields of `metadata` and `spec`, which must be optional.
+    pub fn metadata_and_spec(self, metadata: &'static [&'static str], spec: &'static [&'static str]) -> Self {
+        Self { metadata, spec, ..self }
+    }
+
+    /// Cuts each of these lists of `spec` to its first items, as many as given.
+    pub fn spec_lists(self, spec_lists: Vec<(&'static str, usize)>) -> Self {
+        Self { spec_lists, ..self }
     }
 
     /// Removes all annotations that are not read.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Leadership, LeadershipState,
-    lease::{self, ElectionCandidate, JITTER_FACTOR, LeaseAction, NewestLease, ObservedLease},
+    lease::{self, ElectionCandidate, LeaseAction, NewestLease, ObservedLease},
 };
 use crate::{
     metrics::Metrics,
@@ -66,27 +66,6 @@ pub struct ElectorConfig {
 }
 
 impl ElectorConfig {
-    /// Checks that these times can prevent two concurrent leaders. Upstream: `leaderelection.NewLeaderElector`.
-    pub fn validate(&self) -> Result<(), String> {
-        let Self { lease_duration, renew_deadline, retry_period, .. } = self;
-        if retry_period.is_zero() {
-            return Err("--leader-elect-retry-period must be greater than zero".to_owned());
-        }
-        if renew_deadline.as_secs_f64() <= JITTER_FACTOR * retry_period.as_secs_f64() {
-            return Err(format!(
-                "--leader-elect-renew-deadline ({renew_deadline:?}) must be greater than {JITTER_FACTOR} times \
-                 --leader-elect-retry-period ({retry_period:?})"
-            ));
-        }
-        if lease_duration <= renew_deadline {
-            return Err(format!(
-                "--leader-elect-lease-duration ({lease_duration:?}) must be greater than --leader-elect-renew-deadline \
-                 ({renew_deadline:?})"
-            ));
-        }
-        Ok(())
-    }
-
     /// Returns the deadline of one request: two must fit into the renew deadline.
     fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
@@ -349,9 +328,12 @@ impl LeaderElector {
     }
 
     fn stopped_leading(&self) {
-        self.state.send_replace(LeadershipState::Standby);
+        let before = self.state.send_replace(LeadershipState::Standby);
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(0.0);
-        self.record_event("stopped leading");
+        // A standby also ends when the API server goes back to an older state.
+        if before != LeadershipState::Standby {
+            self.record_event("stopped leading");
+        }
     }
 
     fn lost(&self, reason: &'static str) -> ElectionOutcome {

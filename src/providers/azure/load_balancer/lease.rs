@@ -157,6 +157,8 @@ impl ResourceLockerTask {
                 biased;
                 Some(request) = self.requests.recv() => {
                     if self.fence.check().is_err() {
+                        // The wall clock may have jumped past the expiry of a lease that no other component took.
+                        renew_at = self.clock.now();
                         let _ = request.send(Err(LeaseLost.into()));
                     } else if let Some(alive) = shared.upgrade() {
                         self.grant(request, &alive);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 
-use super::{node_labels::PATIENCE, *};
+use super::{label_keys::PATIENCE, *};
 use crate::{
     cloud_provider::{conformance, registry::SecretRef as Place},
     providers::azure::arm::{ArmTransportError, ResourceId, api},

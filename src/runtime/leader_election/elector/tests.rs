@@ -242,3 +242,16 @@ fn identities_are_unique_and_start_with_the_hostname() {
     assert!(identity().starts_with(&format!("{hostname}_")));
     assert_ne!(identity(), identity());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_sees_the_lease_go_back_ends_without_event() {
+    let server = server();
+    let first = start(&server, "a");
+    first.leadership.acquired().await;
+    let backup = server.faults().backup();
+    let mut second = start(&server, "b");
+    sleep(Duration::from_secs(30)).await;
+    server.faults().restore(&backup);
+    assert_eq!((&mut second.task).await.unwrap(), ElectionOutcome::Lost);
+    assert!(second.events.try_recv().is_err(), "it never led");
+}

@@ -228,3 +228,16 @@ async fn whoever_stopped_waiting_holds_nothing() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(setup.holder().await, "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_jumps_costs_one_refusal() {
+    let (clock, jump) = Clock::adjustable("2026-01-01T00:00:00Z".parse().unwrap());
+    let setup = Setup::on(ApiServer::new(clock), clock, Leadership::unopposed());
+    let held = setup.locker.hold().await.unwrap();
+    jump.set(jiff::SignedDuration::from_secs(3600));
+    assert_eq!(held.check(), Err(LeaseLost));
+    assert!(setup.locker.hold().await.is_err());
+    setup.settle().await;
+    assert_eq!(held.check(), Ok(()), "it is renewed at once");
+    assert_eq!(setup.locker.hold().await.unwrap().epoch(), 0);
+}

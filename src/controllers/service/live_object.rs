@@ -1,0 +1,76 @@
+//! Reads and patches of one Service at the API server.
+//!
+//! In: patches made from Services as they are cached. Out: Services as the server has them, cut to what is cached.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use serde_json::Value;
+
+use super::{conditions, plan::ServiceSyncError, prune, reconcile::ServiceReconciler};
+use crate::runtime::{
+    patch::{ApiError, PatchKind, PatchTarget},
+    store::ObjectKey,
+};
+
+impl ServiceReconciler {
+    fn api(&self, key: &ObjectKey) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    pub(super) async fn patch(
+        &self,
+        key: &ObjectKey,
+        body: Value,
+        operation: &'static str,
+    ) -> Result<Arc<Service>, ServiceSyncError> {
+        let replaced = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let is_own = |condition: &Value| condition["type"] == conditions::CONDITION_TYPE;
+        let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(is_own));
+        let body = self.with_whole_lists(key, body).await.map_err(|error| ServiceSyncError::Api { operation, error })?;
+        let result = self.context.writer.patch(&self.api(key), key, PatchTarget::Status, PatchKind::Merge, body).await;
+        self.missing_right.observe(self.context.writer.client(), &key.namespace, result.as_ref().err()).await;
+        let written: Service = result.map_err(|error| ServiceSyncError::Api { operation, error })?;
+        if written.metadata.resource_version != replaced {
+            self.cache().mark_replaced(key, replaced.as_deref());
+        }
+        if has_condition && conditions::current(&written).is_none() {
+            self.conditions_are_dropped.store(true, Ordering::Relaxed);
+        }
+        Ok(Arc::new(self.services.as_kept(written)))
+    }
+
+    /// Returns `body` with the finalizers and conditions that are not cached of a Service that has many: a patch replaces the lists.
+    async fn with_whole_lists(&self, key: &ObjectKey, mut body: Value) -> Result<Value, ApiError> {
+        if !prune::replaces_cut_list(&body) {
+            return Ok(body);
+        }
+        let live: Service = self.context.writer.get(&self.api(key), key).await?;
+        if live.metadata.resource_version.as_deref() != body["metadata"]["resourceVersion"].as_str() {
+            return Err(ApiError::Conflict(key.to_string()));
+        }
+        let cached = self.services.as_kept(live.clone());
+        prune::complete_lists(&mut body, &cached, &live);
+        Ok(body)
+    }
+
+    /// Returns the Service of the store. One with a load balancer that the store lacks is read while a list is pending: a watch may
+    /// have missed it.
+    pub(super) async fn current(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
+        let (is_complete, is_tracked) = (self.services.proves_absence(), self.cache().get(key).is_some());
+        match self.services.get(key) {
+            None if is_tracked && !is_complete => self.read(key).await,
+            stored => Ok(stored),
+        }
+    }
+
+    /// Reads the Service from the server; `None` if it does not exist.
+    pub(super) async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
+        match self.context.writer.get(&self.api(key), key).await {
+            Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
+            Err(ApiError::NotFound(_)) => Ok(None),
+            Err(error) => Err(ServiceSyncError::Api { operation: "failed to read the Service", error }),
+        }
+    }
+}
