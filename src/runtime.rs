@@ -11,6 +11,7 @@
 //!                                               both checking leader_election::Leadership first
 //! ```
 
+pub mod access_review;
 pub mod admission;
 pub mod backoff;
 pub mod build_version;

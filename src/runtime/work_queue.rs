@@ -3,8 +3,8 @@
 //! In: keys with a [`ReconcilePriority`], and the [`ReconcileResult`] of each reconcile. Out: the next key to reconcile, or
 //! how long to wait. Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs
 //! again afterwards; the earlier time and the more urgent priority win; failures back off exponentially per key;
-//! [`ReconcileResult::RequeueAfter`] is waiting, not failing, and leaves the failure count alone. A resync never cuts a
-//! backoff or a wait short, every other reason does.
+//! [`ReconcileResult::RequeueAfter`] is waiting, not failing, and leaves the failure count alone. A rejected key has pauses of its
+//! own, which grow with the number of such keys. A resync never cuts a backoff or a wait short, every other reason does.
 //!
 //! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
 
@@ -36,6 +36,12 @@ pub enum ReconcilePriority {
 /// "never" no overflow.
 const REQUEUE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
+/// Pauses after [`ReconcileResult::Rejected`]: the cause may be removed at any moment, and each attempt costs a request.
+const REJECTED: KeyBackoff = KeyBackoff { base: Duration::from_secs(15), max: Duration::from_secs(300) };
+
+/// Share in these pauses of each key that runs or was rejected: hundreds with one cause must not use up a request quota.
+const REJECTED_SHARE: Duration = Duration::from_secs(2);
+
 /// Outcome of a reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReconcileResult {
@@ -45,6 +51,8 @@ pub enum ReconcileResult {
     RequeueAfter(Duration, String),
     /// Failed, for this reason: retry after the key's backoff.
     Failed(String),
+    /// Rejected, for this reason, until a person removes the cause: retry after a pause of 15 s that grows to 5 minutes.
+    Rejected(String),
 }
 
 /// Exponential backoff per key: `base`, doubled with each failure, up to `max`.
@@ -90,6 +98,8 @@ struct QueuedKeyState {
     pending: Option<PendingKey>,
     running: Option<Instant>,
     failures: u32,
+    /// Whether the last reconcile was rejected.
+    is_rejected: bool,
     reason: Option<String>,
 }
 
@@ -208,9 +218,12 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
 
     /// Reports the end of a reconcile. Answers how long it ran.
     pub fn finish(&mut self, key: &K, outcome: ReconcileResult, now: Instant) -> Duration {
+        let is_rejected = matches!(outcome, ReconcileResult::Rejected(_));
+        let crowd_pause = if is_rejected { self.crowd_pause() } else { Duration::ZERO };
         let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
         let Some(start) = entry.running.take() else { return Duration::ZERO };
         let ran = now.saturating_duration_since(start);
+        entry.is_rejected = is_rejected;
         if outcome != ReconcileResult::Done {
             // A resync that came meanwhile must not cut the wait short; every other reason does.
             entry.pending = entry.pending.filter(|pending| pending.priority != ReconcilePriority::Resync);
@@ -230,6 +243,11 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
                 entry.reason = Some(reason);
                 Some(now + self.backoff.delay(entry.failures))
             }
+            ReconcileResult::Rejected(reason) => {
+                entry.failures = entry.failures.saturating_add(1);
+                entry.reason = Some(reason);
+                Some(now + REJECTED.delay(entry.failures).max(crowd_pause))
+            }
         };
         let pending = entry.pending;
         match (requeue_at, pending) {
@@ -247,6 +265,16 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             self.entries.remove(key);
         }
         ran
+    }
+
+    /// Returns the shortest pause that leaves all rejected keys together few attempts. Of the keys that run, as many count as the
+    /// rejections so far suggest.
+    fn crowd_pause(&self) -> Duration {
+        let count = |matches: fn(&QueuedKeyState) -> bool| self.entries.values().filter(|entry| matches(entry)).count();
+        let rejected = count(|entry| entry.is_rejected) + 1;
+        let running = count(|entry| entry.running.is_some() && !entry.is_rejected);
+        let crowd = u32::try_from(rejected + running.min(4 * rejected)).unwrap_or(u32::MAX);
+        REJECTED_SHARE.saturating_mul(crowd).min(REJECTED.max)
     }
 
     /// Removes the key of a deleted object. A running reconcile is not interrupted.

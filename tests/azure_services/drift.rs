@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{cloud_provider::CloudProvider, providers::azure::metrics::AzureMetrics};
+use k8s_openapi::api::core::v1;
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 
@@ -195,11 +196,29 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
             let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
             let plan = life.plan(&service, &nodes).await;
             assert!(plan.contains(tampering.kind), "{name}: {plan}");
-            cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some("4")));
-            cluster.settle().await;
+            for minutes in ["5", "4"] {
+                cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some(minutes)));
+                cluster.settle().await;
+            }
             assert_eq!((documents(&cluster), left(&life, "reported")), (before, 0.0), "{name}");
         });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_status_is_only_reported_if_configured() {
+    let cluster = cluster().configured("driftPolicy", "report");
+    let _life = served(&cluster, COMPARISONS).await;
+    cluster.change("web", |web| web.status = None);
+    tokio::time::sleep(65 * MINUTE).await;
+    assert_eq!(cluster.addresses("web"), [""; 0], "neither at once nor after a comparison");
+    let is_report = |event: &v1::Event| event.reason.as_deref() == Some("LoadBalancerStatusChanged");
+    let events = cluster.server.list::<v1::Event>();
+    let reported: i32 = events.iter().filter(|event| is_report(event)).map(|event| event.count.unwrap_or(1)).sum();
+    assert_eq!(reported, 1);
+    cluster.change("web", |web| set_port(web, 8080));
+    cluster.until_ready(5 * MINUTE).await;
+    assert_eq!(cluster.addresses("web").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

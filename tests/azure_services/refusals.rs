@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use cloud_controller_manager::{
     cloud_provider::CloudProvider,
-    sandbox::objects::{ObjectExt, ServiceExt},
+    sandbox::{
+        azure::Fault,
+        objects::{ObjectExt, ServiceExt},
+    },
 };
 use k8s_openapi::api::core::v1::{Event, Service};
 
@@ -52,6 +55,19 @@ async fn a_refusal_is_told_again_and_again_and_costs_no_request() {
     assert!(told(&cluster, "web", text) > times, "{:?}", cluster.warnings("web"));
     let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
     assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_lock_is_noticed_within_seconds() {
+    let cluster = Cluster::with_two_nodes();
+    cluster.azure().add_fault(Fault::refuse(409, "ScopeLocked").method("PUT").path("*/publicIPAddresses/*"));
+    cluster.create(&external("web"));
+    let life = cluster.start();
+    cluster.until_warned("web", "ScopeLocked").await;
+    cluster.azure().faults().clear();
+    let took = cluster.until_ready(10 * MINUTE).await;
+    assert!(took <= Duration::from_secs(30), "15 s, and the writes: {took:?}");
     life.stop().await;
 }
 

@@ -3,10 +3,7 @@
 //! In: the tables of rights, and the account. Out: one finding if all are granted, else one for each that is not.
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
-    SubjectAccessReviewStatus,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, Client, api::PostParams};
 
 use super::checks::RIGHTS;
@@ -14,7 +11,7 @@ use crate::{
     app::rights::{LEASE, MANAGER_RIGHTS, NAMESPACE},
     cli::config::LeaderElectionOptions,
     cloud_provider::diagnostics::{DiagnosticFinding, ProviderDiagnostics},
-    runtime::client::with_causes,
+    runtime::{access_review::is_allowed, client::with_causes},
 };
 
 /// Number of concurrent reviews.
@@ -109,28 +106,26 @@ async fn is_granted(
         verb: Some(needed_right.verb.to_owned()),
         ..Default::default()
     };
-    let status = review(client, attributes, account).await.map_err(|error| with_causes(&error))?;
-    Ok(status.is_some_and(|status| status.allowed))
+    let allowed = match account {
+        Some(account) => is_allowed_for(client, attributes, account).await,
+        None => is_allowed(client, attributes).await,
+    };
+    allowed.map_err(|error| with_causes(&error))
 }
 
-async fn review(
+async fn is_allowed_for(
     client: &Client,
     attributes: ResourceAttributes,
-    account: Option<&(String, String)>,
-) -> Result<Option<SubjectAccessReviewStatus>, kube::Error> {
-    let (post, attributes) = (PostParams::default(), Some(attributes));
-    let Some((namespace, name)) = account else {
-        let spec = SelfSubjectAccessReviewSpec { resource_attributes: attributes, ..Default::default() };
-        let created = SelfSubjectAccessReview { spec, ..Default::default() };
-        return Ok(Api::all(client.clone()).create(&post, &created).await?.status);
-    };
+    (namespace, name): &(String, String),
+) -> Result<bool, kube::Error> {
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
     let spec = SubjectAccessReviewSpec {
         user: Some(format!("system:serviceaccount:{namespace}:{name}")),
         groups: Some(groups.map(str::to_owned).to_vec()),
-        resource_attributes: attributes,
+        resource_attributes: Some(attributes),
         ..Default::default()
     };
     let created = SubjectAccessReview { spec, ..Default::default() };
-    Ok(Api::all(client.clone()).create(&post, &created).await?.status)
+    let status = Api::all(client.clone()).create(&PostParams::default(), &created).await?.status;
+    Ok(status.is_some_and(|status| status.allowed))
 }

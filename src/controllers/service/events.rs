@@ -48,6 +48,10 @@ pub const EVENTS: &[EventDescription] = &[
         reason::RESTORED,
         "Another writer removed the finalizer, the addresses or the condition of a Service; they were written again. Beyond upstream.",
     ),
+    normal(
+        reason::CHANGED,
+        "Another writer added to the addresses in the status of a Service, or the configuration (`driftPolicy`) does not restore what it removed; once until the Service changes. Beyond upstream.",
+    ),
     normal(reason::TYPE, "The type of the Service changed to or from LoadBalancer."),
     normal(reason::SOURCE_RANGES, "`spec.loadBalancerSourceRanges` changed."),
     normal(reason::LOAD_BALANCER_IP, "`spec.loadBalancerIP` changed."),
@@ -105,6 +109,22 @@ pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
 pub fn restored(service: &Service, field: StrippedField) -> RecordedEvent {
     let message = format!("Another writer changed the {} of the load balancer; it was restored", field.as_str());
     event(service, EventType::Warning, reason::RESTORED, message)
+}
+
+/// Reports that addresses of another writer are kept.
+pub fn additions_kept(service: &Service) -> RecordedEvent {
+    let message =
+        "Another writer added to the addresses of the load balancer; its entries are kept until the Service changes";
+    event(service, EventType::Normal, reason::CHANGED, message)
+}
+
+/// Reports that a field that another writer removed is not restored.
+pub fn not_restored(service: &Service, field: StrippedField) -> RecordedEvent {
+    let field = field.as_str();
+    let message = format!(
+        "Another writer changed the {field} of the load balancer; the provider's configuration does not restore it until the Service changes"
+    );
+    event(service, EventType::Normal, reason::CHANGED, message)
 }
 
 /// Reports that the load balancer is about to be deleted.

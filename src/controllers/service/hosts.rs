@@ -58,7 +58,7 @@ impl ServiceReconciler {
                 ReconcileResult::RequeueAfter(after, message)
             }
             Err(CloudError::NotLeader(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.base, message),
-            Err(CloudError::Invalid(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.max, message),
+            Err(CloudError::Invalid(message)) => ReconcileResult::Rejected(message),
             Err(error) => ReconcileResult::Failed(error.to_string()),
         }
     }

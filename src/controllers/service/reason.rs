@@ -12,6 +12,8 @@ pub(super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
 pub(super) const WAITING_FOR_OTHER_MANAGER: &str = "WaitingForOtherManager";
 /// Has no counterpart upstream.
 pub(super) const RESTORED: &str = "LoadBalancerStatusRestored";
+/// Has no counterpart upstream.
+pub(super) const CHANGED: &str = "LoadBalancerStatusChanged";
 pub(super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
 pub(super) const TYPE: &str = "Type";
 pub(super) const SOURCE_RANGES: &str = "LoadBalancerSourceRanges";

@@ -1,11 +1,12 @@
 //! Restores what another writer removes from a settled Service: the finalizer, the addresses and the condition.
 //!
-//! In: the Service from the watch and what was last published. Out: one patch, at once for the first removal and after growing pauses for
-//! the next ones, so that two writers do not overwrite each other in a loop. Upstream never restores them.
+//! In: the Service from the watch, and our part of it as the server answered. Out: one patch that adds what is missing, at once for the
+//! first removal and after growing pauses for the next ones, so that two writers do not overwrite each other in a loop. Additions are
+//! kept and reported once. Upstream restores nothing.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
     events::{self, StrippedField},
@@ -19,11 +20,38 @@ use crate::{
 };
 
 impl ServiceReconciler {
-    /// Returns a priority if an update shows that another writer removed a field of a settled Service.
+    /// Returns a priority if an update shows that another writer changed a field of a settled Service.
     pub(super) fn on_stripped(&self, key: &ObjectKey, new: &Service) -> Option<ReconcilePriority> {
         let cache = self.cache();
         let applied = cache.get(key).filter(|applied| applied.service.metadata.uid == new.metadata.uid)?;
-        plan::restoration(&self.classes, new, applied).map(|_| ReconcilePriority::UserChange)
+        plan::after_other_writer(&self.classes, new, applied).map(|_| ReconcilePriority::UserChange)
+    }
+
+    /// Returns `true` if the configuration lets `desired` addresses be written: without a change since they were `published`, another
+    /// writer has removed what is missing.
+    pub(super) fn may_write_addresses(&self, desired: &LoadBalancerStatus, published: Option<&LoadBalancerStatus>) -> bool {
+        self.balancer.reverts_external_changes()
+            || published.is_none_or(|published| !status_patch::lists_same(published, desired))
+    }
+
+    /// Reports that addresses of another writer are kept, once until the Service changes.
+    pub(super) fn report_additions(&self, key: &ObjectKey, service: &Service) -> ServiceRoundResult {
+        if self.cache().mark_reported(key) {
+            self.record(events::additions_kept(service));
+        }
+        ServiceRoundResult::Done
+    }
+
+    /// Reports that `field` is not restored, once until the Service changes.
+    fn report_unrestored(&self, key: &ObjectKey, service: &Service, field: StrippedField) {
+        let mut cache = self.cache();
+        if !cache.mark_reported(key) {
+            return;
+        }
+        let event = events::not_restored(service, field);
+        cache.drift.note(&key.to_string(), self.context.clock.wall(), DriftOutcome::Reported, &event.message);
+        drop(cache);
+        self.record(event);
     }
 
     pub(super) async fn restore(
@@ -32,20 +60,27 @@ impl ServiceReconciler {
         service: &mut Arc<Service>,
         published: &ServiceStatusUpdate,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
+        let [finalizer, status] = StrippedField::ALL;
+        let field = if status_patch::lacks_finalizer(&self.classes, service) { finalizer } else { status };
+        if !self.balancer.reverts_external_changes() {
+            self.report_unrestored(key, service, field);
+            return Ok(ServiceRoundResult::Done);
+        }
         let now = self.context.clock.now();
         let remaining = self.cache().restoration_pause(key, now);
         if !remaining.is_zero() {
             return Ok(ServiceRoundResult::Later(remaining));
         }
         let wall = self.context.clock.wall();
-        let [finalizer, status] = StrippedField::ALL;
-        let field = if status_patch::lacks_finalizer(&self.classes, service) { finalizer } else { status };
-        let body = status_patch::restore(&self.classes, service, (published.status.as_ref(), &published.phase), wall);
+        let own = published.status.as_ref();
+        let listed = own.map(|own| status_patch::addresses(service, own, Some(own)));
+        let body = status_patch::restore(&self.classes, service, (listed.as_ref(), &published.phase), wall);
         *service = self.patch(key, body, "failed to restore finalizer and status").await?;
+        let own = own.zip(listed.as_ref()).map(|(own, listed)| status_patch::own_addresses(service, own, listed));
         self.context.metrics.service_drift_total.with_label_values(&[field.as_str()]).inc();
         let event = events::restored(service, field);
         let mut cache = self.cache();
-        cache.mark_restored(key, now);
+        cache.mark_restored(key, now, own);
         cache.drift.note(&key.to_string(), wall, DriftOutcome::Repaired, &event.message);
         drop(cache);
         tracing::warn!(service = %key, field = field.as_str(), "another writer changed the Service; restored it");

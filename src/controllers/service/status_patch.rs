@@ -39,6 +39,40 @@ pub fn needs_publish(service: &Service, status: Option<&LoadBalancerStatus>, pha
     status.is_some_and(|status| !is_published(service, status)) || phase.needs_write(conditions::current(service))
 }
 
+/// Returns the addresses that `service` must list for `desired`.
+///
+/// `published` are those that this process wrote before; the other listed addresses are of other writers and are kept. Without
+/// `published` only `desired` are listed, as upstream writes them.
+pub fn addresses(
+    service: &Service,
+    desired: &LoadBalancerStatus,
+    published: Option<&LoadBalancerStatus>,
+) -> LoadBalancerStatus {
+    let Some(published) = published else { return desired.clone() };
+    let is_obsolete = |entry: &LoadBalancerIngress| lists(published, entry) && !lists(desired, entry);
+    let retained = ingress(service).iter().filter(|entry| !is_obsolete(entry));
+    let missing = entries(desired).iter().filter(|entry| !has_address(ingress(service), entry));
+    LoadBalancerStatus { ingress: Some(retained.chain(missing).cloned().collect()) }
+}
+
+/// Returns what `service`, as the server has it after [`addresses`] were `written`, lists for `desired`: all entries but those of
+/// other writers. An admission policy may have changed ours.
+pub fn own_addresses(service: &Service, desired: &LoadBalancerStatus, written: &LoadBalancerStatus) -> LoadBalancerStatus {
+    let is_foreign = |entry: &LoadBalancerIngress| lists(written, entry) && !lists(desired, entry);
+    LoadBalancerStatus { ingress: Some(ingress(service).iter().filter(|entry| !is_foreign(entry)).cloned().collect()) }
+}
+
+/// Returns `true` if `service` lists an entry that is not `published` in this form.
+pub fn has_additions(service: &Service, published: &LoadBalancerStatus) -> bool {
+    !ingress(service).iter().all(|entry| entries(published).iter().any(|own| is_same(entry, own)))
+}
+
+/// Returns `true` if both list the same addresses.
+pub fn lists_same(old: &LoadBalancerStatus, new: &LoadBalancerStatus) -> bool {
+    let contains = |all: &LoadBalancerStatus, other: &LoadBalancerStatus| entries(other).iter().all(|it| lists(all, it));
+    contains(old, new) && contains(new, old)
+}
+
 /// Returns the patch that restores finalizer, addresses and condition after another writer.
 pub fn restore(
     classes: &LoadBalancerClasses,
@@ -118,17 +152,39 @@ fn set_condition(body: &mut Value, service: &Service, stage: &LoadBalancerPhase,
     body["status"]["conditions"] = json!(conditions::all_with(service, Some(condition)));
 }
 
+/// Returns the addresses that `service` lists and `desired` lacks.
+pub fn removed_addresses<'a>(service: &'a Service, desired: &LoadBalancerStatus) -> Vec<&'a str> {
+    ingress(service).iter().filter(|entry| !lists(desired, entry)).filter_map(address).collect()
+}
+
 fn ingress(service: &Service) -> &[LoadBalancerIngress] {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
+    service.status.as_ref().and_then(|status| status.load_balancer.as_ref()).map(entries).unwrap_or_default()
+}
+
+fn entries(status: &LoadBalancerStatus) -> &[LoadBalancerIngress] {
+    status.ingress.as_deref().unwrap_or_default()
+}
+
+fn lists(status: &LoadBalancerStatus, entry: &LoadBalancerIngress) -> bool {
+    has_address(entries(status), entry)
+}
+
+/// Returns `true` if one of `entries` has the address of `entry`, whatever else it says of it, such as a host name.
+fn has_address(entries: &[LoadBalancerIngress], entry: &LoadBalancerIngress) -> bool {
+    entries.iter().any(|other| address(other) == address(entry))
+}
+
+/// Returns the IP address of an entry, or its host name if it has none.
+fn address(entry: &LoadBalancerIngress) -> Option<&str> {
+    entry.ip.as_deref().filter(|ip| !ip.is_empty()).or(entry.hostname.as_deref())
 }
 
 fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
-    let (old, new) = (ingress(service), status.ingress.as_deref().unwrap_or_default());
+    let (old, new) = (ingress(service), entries(status));
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new))
 }
 
-/// Returns `true` if `old` equals `new` in all fields that the provider sets. The server fills in `ipMode`, for example.
+/// Returns `true` if `old` equals `new` in all fields that `new` sets. The server fills in `ipMode`, for example.
 fn is_same(old: &LoadBalancerIngress, new: &LoadBalancerIngress) -> bool {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     text(&old.ip) == text(&new.ip)
@@ -226,6 +282,46 @@ mod tests {
         let ingress = old.status.as_mut().and_then(|s| s.load_balancer.as_mut()).and_then(|l| l.ingress.as_mut()).unwrap();
         ingress[0].ip_mode = Some("VIP".into());
         assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &LoadBalancerPhase::Ready, NOW), None);
+    }
+
+    #[test]
+    fn addresses_of_other_writers_are_kept_next_to_ours() {
+        let split = |text: &'static str| text.split(' ').collect::<Vec<_>>();
+        for (name, listed, published, desired, expected) in [
+            ("first result after a start", "1.1.1.1 9.9.9.9", None, "1.1.1.1", "1.1.1.1"),
+            ("unchanged", "1.1.1.1 9.9.9.9", Some("1.1.1.1"), "1.1.1.1", "1.1.1.1 9.9.9.9"),
+            ("ours is missing", "9.9.9.9", Some("1.1.1.1"), "1.1.1.1", "9.9.9.9 1.1.1.1"),
+            ("ours changed", "1.1.1.1 9.9.9.9", Some("1.1.1.1"), "2.2.2.2", "9.9.9.9 2.2.2.2"),
+            ("one of ours is obsolete", "1.1.1.1 2.2.2.2", Some("1.1.1.1 2.2.2.2"), "2.2.2.2", "2.2.2.2"),
+        ] {
+            let published = published.map(|published| status(&split(published)));
+            let result = addresses(&service(&[], &split(listed)), &status(&split(desired)), published.as_ref());
+            assert_eq!(result, status(&split(expected)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_host_name_at_our_address_is_kept_and_reported() {
+        let (own, bare) = (status(&["1.2.3.4"]), service(&[FINALIZER], &["1.2.3.4"]));
+        let mut named = bare.clone();
+        let ingress = named.status.as_mut().and_then(|s| s.load_balancer.as_mut()).and_then(|l| l.ingress.as_mut()).unwrap();
+        ingress[0].hostname = Some("web.example.com".into());
+        let listed = addresses(&named, &own, Some(&own));
+        assert_eq!(publish(&named, Some(&listed), &LoadBalancerPhase::Ready, NOW), None);
+        assert!(
+            publish(&named, Some(&own), &LoadBalancerPhase::Ready, NOW).is_some(),
+            "a changed Service gets the whole list"
+        );
+        assert!(has_additions(&named, &own) && !has_additions(&bare, &own));
+    }
+
+    #[test]
+    fn addresses_that_the_server_changed_are_not_restored() {
+        let answered = service(&[], &["9.9.9.9", "3.3.3.3"]);
+        let own = own_addresses(&answered, &status(&["1.1.1.1"]), &status(&["9.9.9.9", "1.1.1.1"]));
+        assert_eq!(own, status(&["3.3.3.3"]), "a policy replaced ours, and another writer's address was kept");
+        assert_eq!(addresses(&answered, &own, Some(&own)), status(&["9.9.9.9", "3.3.3.3"]));
+        assert!(lists_same(&own, &status(&["3.3.3.3"])) && !lists_same(&own, &status(&["1.1.1.1", "3.3.3.3"])));
     }
 
     #[test]

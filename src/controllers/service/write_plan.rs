@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
     conditions::LoadBalancerPhase,
@@ -106,10 +106,50 @@ fn plan_status(
     };
     let body = status_patch::publish(service, Some(status), &LoadBalancerPhase::Ready, now);
     let body = body.or_else(|| (!has_finalizer).then(|| serde_json::json!({"status": {}})));
-    plan.writes.extend(body.map(|body| patch("publish its addresses", body)));
+    plan.writes.extend(body.map(|body| patch(&publish_reason(service, status), body)));
+}
+
+/// Returns the reason of the patch of the status. An address that leaves is not served any more.
+fn publish_reason(service: &Service, desired: &LoadBalancerStatus) -> String {
+    match status_patch::removed_addresses(service, desired).as_slice() {
+        [] => "publish its addresses".to_owned(),
+        removed => format!("publish its addresses; removes served address {}", removed.join(", ")),
+    }
 }
 
 fn path(service: &Service) -> String {
     let ObjectKey { namespace, name, .. } = ObjectKey::of(service);
     format!("/api/v1/namespaces/{namespace}/services/{name}/status")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{LoadBalancerIngress, ServiceStatus};
+
+    use super::*;
+
+    fn status(addresses: &[&str]) -> LoadBalancerStatus {
+        let entry = |ip: &&str| LoadBalancerIngress { ip: Some((*ip).to_owned()), ..LoadBalancerIngress::default() };
+        LoadBalancerStatus { ingress: Some(addresses.iter().map(entry).collect()) }
+    }
+
+    #[test]
+    fn addresses_that_leave_the_status_are_named() {
+        let mut service = Service::default();
+        service.metadata.namespace = Some("default".to_owned());
+        service.metadata.name = Some("web".to_owned());
+        let listed = Some(status(&["20.0.0.1", "10.0.0.9"]));
+        service.status = Some(ServiceStatus { load_balancer: listed, ..ServiceStatus::default() });
+        let service = Arc::new(service);
+        for (planned, expected) in [
+            (&["20.0.0.1"][..], "publish its addresses; removes served address 10.0.0.9"),
+            (&["20.0.0.1", "10.0.0.9", "20.0.0.2"][..], "publish its addresses"),
+        ] {
+            let statuses = [("default/web".to_owned(), status(planned))].into();
+            let planned = ServicesPlan { statuses, ..ServicesPlan::default() };
+            let mut plan = WritePlan::default();
+            plan_status(&LoadBalancerClasses::default(), &service, &planned, Timestamp::UNIX_EPOCH, &mut plan);
+            assert_eq!(plan.writes.last().map(|write| write.reasons.as_slice()), Some(&[expected.to_owned()][..]));
+        }
+    }
 }

@@ -70,7 +70,7 @@ fn hosts(nodes: &[Arc<Node>]) -> Vec<String> {
     hosts
 }
 
-/// Refuses a Service whose status has an address that this cloud did not publish.
+/// Refuses a Service whose status has addresses of which this cloud published none.
 fn refuse_foreign_address(pool: &[IpNet], memory: &FakeCloudState, name: &str, service: &Service) -> CloudResult<()> {
     let is_own = |ingress: &LoadBalancerIngress| {
         let address = ingress.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
@@ -80,8 +80,8 @@ fn refuse_foreign_address(pool: &[IpNet], memory: &FakeCloudState, name: &str, s
         })
     };
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let foreign = status.and_then(|status| status.ingress.iter().flatten().find(|ingress| !is_own(ingress)));
-    let Some(foreign) = foreign else { return Ok(()) };
+    let listed = || status.iter().flat_map(|status| status.ingress.iter().flatten());
+    let Some(foreign) = listed().next().filter(|_| !listed().any(is_own)) else { return Ok(()) };
     let shown: String =
         foreign.ip.iter().chain(&foreign.hostname).next().into_iter().flat_map(|text| text.chars()).take(64).collect();
     Err(CloudError::refused(format!(

@@ -56,6 +56,52 @@ fn failures_back_off_and_success_forgets_them() {
 }
 
 #[test]
+fn pauses_of_a_rejected_key_grow_from_15_s_to_5_minutes() {
+    let (mut queue, mut now) = queue();
+    queue.add(1, ReconcilePriority::UserChange, now);
+    for seconds in [15, 30, 60, 120, 240, 300, 300] {
+        run(&mut queue, now);
+        queue.finish(&1, ReconcileResult::Rejected("locked".into()), now);
+        assert_eq!(queue.next(now), NextKey::WaitUntil(now + seconds * SECOND));
+        now += seconds * SECOND;
+    }
+    run(&mut queue, now);
+    queue.finish(&1, ReconcileResult::Done, now);
+    assert!(queue.entries.is_empty(), "left behind: {queue:?}");
+}
+
+/// Returns the most attempts of `count` rejected keys in 5 minutes of an hour.
+fn attempts_of_rejected_keys(count: u16) -> usize {
+    let (mut queue, start) = (WorkQueue::<u16>::new(BACKOFF), Instant::now());
+    (0..count).for_each(|key| queue.add(key, ReconcilePriority::UserChange, start));
+    let (mut now, mut attempts) = (start, Vec::new());
+    while now < start + 3600 * SECOND {
+        let due: Vec<_> = std::iter::from_fn(|| match queue.next(now) {
+            NextKey::Run(key, _) => Some(key),
+            _ => None,
+        })
+        .collect();
+        attempts.extend(due.iter().map(|_| now));
+        due.iter().for_each(|key| _ = queue.finish(key, ReconcileResult::Rejected("locked".into()), now));
+        if let NextKey::WaitUntil(due) = queue.next(now) {
+            now = due;
+        }
+    }
+    let within = |from: Instant| attempts.iter().filter(|at| **at >= from && **at < from + 300 * SECOND).count();
+    let mut starts = attempts.clone();
+    starts.dedup();
+    starts.into_iter().map(within).max().unwrap_or_default()
+}
+
+#[test]
+fn hundreds_of_rejected_keys_do_not_use_up_a_request_quota() {
+    for (count, most) in [(1, 5), (10, 50), (100, 250), (150, 350), (300, 400), (500, 600)] {
+        let attempts = attempts_of_rejected_keys(count);
+        assert!(attempts <= most, "{attempts} attempts of {count} keys in 5 minutes");
+    }
+}
+
+#[test]
 fn waiting_is_not_failing() {
     let (mut queue, now) = queue();
     queue.add(1, ReconcilePriority::UserChange, now);
@@ -163,6 +209,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(ReconcileResult::Done),
         1 => (0u64..5).prop_map(|seconds| ReconcileResult::RequeueAfter(Duration::from_secs(seconds), "waiting".into())),
         1 => Just(failed()),
+        1 => Just(ReconcileResult::Rejected("locked".into())),
     ];
     prop_oneof![
         3 => (0u8..6, priority, 0u64..4).prop_map(|(key, priority, delay)| Step::Add(key, priority, delay)),
@@ -219,6 +266,7 @@ impl Model {
         let only_resync = pending.is_none_or(|pending| pending.priority == ReconcilePriority::Resync);
         let asked = match &outcome {
             ReconcileResult::RequeueAfter(delay, _) => Some(*delay),
+            ReconcileResult::Rejected(_) => Some(REJECTED.base),
             _ => None,
         };
         let failed = matches!(outcome, ReconcileResult::Failed(_));

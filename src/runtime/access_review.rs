@@ -1,0 +1,12 @@
+//! Reviews of the rights of this process.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+
+/// Returns `true` if the API server grants the right to this process. `system:basic-user` grants this review to every account.
+pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Result<bool, kube::Error> {
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..Default::default() };
+    let status = Api::all(client.clone()).create(&PostParams::default(), &review).await?.status;
+    Ok(status.is_some_and(|status| status.allowed))
+}
