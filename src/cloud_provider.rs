@@ -41,7 +41,8 @@ pub use crate::runtime::{
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{
-    LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand, ServicesPlan,
+    LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand, ServiceListLimits,
+    ServicesPlan,
 };
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
@@ -123,6 +124,18 @@ pub trait CloudProvider: Send + Sync {
         Duration::ZERO
     }
 
+    /// Returns `true` if the provider reads this label of a Service ([`LoadBalancer::labels_read`]). As
+    /// [`CloudProvider::reads_node_label`].
+    fn reads_service_label(&self, key: &str) -> bool {
+        let _ = key;
+        true
+    }
+
+    /// Returns how long lists of a Service may be. Called once.
+    fn service_list_limits(&self) -> ServiceListLimits {
+        ServiceListLimits::NONE
+    }
+
     /// Returns how an annotation of Services is used.
     ///
     /// `service` is `None` before the Service is decoded: an annotation that some Service may have is then
@@ -133,7 +146,7 @@ pub trait CloudProvider: Send + Sync {
     }
 
     /// Returns why this provider must not lead a cluster with these Nodes, for an operator; `None` if it may. Called once the Nodes are
-    /// listed and before any controller starts.
+    /// listed and before any controller starts, then for each Node that joins or changes.
     fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
         let _ = nodes;
         None

@@ -18,6 +18,7 @@ use cloud_controller_manager::{
         leader_election::{Leadership, LeadershipState},
         patch::ObjectWriter,
         shutdown::Shutdown,
+        store::InformerStore,
     },
     sandbox::{
         api_server::{ApiServer, RequestRecord},
@@ -48,6 +49,7 @@ struct World {
 /// One life of the controller.
 struct Life {
     controller: Arc<ServiceController>,
+    services: InformerStore<Service>,
     shutdown: Shutdown,
     task: JoinHandle<()>,
     events: mpsc::Receiver<(&'static str, RecordedEvent)>,
@@ -88,7 +90,7 @@ impl World {
         let services = service_informer(config.classes.clone(), &provider);
         let mut informers = Informers::new(Informer::new(|_: &mut Node| {}), services);
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
-        let shutdown = Shutdown::new();
+        let (services, shutdown) = (informers.services.store(), Shutdown::new());
         informers.nodes.start(self.server.client(), &shutdown, Arc::clone(&metrics));
         informers.services.start(self.server.client(), &shutdown, Arc::clone(&metrics));
         let (running, stop) = (Arc::clone(&controller), shutdown.clone());
@@ -96,7 +98,7 @@ impl World {
             leadership.acquired().await;
             running.run(stop).await;
         });
-        Life { controller, shutdown, task, events, metrics }
+        Life { controller, services, shutdown, task, events, metrics }
     }
 
     fn service(&self, name: &str) -> Option<Service> {
@@ -555,4 +557,21 @@ async fn a_crash_at_any_step_of_the_cloud_leaves_nothing_behind() {
         }
         assert!(crashes >= 2, "{last:?} was cut {crashes} times");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_service_is_read_while_a_list_is_pending() {
+    let (world, life) = settled().await;
+    world.cloud.fail_next(CallName::EnsureLoadBalancerDeleted, &CloudError::failed("boom"), 1);
+    world.server.update_with("default", "web", |service: &mut Service| service.metadata.finalizers = None);
+    world.server.delete::<Service>("default", "web");
+    pass(1).await;
+    assert!(life.services.is_empty() && world.cloud.load_balancer_of("default/web").is_some(), "its deletion is retried");
+    world.server.faults().hang_every(on(Verb::List, "services"));
+    life.services.want_relist();
+    // The watch ends here, so that it never shows this Service.
+    pass(1).await;
+    world.create("web");
+    pass(60).await;
+    assert!(life.services.is_empty() && world.cloud.load_balancer_of("default/web").is_some());
 }

@@ -1,4 +1,4 @@
-//! Names of the Nodes behind an EndpointSlice as digests: names are the users' and up to 253 bytes long, digests take 8 bytes each. Pure.
+//! Names of the Nodes behind an EndpointSlice as digests: names are the users' and up to 253 bytes long, digests take 16 bytes each. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

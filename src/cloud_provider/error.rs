@@ -37,8 +37,9 @@ pub enum CloudError {
         /// Name of the missing resource.
         message: String,
     },
-    /// The cloud reports that the request can never succeed unchanged: a user must change something. Retried only with long
-    /// backoff.
+    /// The cloud reports that the request cannot succeed until a person changes something, such as a lock or a quota.
+    ///
+    /// Retried after pauses of 15 s that grow to 5 minutes, longer if the cloud rejects many requests.
     #[error("{0}")]
     Invalid(String),
     /// A request or configuration that is invalid without a request to the cloud. Retried with backoff, which costs the

@@ -48,6 +48,20 @@ pub struct LabelsRead {
     pub namespace: BTreeSet<String>,
 }
 
+/// Most items that a provider accepts of lists of a Service. Of a longer list it gets one more, and must refuse the Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceListLimits {
+    /// `spec.loadBalancerSourceRanges`. The ranges of a longer list are empty.
+    pub source_ranges: usize,
+    /// `spec.ports`.
+    pub ports: usize,
+}
+
+impl ServiceListLimits {
+    /// Limits of a provider that accepts lists of any length.
+    pub const NONE: Self = Self { source_ranges: usize::MAX, ports: usize::MAX };
+}
+
 /// Load balancers of a cloud. Upstream: `cloud.go`, `LoadBalancer`.
 ///
 /// All methods must bear being repeated and being killed half-way: the next `ensure` finishes or cleans up. Calls for different
@@ -98,8 +112,8 @@ pub trait LoadBalancer: Send + Sync {
     /// Deletes the load balancer and all that belongs to it; success when nothing is left, also when nothing was there.
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()>;
 
-    /// Returns the labels of Services and Namespaces that select load balancers; by default none. They may change with the
-    /// configuration.
+    /// Returns the labels of Services and Namespaces whose change alone moves Services at once; by default none. They may change
+    /// with the configuration.
     fn labels_read(&self) -> LabelsRead {
         LabelsRead::default()
     }
@@ -129,14 +143,29 @@ pub trait LoadBalancer: Send + Sync {
         None
     }
 
+    /// Returns `true` if the configuration requires that changes of other writers are reverted, also those of the finalizer and the
+    /// status of Services. By default it does.
+    fn reverts_external_changes(&self) -> bool {
+        true
+    }
+
     /// Returns the reason why no Service is served, or `None`.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// Returns what calls in progress wait for, for the conditions of their Services; `None` if the provider knows of
-    /// nothing.
-    fn delay(&self) -> Option<String> {
+    /// Returns `true` if two versions of a Service request the same of this provider, for example because only annotations
+    /// differ that it does not read.
+    ///
+    /// Such a change is not carried out at once.
+    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
+        let _ = (old, new);
+        false
+    }
+
+    /// Returns what a call in progress for `service` waits for, for its condition; `None` if the provider knows of nothing.
+    fn delay(&self, service: &Service) -> Option<String> {
+        let _ = service;
         None
     }
 

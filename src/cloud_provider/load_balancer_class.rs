@@ -137,7 +137,8 @@ fn finalizers(service: &Service) -> impl Iterator<Item = &str> {
     service.metadata.finalizers.iter().flatten().map(String::as_str)
 }
 
-fn is_cleanup_finalizer(finalizer: &str) -> bool {
+/// Returns `true` if a manager adds the finalizer, for Services without a class or of some class.
+pub fn is_cleanup_finalizer(finalizer: &str) -> bool {
     let of_class = |rest: &str| rest.starts_with('/') || rest.starts_with('.');
     finalizer == FINALIZER || finalizer.strip_prefix(CLASS_FINALIZER).is_some_and(of_class)
 }

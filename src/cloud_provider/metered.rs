@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::{
     AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata,
     Instances, InstancesV2, LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks,
-    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServicesPlan, WritePlan, Zone,
-    Zones,
+    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServiceListLimits, ServicesPlan,
+    WritePlan, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -130,39 +130,36 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
     fn has_cluster_id(&self) -> bool {
         self.inner.has_cluster_id()
     }
-
     fn health(&self) -> Result<(), String> {
         self.inner.health()
     }
-
     fn status(&self) -> serde_json::Value {
         self.inner.status()
     }
-
     fn observe(&self) {
         self.inner.observe();
     }
-
     fn reads_node_label(&self, key: &str) -> bool {
         self.inner.reads_node_label(key)
     }
-
     fn is_foreign(&self, node: &Node) -> bool {
         self.inner.is_foreign(node)
     }
-
     fn needs_provider_id(&self, node: &Node) -> bool {
         self.inner.needs_provider_id(node)
     }
-
     fn cache_age(&self) -> Duration {
         self.inner.cache_age()
     }
-
+    fn reads_service_label(&self, key: &str) -> bool {
+        self.inner.reads_service_label(key)
+    }
+    fn service_list_limits(&self) -> ServiceListLimits {
+        self.inner.service_list_limits()
+    }
     fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
         self.inner.service_annotation(key, service)
     }
-
     fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
         self.inner.refuses_cluster(nodes)
     }
@@ -386,12 +383,20 @@ impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
         self.inner.max_in_flight()
     }
 
+    fn reverts_external_changes(&self) -> bool {
+        self.inner.reverts_external_changes()
+    }
+
     fn problem(&self) -> Option<String> {
         self.inner.problem()
     }
 
-    fn delay(&self) -> Option<String> {
-        self.inner.delay()
+    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
+        self.inner.is_same_request(old, new)
+    }
+
+    fn delay(&self, service: &Service) -> Option<String> {
+        self.inner.delay(service)
     }
 
     fn disregards_limit(&self, limit: usize) -> Option<&'static str> {

@@ -24,9 +24,9 @@ mod gauges;
 mod hosts;
 mod keys;
 pub mod labels;
+mod live_object;
 mod missing_right;
 pub mod needs_update;
-mod pace;
 pub mod plan;
 pub mod predicates;
 mod prune;
@@ -54,6 +54,7 @@ use self::{
     cache::ServiceCache,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     missing_right::MissingRight,
+    needs_update::{change_event, may_be_same_request},
     reconcile::ServiceReconciler,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope};
@@ -139,8 +140,11 @@ impl ServiceReconciler {
             ObjectChange::Added(new) => plan::on_added(&self.classes, new, !self.services.status().synced),
             ObjectChange::Updated { old, new } => {
                 let key = ObjectKey::of(new.as_ref());
-                let priority = plan::on_updated(&self.classes, old, new).or_else(|| self.on_relabeled(old, new));
-                priority.or_else(|| self.on_stripped(&key, new))
+                let is_read = |priority: &ReconcilePriority| {
+                    *priority != ReconcilePriority::UserChange || !self.postpone_unread_change(&key, new)
+                };
+                let priority = plan::on_updated(&self.classes, old, new).filter(is_read);
+                priority.or_else(|| self.on_relabeled(old, new)).or_else(|| self.on_stripped(&key, new))
             }
             ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
         };
@@ -150,6 +154,19 @@ impl ServiceReconciler {
             (None, ObjectChange::Deleted(_)) => self.queue.forget(&key),
             (None, _) => {}
         }
+    }
+
+    /// Returns `true` if a Service requests the same as in the last attempt although it changed. It is compared with the cloud later,
+    /// once for all such changes.
+    fn postpone_unread_change(&self, key: &ObjectKey, new: &Arc<Service>) -> bool {
+        let attempted = self.cache().attempted(key);
+        let is_unread =
+            |old: &Arc<Service>| may_be_same_request(&self.classes, old, new) && self.balancer.is_same_request(old, new);
+        let Some(old) = attempted.filter(is_unread) else { return false };
+        let Some(wait) = self.cache().postpone_change((key, &old), new, self.context.clock.now()) else { return false };
+        change_event(&self.classes, &old, new).into_iter().for_each(|change| self.record(events::changed(new, change)));
+        self.queue.add_after(key.clone(), ReconcilePriority::Resync, wait);
+        true
     }
 
     /// Returns the priority of a label change after which a Service may need another load balancer.

@@ -32,22 +32,6 @@ impl TokenBucket {
         Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
     }
 
-    /// Returns the time until a token is available, without taking one.
-    pub fn wait(&mut self, now: Instant) -> Duration {
-        self.refill(now);
-        if self.per_second <= 0.0 {
-            Duration::ZERO
-        } else {
-            Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second)
-        }
-    }
-
-    /// Returns `true` if no token has been taken for so long that the bucket is full.
-    pub fn is_full(&mut self, now: Instant) -> bool {
-        self.refill(now);
-        self.tokens >= self.burst
-    }
-
     /// Takes a token if there is one.
     pub fn try_take(&mut self, now: Instant) -> bool {
         self.refill(now);

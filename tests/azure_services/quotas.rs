@@ -1,18 +1,22 @@
 //! Azure's quotas, enforced by the simulator: each principal's, the network provider's, those of compute's resources. What is
 //! refused, what waits, and what becomes of a neighbour in the same subscription.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
-use cloud_controller_manager::sandbox::{
-    azure::{
-        Azure, Class, Effect, Fault, RequestRecord,
-        entra::Principal,
-        topology::{PoolKind, Topology},
+use cloud_controller_manager::{
+    controllers::service::conditions,
+    sandbox::{
+        azure::{
+            Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, Quotas, RequestRecord,
+            entra::Principal,
+            topology::{PoolKind, Topology},
+        },
+        objects::load_balancer_service,
     },
-    objects::load_balancer_service,
 };
 use http::{Method, Request};
+use k8s_openapi::api::core::v1::Service;
 use tokio::{
     task::JoinHandle,
     time::{Instant, interval, sleep},
@@ -157,27 +161,14 @@ fn a_share_of_all_is_felt_by_a_neighbour() {
     assert!(first > BORROWED, "{first} of the neighbour's requests: the simulator's quota is not shared");
 }
 
-/// Edits the DNS label of `count` Services of one namespace every half second, to labels that ARM rejects, and creates a Service of another
-/// namespace every 40 s. Returns how long each of these took to be ready.
-async fn victims_of_constant_edits(count: usize) -> Vec<Duration> {
-    let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
-    cluster.objections.add(Objection {
-        kind: "publicIPAddresses",
-        text: "\"domainNameLabel\":\"taken".to_owned(),
-        code: "DnsRecordInUse",
-        message: "DNS record taken.eastus.cloudapp.azure.com is already used by another public IP.".to_owned(),
-    });
-    let life = cluster.start();
-    create(&cluster, count, 0);
-    cluster.until_ready(HOUR).await;
+/// Calls `disturb` every half second for seven minutes, and creates a Service of namespace `quiet` every 40 s. Returns how long each of these
+/// took to be ready.
+async fn victims(cluster: &Cluster, disturb: impl Fn(usize)) -> Vec<Duration> {
     let (start, mut created, mut took) = (Instant::now(), Vec::new(), Vec::new());
-    for edit in 0..840 {
-        for index in 0..count {
-            let label = format!("taken-{}", edit % 2);
-            cluster.change(&format!("s{index}"), |service| annotate(service, "azure-dns-label-name", Some(&label)));
-        }
-        if edit % 80 == 0 {
-            let name = format!("victim{edit}");
+    for round in 0..840 {
+        disturb(round);
+        if round % 80 == 0 {
+            let name = format!("victim{round}");
             cluster.create(&load_balancer_service("quiet", &name));
             created.push((name, Instant::now()));
         }
@@ -193,6 +184,28 @@ async fn victims_of_constant_edits(count: usize) -> Vec<Duration> {
     }
     assert!(start.elapsed() >= Duration::from_secs(420));
     assert_eq!(created, [], "still not ready");
+    took
+}
+
+/// Edits the DNS label of `count` Services of one namespace to labels that ARM rejects. Returns how long Services of another took.
+async fn victims_of_constant_edits(count: usize) -> Vec<Duration> {
+    let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+    cluster.objections.add(Objection {
+        kind: "publicIPAddresses",
+        text: "\"domainNameLabel\":\"taken".to_owned(),
+        code: "DnsRecordInUse",
+        message: "DNS record taken.eastus.cloudapp.azure.com is already used by another public IP.".to_owned(),
+    });
+    let life = cluster.start();
+    create(&cluster, count, 0);
+    cluster.until_ready(HOUR).await;
+    let edit = |round: usize| {
+        let label = format!("taken-{}", round % 2);
+        for index in 0..count {
+            cluster.change(&format!("s{index}"), |service| annotate(service, "azure-dns-label-name", Some(&label)));
+        }
+    };
+    let took = victims(&cluster, edit).await;
     println!("{count} edited Services: {took:?}, waits: {:?}", waits(&life));
     life.stop().await;
     took
@@ -205,6 +218,102 @@ fn constant_edits_in_one_namespace_do_not_delay_others() {
         let slowest = alone(victims_of_constant_edits(count)).into_iter().max().unwrap();
         assert!(slowest <= calm + Duration::from_secs(10), "{slowest:?} beside {count} edited Services, {calm:?} without");
     }
+}
+
+/// Writes that take 200 ms, and Azure's quotas.
+fn fast_writes() -> AzureOptions {
+    let takes = Latency { respond: Duration::ZERO, operation: Duration::from_millis(200) };
+    let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
+    AzureOptions { latencies, quotas: Quotas::azure(), ..AzureOptions::default() }
+}
+
+/// Creates five Services of one namespace, deletes them when they are ready, and begins again.
+fn churn(cluster: &Cluster) {
+    let of_churn = |service: &Service| service.metadata.namespace.as_deref() == Some("churn");
+    let services: Vec<Service> = cluster.services().into_iter().filter(of_churn).collect();
+    if services.is_empty() {
+        (0..5).for_each(|index| drop(cluster.create(&load_balancer_service("churn", &format!("c{index}")))));
+    } else if services.iter().all(|service| is_ready(service) && service.metadata.deletion_timestamp.is_none()) {
+        for index in 0..5 {
+            cluster.server.delete::<Service>("churn", &format!("c{index}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn creating_and_deleting_in_a_loop_delays_no_other_namespace() {
+    let cluster = Cluster::new(ten_nodes(), fast_writes());
+    let life = cluster.start();
+    let took = victims(&cluster, |_| churn(&cluster)).await;
+    println!("beside five Services in a loop: {took:?}, {} writes, waits: {:?}", cluster.writes().len(), waits(&life));
+    assert!(took.iter().all(|took| *took <= 10 * SECOND), "{took:?}");
+    assert!(cluster.writes().len() > HALF as usize, "the loop was limited");
+    assert_eq!(refused(cluster.azure()), (0, 0));
+    life.stop().await;
+}
+
+/// Changes tags, timeout and source ranges of a Service, each round to the other of two values.
+fn edit(service: &mut Service, round: usize) {
+    let (timeout, range) = if round.is_multiple_of(2) { ("5", "203.0.113.0/24") } else { ("6", "198.51.100.0/24") };
+    annotate(service, "azure-pip-tags", Some(&format!("round={timeout}")));
+    annotate(service, "azure-load-balancer-tcp-idle-timeout", Some(timeout));
+    annotate(service, "azure-allowed-ip-ranges", Some(range));
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_in_three_namespaces_delay_no_fourth() {
+    let cluster = Cluster::new(ten_nodes(), fast_writes());
+    let names = |namespace: &'static str| (0..20).map(move |index| (namespace, format!("s{index}")));
+    let noisy: Vec<_> = ["a", "b", "c"].into_iter().flat_map(names).collect();
+    noisy.iter().for_each(|(namespace, name)| drop(cluster.create(&load_balancer_service(namespace, name))));
+    let life = cluster.start();
+    cluster.until_ready(HOUR).await;
+    let disturb = |round: usize| {
+        for (namespace, name) in &noisy {
+            cluster.server.update_with(namespace, name, |service: &mut Service| edit(service, round));
+        }
+    };
+    let took = victims(&cluster, disturb).await;
+    println!("beside 60 edited Services: {took:?}, {} writes, waits: {:?}", cluster.writes().len(), waits(&life));
+    assert!(took.iter().all(|took| *took <= 10 * SECOND), "{took:?}");
+    assert_eq!(refused(cluster.azure()), (0, 0));
+    let message = |service: &Service| conditions::current(service).map(|condition| condition.message.clone());
+    let messages: Vec<String> = cluster.services().iter().filter_map(message).collect();
+    let names_share = |message: &String| message.contains("has used its share of the request quota network-writes");
+    assert!(messages.iter().any(names_share), "{messages:?}");
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_of_many_services_are_undone_within_a_minute() {
+    // More than fit at a network interface.
+    let cluster = Cluster::new(ten_nodes(), fast_writes()).configured("maximumNetworkInterfaceRuleCount", 1_500);
+    create(&cluster, 300, 0);
+    let life = cluster.start();
+    cluster.until_ready(HOUR).await;
+    cluster.settle().await;
+    let set_timeouts = |timeout: Option<&str>| {
+        for index in 0..300 {
+            let key = "azure-load-balancer-tcp-idle-timeout";
+            cluster.change(&format!("s{index}"), |service| annotate(service, key, timeout));
+        }
+    };
+    set_timeouts(Some("17"));
+    sleep(MINUTE).await;
+    assert_eq!(timeouts(&cluster), [17]);
+    set_timeouts(None);
+    let took = cluster.until("all are back", MINUTE, |cluster| timeouts(cluster) == [4]).await;
+    println!("300 Services are back after {took:?}");
+    life.stop().await;
+}
+
+/// The different idle timeouts of all load balancing rules.
+fn timeouts(cluster: &Cluster) -> Vec<i64> {
+    let balancers = cluster.balancers();
+    let rules = balancers.iter().flat_map(|balancer| balancer["properties"]["loadBalancingRules"].as_array().unwrap());
+    let timeouts: BTreeSet<i64> =
+        rules.map(|rule| rule["properties"]["idleTimeoutInMinutes"].as_i64().unwrap_or(4)).collect();
+    timeouts.into_iter().collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,6 +74,12 @@ impl CloudProvider for Probe {
     fn cache_age(&self) -> Duration {
         self.note("cache_age", Duration::from_secs(7))
     }
+    fn reads_service_label(&self, key: &str) -> bool {
+        self.note("reads_service_label", key == "team")
+    }
+    fn service_list_limits(&self) -> ServiceListLimits {
+        self.note("service_list_limits", ServiceListLimits { source_ranges: 7, ports: 8 })
+    }
     fn service_annotation(&self, _: &str, _: Option<&Service>) -> AnnotationUse {
         self.note("service_annotation", AnnotationUse::Unread)
     }
@@ -231,6 +237,9 @@ impl LoadBalancer for Probe {
     fn max_in_flight(&self) -> Option<usize> {
         self.note("max_in_flight", Some(7))
     }
+    fn reverts_external_changes(&self) -> bool {
+        self.note("reverts_external_changes", false)
+    }
     async fn plan_services(&self, _: &str, _: &ServiceDemand) -> CloudResult<ServicesPlan> {
         self.answer("plan_services", ServicesPlan { existing: ["a/b".to_owned()].into(), ..ServicesPlan::default() }).await
     }
@@ -238,7 +247,11 @@ impl LoadBalancer for Probe {
         self.note("problem", Some("no".to_owned()))
     }
 
-    fn delay(&self) -> Option<String> {
+    fn is_same_request(&self, _: &Service, _: &Service) -> bool {
+        self.note("is_same_request", true)
+    }
+
+    fn delay(&self, _: &Service) -> Option<String> {
         self.note("delay", Some("a quota".to_owned()))
     }
 
@@ -286,9 +299,9 @@ const WRITES: &str = "add_ssh_key_to_all_instances apply_routes compare_load_bal
 
 /// Accessors that answer at once, and waits that end with a change; all other methods are calls.
 const ACCESSORS: &str = "cache_age clusters configuration_changed delay disregards_limit get_load_balancer_name \
-    has_cluster_id health hosts_changed instances instances_v2 is_foreign labels_read load_balancer max_in_flight \
-    needs_provider_id observe pod_cidr_masks problem provider_name reads_node_label refuses_cluster routes \
-    service_annotation status webhooks zones";
+    has_cluster_id health hosts_changed instances instances_v2 is_foreign is_same_request labels_read load_balancer max_in_flight \
+    needs_provider_id observe pod_cidr_masks problem provider_name reads_node_label reads_service_label \
+    refuses_cluster reverts_external_changes routes service_annotation service_list_limits status webhooks zones";
 
 fn is_in(methods: &str, name: &str) -> bool {
     methods.split(' ').any(|method| method == name)
@@ -404,9 +417,9 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     cloud.observe();
     assert!(cloud.is_foreign(&Node::default()) && !cloud.needs_provider_id(&Node::default()));
-    assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build"));
+    assert!(cloud.reads_node_label("tier") && !cloud.reads_node_label("build") && cloud.reads_service_label("team"));
     assert_eq!((cloud.cache_age(), cloud.service_annotation("a", None)), (Duration::from_secs(7), AnnotationUse::Unread));
-    assert_eq!(cloud.refuses_cluster(&[]).as_deref(), Some("empty"));
+    assert_eq!((cloud.refuses_cluster(&[]).as_deref(), cloud.service_list_limits().ports), (Some("empty"), 8));
     assert!(cloud.webhooks().is_empty());
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
@@ -414,7 +427,10 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     balancer.hosts_changed().await;
     balancer.configuration_changed().await;
     assert_eq!(balancer.max_in_flight(), Some(7));
-    assert_eq!((balancer.problem().as_deref(), balancer.delay().as_deref()), (Some("no"), Some("a quota")));
+    assert!(!balancer.reverts_external_changes());
+    let service = Service::default();
+    assert!(balancer.is_same_request(&service, &service));
+    assert_eq!((balancer.problem().as_deref(), balancer.delay(&service).as_deref()), (Some("no"), Some("a quota")));
     assert_eq!(balancer.disregards_limit(1), Some("one is none"));
     let planned = balancer.plan_services("", &ServiceDemand::default()).await.unwrap();
     assert!(planned.existing.contains("a/b"));

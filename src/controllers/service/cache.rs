@@ -8,16 +8,15 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, Service};
 use tokio::time::Instant;
 
 use super::{
     conditions::LoadBalancerPhase,
     gauges::{self, STAGES, UnsettledServices},
     labels::SelectedLabels,
-    needs_update::{is_being_deleted, needs_cleanup, needs_update},
-    pace::EditPace,
-    plan::{self, AppliedService, EnsureReason, ServiceStatusUpdate, ServiceSyncError},
+    needs_update::{ServiceFingerprint, is_being_deleted, needs_cleanup},
+    plan::{AppliedService, ServiceStatusUpdate},
     predicates::{LoadBalancerHosts, NodeSet},
 };
 use crate::{
@@ -33,6 +32,10 @@ use crate::{
 /// Most replaced versions that are remembered of a Service: one reconcile writes no more.
 const MAX_REPLACED: usize = 4;
 
+/// Longest time from a change that the provider does not read until the Service is compared with the cloud, and least time between
+/// two such comparisons.
+const UNREAD_CHANGE_DELAY: Duration = Duration::from_secs(300);
+
 /// State of the service controller.
 #[derive(Debug, Default)]
 pub(super) struct ServiceCache {
@@ -41,7 +44,6 @@ pub(super) struct ServiceCache {
     /// Every Service that has, or may have, a load balancer of ours.
     applied: BTreeMap<ObjectKey, AppliedService>,
     unsettled: UnsettledServices,
-    edits: EditPace,
     /// The hosts, until a Node changes.
     hosts: Option<Arc<LoadBalancerHosts>>,
     /// The last set of hosts, shared by all load balancers that have it.
@@ -78,9 +80,12 @@ impl ServiceCache {
             ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(&self.classes, new) => {
                 let untracked = || AppliedService::unsynced(Arc::clone(new));
                 if leading {
-                    let is_edit =
-                        matches!(change, ObjectChange::Updated { old, .. } if needs_update(&self.classes, old, new));
-                    self.applied.entry(key).or_insert_with(untracked).edited |= is_edit;
+                    let applied = self.applied.entry(key).or_insert_with(untracked);
+                    let fingerprint = |service| ServiceFingerprint::of(&self.classes, service);
+                    if fingerprint(&applied.service) == fingerprint(new) {
+                        // One copy in memory, as the store has this one.
+                        applied.service = Arc::clone(new);
+                    }
                 } else {
                     self.applied.insert(key, untracked());
                 }
@@ -96,7 +101,9 @@ impl ServiceCache {
         let applied = self.applied.entry(key.clone()).or_insert_with(|| AppliedService::unsynced(Arc::clone(service)));
         applied.service = Arc::clone(service);
         applied.synced = false;
-        applied.verify = false;
+        if stage != LoadBalancerPhase::Updating {
+            (applied.verify, applied.compare_at) = (false, None);
+        }
         applied.phase = Some(stage);
         self.unsettled.begin(key, Instant::now());
     }
@@ -122,12 +129,26 @@ impl ServiceCache {
         self.applied.entry(key.clone()).and_modify(|applied| applied.synced = true);
     }
 
-    pub(super) fn mark_published(&mut self, key: &ObjectKey) {
+    /// Records that the Service says what the last call returned. `published` are our addresses in it, if the call returned any.
+    pub(super) fn mark_published(&mut self, key: &ObjectKey, published: Option<LoadBalancerStatus>) {
         self.applied.entry(key.clone()).and_modify(|applied| {
-            let status = applied.unpublished.take().and_then(|update| update.status);
-            applied.published = status.or_else(|| applied.published.take());
+            applied.unpublished = None;
+            applied.published = published.or_else(|| applied.published.take());
         });
         self.unsettled.end(key);
+    }
+
+    /// Forgets which addresses in the Service are ours: the next result replaces all.
+    pub(super) fn forget_published(&mut self, key: &ObjectKey) {
+        self.applied.entry(key.clone()).and_modify(|applied| {
+            applied.published = None;
+            applied.is_reported = false;
+        });
+    }
+
+    /// Records that an event reports what another writer changed in the Service. Returns `true` if none did before.
+    pub(super) fn mark_reported(&mut self, key: &ObjectKey) -> bool {
+        self.applied.get_mut(key).is_some_and(|applied| !std::mem::replace(&mut applied.is_reported, true))
     }
 
     /// Records that this process has overwritten `version` of the Service.
@@ -144,10 +165,12 @@ impl ServiceCache {
         last.map_or(Duration::ZERO, |last| last.remaining(now))
     }
 
-    pub(super) fn mark_restored(&mut self, key: &ObjectKey, now: Instant) {
-        self.applied
-            .entry(key.clone())
-            .and_modify(|applied| applied.restored = Some(Restoration::after(applied.restored, now)));
+    /// Records a restoration after which our addresses in the Service are `published`.
+    pub(super) fn mark_restored(&mut self, key: &ObjectKey, now: Instant, published: Option<LoadBalancerStatus>) {
+        self.applied.entry(key.clone()).and_modify(|applied| {
+            applied.restored = Some(Restoration::after(applied.restored, now));
+            applied.published = published.or_else(|| applied.published.take());
+        });
     }
 
     pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {
@@ -157,16 +180,32 @@ impl ServiceCache {
         }
     }
 
-    /// Counts an edit of the Service at `key`. Fails if it is edited too often.
-    pub(super) fn admit(&mut self, key: &ObjectKey, reason: EnsureReason, now: Instant) -> Result<(), ServiceSyncError> {
-        if !plan::is_user_edit(reason, self.get(key)) {
-            return Ok(());
-        }
-        if let Some(wait) = self.edits.admit(key, now) {
-            return Err(ServiceSyncError::Paced(wait));
-        }
-        self.applied.entry(key.clone()).and_modify(|applied| applied.edited = false);
-        Ok(())
+    /// Returns the Service of the last provider call, if this process has made one.
+    pub(super) fn attempted(&self, key: &ObjectKey) -> Option<Arc<Service>> {
+        self.get(key).filter(|applied| applied.phase.is_some()).map(|applied| Arc::clone(&applied.service))
+    }
+
+    /// Replaces `old` by `new`, which requests the same. Returns the time until it is compared with the cloud.
+    ///
+    /// `None` if `old` is no longer the Service of the last call.
+    pub(super) fn postpone_change(
+        &mut self,
+        (key, old): (&ObjectKey, &Arc<Service>),
+        new: &Arc<Service>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let applied = self.applied.get_mut(key).filter(|applied| Arc::ptr_eq(&applied.service, old))?;
+        applied.service = Arc::clone(new);
+        let due = *applied.compare_at.get_or_insert(now + UNREAD_CHANGE_DELAY);
+        Some(due.saturating_duration_since(now))
+    }
+
+    /// Requests the comparison of a Service if it is due. Returns the time until it is due otherwise.
+    pub(super) fn begin_comparison(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        let applied = self.applied.get_mut(key)?;
+        let wait = applied.compare_at?.saturating_duration_since(now);
+        applied.verify |= wait.is_zero();
+        (!wait.is_zero()).then_some(wait)
     }
 
     /// Forgets a Service whose load balancer is deleted.

@@ -44,7 +44,7 @@ impl ServiceReconciler {
     async fn show_delay(&self, key: &ObjectKey, service: &mut Arc<Service>) -> std::convert::Infallible {
         let delay = loop {
             sleep(SHOWN_AFTER).await;
-            if let Some(delay) = self.balancer.delay() {
+            if let Some(delay) = self.balancer.delay(service) {
                 break delay;
             }
         };

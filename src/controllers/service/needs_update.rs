@@ -52,6 +52,12 @@ pub fn needs_update(classes: &LoadBalancerClasses, old: &Service, new: &Service)
     (classes.wants(old) || classes.wants(new)) && fingerprint(old) != fingerprint(new)
 }
 
+/// Returns `true` if a change from `old` to `new` requires an update only if the provider reads what differs.
+pub fn may_be_same_request(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> bool {
+    let (old, new) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));
+    old != new && old.wants && new.wants && (old.class, old.uid) == (new.class, new.uid)
+}
+
 /// Fields of a Service that its load balancer is made from, borrowed.
 #[derive(Debug, PartialEq)]
 pub struct ServiceFingerprint<'a> {

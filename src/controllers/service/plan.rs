@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use tokio::time::Instant;
 
 use super::{
     conditions::LoadBalancerPhase,
@@ -40,16 +41,18 @@ pub struct AppliedService {
     pub labels: SelectedLabels,
     /// Result of a provider call that may not be published in the Service yet.
     pub unpublished: Option<ServiceStatusUpdate>,
-    /// The addresses that the Service was last given, or had already.
+    /// Our addresses in the Service, as the server has them. `None`: the next result replaces all that are listed.
     pub published: Option<LoadBalancerStatus>,
     /// Resource versions that this process has replaced: while the store shows one, it is behind.
     pub replaced: Vec<String>,
     /// The last time that the Service was restored after another writer.
     pub restored: Option<Restoration>,
+    /// Whether an event reports what another writer changed in the status and what is kept.
+    pub is_reported: bool,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
-    /// Whether its user has edited it since the last attempt that was counted as an edit.
-    pub edited: bool,
+    /// Time at which this is to be checked because of a change that the provider does not read.
+    pub compare_at: Option<Instant>,
     /// Phase of the load balancer, for status pages.
     pub phase: Option<LoadBalancerPhase>,
 }
@@ -66,8 +69,9 @@ impl AppliedService {
             published: None,
             replaced: Vec::new(),
             restored: None,
+            is_reported: false,
             verify: false,
-            edited: false,
+            compare_at: None,
             phase: None,
         }
     }
@@ -113,15 +117,8 @@ pub enum ServiceAction {
     Publish(ServiceStatusUpdate),
     /// Another writer removed the finalizer or the answer: write them again.
     Restore(ServiceStatusUpdate),
-}
-
-/// Returns `true` if a load balancer is ensured because its user edited the Service, even if the Service now equals that of
-/// the last attempt.
-///
-/// The first attempt and retries are not user edits.
-pub fn is_user_edit(reason: EnsureReason, applied: Option<&AppliedService>) -> bool {
-    let edited = applied.is_some_and(|applied| applied.edited);
-    reason == EnsureReason::Changed || (reason == EnsureReason::NotSynced && edited)
+    /// Another writer added addresses to the status, which are kept.
+    ReportAdditions,
 }
 
 /// Returns the next step. `classes` are those of this manager; `labels` are the current ones of the Service and its
@@ -198,29 +195,34 @@ fn decide_tracked(
     } else if applied.nodes.as_ref() != Some(hosts) {
         ServiceAction::UpdateHosts
     } else {
-        restoration(classes, service, applied).map_or(ServiceAction::Ignore, ServiceAction::Restore)
+        after_other_writer(classes, service, applied).unwrap_or(ServiceAction::Ignore)
     }
 }
 
-/// Returns the status to restore in a settled Service because another writer removed it; `None` when nothing is missing. A
-/// new process would write the same.
-pub fn restoration(
+/// Returns the next step for a settled Service whose finalizer or status another writer changed; `None` if there is no such step.
+///
+/// Missing parts are restored. Additions are kept and reported once.
+pub fn after_other_writer(
     classes: &LoadBalancerClasses,
     service: &Service,
     applied: &AppliedService,
-) -> Option<ServiceStatusUpdate> {
+) -> Option<ServiceAction> {
     let is_final =
         |phase: &&LoadBalancerPhase| matches!(phase, LoadBalancerPhase::Ready | LoadBalancerPhase::ImplementedElsewhere);
     let phase = applied.phase.as_ref().filter(is_final)?;
     let is_stale = service.metadata.resource_version.as_ref().is_some_and(|version| applied.replaced.contains(version));
     let is_settled = applied.synced && applied.unpublished.is_none() && !is_stale;
-    let is_wanted = classes.wants(service) && !is_being_deleted(service);
-    let is_stripped = || {
-        status_patch::lacks_finalizer(classes, service)
-            || status_patch::needs_publish(service, applied.published.as_ref(), phase)
-    };
-    (is_settled && is_wanted && is_stripped())
-        .then(|| ServiceStatusUpdate { status: applied.published.clone(), phase: phase.clone() })
+    if !is_settled || !classes.wants(service) || is_being_deleted(service) {
+        return None;
+    }
+    let published = applied.published.as_ref();
+    let listed = published.map(|published| status_patch::addresses(service, published, Some(published)));
+    if status_patch::lacks_finalizer(classes, service) || status_patch::needs_publish(service, listed.as_ref(), phase) {
+        let update = ServiceStatusUpdate { status: published.cloned(), phase: phase.clone() };
+        return Some(ServiceAction::Restore(update));
+    }
+    let has_additions = published.is_some_and(|published| status_patch::has_additions(service, published));
+    (has_additions && !applied.is_reported).then_some(ServiceAction::ReportAdditions)
 }
 
 /// Returns the priority of a Service that was just seen for the first time, or `None` if it needs no work.
@@ -283,9 +285,6 @@ pub enum ServiceSyncError {
         /// Error of the API server.
         error: ApiError,
     },
-    /// The user edits the Service faster than the rate limit permits.
-    #[error("edited too often: the latest edit is carried out in {} s", .0.as_secs() + 1)]
-    Paced(Duration),
 }
 
 /// Consequences of a failure for the queue and for the Service.
@@ -302,16 +301,13 @@ impl ServiceSyncError {
         match self {
             ServiceSyncError::Cloud { error, .. } => error,
             ServiceSyncError::Api { error, .. } => error,
-            ServiceSyncError::Paced(_) => self,
         }
     }
 
-    /// Returns `true` if an event reports it. A conflict is resolved by reading again; an event for each edit would be as
-    /// many as the edits.
+    /// Returns `true` if an event reports it. A conflict is resolved by reading again.
     pub fn is_reportable(&self) -> bool {
-        let is_expected =
-            matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. } | ServiceSyncError::Paced(_));
-        !is_expected && self.response().phase.is_some()
+        let is_conflict = matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. });
+        !is_conflict && self.response().phase.is_some()
     }
 
     /// Returns the consequences of the error.
@@ -322,16 +318,12 @@ impl ServiceSyncError {
                 outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
                 phase: Some(LoadBalancerPhase::Waiting(message)),
             },
-            ServiceSyncError::Paced(wait) => FailureResponse {
-                outcome: ReconcileResult::RequeueAfter(*wait, message.clone()),
-                phase: Some(LoadBalancerPhase::Waiting(message)),
-            },
             ServiceSyncError::Cloud { error: CloudError::MissingReference { after, .. }, .. } => FailureResponse {
                 outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
                 phase: Some(LoadBalancerPhase::Invalid(message)),
             },
             ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => FailureResponse {
-                outcome: ReconcileResult::RequeueAfter(BACKOFF.max, message.clone()),
+                outcome: ReconcileResult::Rejected(message.clone()),
                 phase: Some(LoadBalancerPhase::Invalid(message)),
             },
             // A refusal is reported at each attempt, to keep its event alive.

@@ -14,12 +14,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use kube::Api;
 use serde_json::Value;
 
 use super::{
     cache::ServiceCache,
-    conditions::{self, LoadBalancerPhase},
+    conditions::LoadBalancerPhase,
     events,
     keys::{COALESCING_DELAY, HostSync, NodeSync},
     labels::SelectedLabels,
@@ -34,7 +33,7 @@ use crate::{
     controllers::ControllerContext,
     runtime::{
         events::RecordedEvent,
-        patch::{ApiError, PatchKind, PatchTarget},
+        patch::ApiError,
         store::{InformerStore, ObjectKey},
         work_queue::{ReconcilePriority, ReconcileResult},
         worker::ReconcileQueue,
@@ -130,7 +129,10 @@ impl ServiceReconciler {
     }
 
     async fn reconcile_until_settled(&self, key: &ObjectKey) -> ReconcileResult {
-        let mut service = self.services.get(key);
+        let mut service = match self.current(key).await {
+            Ok(service) => service,
+            Err(failure) => return self.failed(key, None, &failure).await,
+        };
         let mut applied = false;
         for _ in 0..MAX_ROUNDS {
             let failure = match self.reconcile_once(key, &mut service, applied).await {
@@ -169,6 +171,12 @@ impl ServiceReconciler {
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
         let hosts = self.hosts();
         let labels = self.labels(current.as_deref());
+        if let Some(service) = current.as_ref() {
+            self.postpone_unread_change(key, service);
+        }
+        let wait = self.cache().begin_comparison(key, self.context.clock.now());
+        // An earlier failure or wait may have taken it out of the queue.
+        wait.into_iter().for_each(|wait| self.queue.add_after(key.clone(), ReconcilePriority::Resync, wait));
         let decision = plan::decide(&self.classes, current.as_deref(), self.cache().get(key), &hosts.set, &labels);
         let service = match (&decision, current) {
             (ServiceAction::DeleteOrphan(old), _) => return self.delete_orphan(key, old).await,
@@ -187,6 +195,7 @@ impl ServiceReconciler {
             ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
             ServiceAction::Publish(update) => self.publish(key, service, &update).await,
             ServiceAction::Restore(published) => self.restore(key, service, &published).await,
+            ServiceAction::ReportAdditions => Ok(self.report_additions(key, service)),
             ServiceAction::Ignore | ServiceAction::Wait(_) | ServiceAction::DeleteOrphan(_) => Ok(ServiceRoundResult::Done),
         };
         result.inspect_err(|failure| self.record_failure(failure, |error| events::sync_failed(service, error)))
@@ -206,12 +215,14 @@ impl ServiceReconciler {
         (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
         cause: EnsureReason,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
-        self.cache().admit(key, cause, self.context.clock.now())?;
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         before.and_then(|old| change_event(&self.classes, &old, service)).into_iter().for_each(|change| {
             self.record(events::changed(service, change));
         });
         self.cache().mark_pending(key, service, LoadBalancerPhase::Ensuring);
+        if cause == EnsureReason::Changed {
+            self.cache().forget_published(key);
+        }
         if cause != EnsureReason::Resync {
             self.record(events::ensuring(service));
         }
@@ -241,7 +252,10 @@ impl ServiceReconciler {
         service: &mut Arc<Service>,
         update: &ServiceStatusUpdate,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
-        let body = status_patch::publish(service, update.status.as_ref(), &update.phase, self.context.clock.wall());
+        let published = self.cache().get(key).and_then(|applied| applied.published.clone());
+        let desired = update.status.as_ref().filter(|desired| self.may_write_addresses(desired, published.as_ref()));
+        let listed = desired.map(|desired| status_patch::addresses(service, desired, published.as_ref()));
+        let body = status_patch::publish(service, listed.as_ref(), &update.phase, self.context.clock.wall());
         if let Some(body) = body {
             match self.patch(key, body, "failed to update load balancer status").await {
                 Ok(written) => *service = written,
@@ -249,7 +263,9 @@ impl ServiceReconciler {
                 Err(failure) => return Err(failure),
             }
         }
-        self.cache().mark_published(key);
+        let own = desired.zip(listed.as_ref());
+        let own = own.map(|(desired, listed)| status_patch::own_addresses(service, desired, listed));
+        self.cache().mark_published(key, own);
         Ok(ServiceRoundResult::Replan)
     }
 
@@ -382,41 +398,6 @@ impl ServiceReconciler {
                 self.record_failure(&failure, |_| events::delete_failed(old, failure.cause()));
                 Err(failure)
             }
-        }
-    }
-
-    fn api(&self, key: &ObjectKey) -> Api<Service> {
-        Api::namespaced(self.client.clone(), &key.namespace)
-    }
-
-    pub(super) async fn patch(
-        &self,
-        key: &ObjectKey,
-        body: Value,
-        operation: &'static str,
-    ) -> Result<Arc<Service>, ServiceSyncError> {
-        let replaced = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-        let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
-        let api = self.api(key);
-        let patch = self.context.writer.patch(&api, key, PatchTarget::Status, PatchKind::Merge, body);
-        let result = patch.await;
-        self.missing_right.observe(&result);
-        let written: Service = result.map_err(|error| ServiceSyncError::Api { operation, error })?;
-        if written.metadata.resource_version != replaced {
-            self.cache().mark_replaced(key, replaced.as_deref());
-        }
-        if has_condition && conditions::current(&written).is_none() {
-            self.conditions_are_dropped.store(true, Ordering::Relaxed);
-        }
-        Ok(Arc::new(self.services.as_kept(written)))
-    }
-
-    /// Reads the Service from the server; `None` if it does not exist.
-    pub(super) async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
-        match self.context.writer.get(&self.api(key), key).await {
-            Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
-            Err(ApiError::NotFound(_)) => Ok(None),
-            Err(error) => Err(ServiceSyncError::Api { operation: "failed to read the Service after a conflict", error }),
         }
     }
 }

@@ -29,7 +29,7 @@ mod token;
 mod url;
 mod write;
 
-pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, RequestDelay, Urgency};
+pub use budget::{Budget, BudgetSettings, Causes, ChargedOperation, RequestCharge, RequestDelay, ServiceCount, Urgency};
 pub use client::{AcceptedDocument, ArmClient, ArmClientDeps, WriteCheck};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
@@ -37,7 +37,7 @@ pub use documents::{
     compute, document, network, private_link, spelling,
 };
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
-pub use gate::RequestGate;
+pub use gate::{RequestGate, SendPermit};
 pub use precondition::Precondition;
 pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace, configured_groups};

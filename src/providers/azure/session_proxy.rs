@@ -91,11 +91,17 @@ impl LoadBalancer for LoadBalancerProxy {
     async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
         self.load_balancers()?.plan_services(cluster, demand).await
     }
+    fn reverts_external_changes(&self) -> bool {
+        self.load_balancers().is_ok_and(|load_balancers| load_balancers.reverts_external_changes())
+    }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
     }
-    fn delay(&self) -> Option<String> {
-        self.load_balancers().ok()?.delay()
+    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
+        self.load_balancers().is_ok_and(|load_balancers| load_balancers.is_same_request(old, new))
+    }
+    fn delay(&self, service: &Service) -> Option<String> {
+        self.load_balancers().ok()?.delay(service)
     }
 
     fn labels_read(&self) -> LabelsRead {

@@ -34,6 +34,16 @@ fn the_leader_forgets_nothing_that_it_has_not_cleaned_up() {
 }
 
 #[test]
+fn equal_requests_share_the_memory_of_the_store() {
+    let mut state = ServiceCache::default();
+    let old = service("u1", "LoadBalancer");
+    let new = Arc::new(Service { status: Some(Default::default()), ..old.as_ref().clone() });
+    state.observe(&ObjectChange::Added(Arc::clone(&old)), true);
+    state.observe(&ObjectChange::Updated { old, new: Arc::clone(&new) }, true);
+    assert!(Arc::ptr_eq(&state.get(&key()).unwrap().service, &new), "the old version is still in memory");
+}
+
+#[test]
 fn a_standby_keeps_up_with_what_it_sees() {
     let mut state = ServiceCache::default();
     let old = service("u1", "LoadBalancer");
@@ -55,7 +65,7 @@ fn nothing_is_known_from_before_a_call_until_it_succeeded() {
         (&set, SelectedLabels::default()),
         ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready },
     );
-    state.mark_published(&key());
+    state.mark_published(&key(), None);
     assert_eq!(state.verify_all(), [key()]);
     let applied = state.get(&key()).unwrap();
     assert!(applied.synced && applied.verify && applied.unpublished.is_none() && applied.nodes == Some(set));
@@ -77,6 +87,24 @@ fn a_check_requested_during_a_call_follows_it() {
     state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
     state.mark_synced(&key(), (&set, SelectedLabels::default()), success());
     assert!(!state.get(&key()).unwrap().verify);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_changes_are_compared_once_in_five_minutes() {
+    let (mut state, start, minute) = (ServiceCache::default(), Instant::now(), Duration::from_secs(60));
+    let [first, second, third] = ["u1"; 3].map(|uid| service(uid, "LoadBalancer"));
+    state.observe(&ObjectChange::Added(Arc::clone(&first)), true);
+    assert_eq!(state.attempted(&key()), None, "no call was made");
+    state.mark_pending(&key(), &first, LoadBalancerPhase::Ensuring);
+    assert_eq!(state.postpone_change((&key(), &first), &second, start), Some(5 * minute));
+    assert_eq!(state.postpone_change((&key(), &first), &third, start), None, "another version is compared");
+    assert_eq!(state.postpone_change((&key(), &second), &third, start + minute), Some(4 * minute), "with the first one");
+    let is_requested = |state: &ServiceCache| state.get(&key()).unwrap().verify;
+    assert_eq!((state.begin_comparison(&key(), start + minute), is_requested(&state)), (Some(4 * minute), false));
+    assert_eq!((state.begin_comparison(&key(), start + 5 * minute), is_requested(&state)), (None, true));
+    state.mark_pending(&key(), &third, LoadBalancerPhase::Ensuring);
+    assert_eq!((state.begin_comparison(&key(), start + 6 * minute), is_requested(&state)), (None, false), "it began");
+    assert!(Arc::ptr_eq(&state.attempted(&key()).unwrap(), &third));
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +145,7 @@ async fn gauges_follow_a_service_from_its_first_attempt_until_it_is_published() 
     state.mark_synced(&key(), (&NodeSet::of([]), SelectedLabels::default()), answer);
     publish(&state, true);
     assert_eq!(oldest(), 120.0, "the Service does not say so yet");
-    state.mark_published(&key());
+    state.mark_published(&key(), None);
     publish(&state, true);
     assert_eq!((count("Ready", "settled"), oldest()), (1.0, 0.0));
 

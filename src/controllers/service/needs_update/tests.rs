@@ -113,6 +113,23 @@ fn other_changes_need_none() {
 }
 
 #[test]
+fn only_what_the_provider_may_not_read_may_be_unread() {
+    let cases: [(&str, Change, bool); 6] = [
+        ("nothing", |_| {}, false),
+        ("annotation", |s| s.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into()), true),
+        ("external address", |s| spec(s).external_ips = None, true),
+        ("type", |s| spec(s).type_ = Some("ClusterIP".into()), false),
+        ("class", |s| spec(s).load_balancer_class = Some("x".into()), false),
+        ("another object", |s| s.metadata.uid = Some("u2".into()), false),
+    ];
+    for (name, change, expected) in cases {
+        let classes = LoadBalancerClasses::default();
+        assert_eq!(may_be_same_request(&classes, &service(), &with(change)), expected, "{name}");
+        assert_eq!(may_be_same_request(&classes, &with(change), &service()), expected, "{name}, undone");
+    }
+}
+
+#[test]
 fn the_finalizer_says_who_needs_cleanup() {
     let finalizer: Change = |s| s.metadata.finalizers = Some(vec![FINALIZER.into()]);
     let node_port: Change = |s| spec(s).type_ = Some("NodePort".into());

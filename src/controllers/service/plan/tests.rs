@@ -133,34 +133,46 @@ fn published(addresses: &[&str]) -> LoadBalancerStatus {
     LoadBalancerStatus { ingress: Some(addresses.iter().map(ingress).collect()) }
 }
 
+fn ips(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    status.and_then(|status| status.ingress.as_ref()).into_iter().flatten().filter_map(|entry| entry.ip.clone()).collect()
+}
+
 proptest! {
-    /// The leader has something to write exactly when a process that starts now would write something.
+    /// The leader writes exactly when the finalizer, its address or its condition is missing, and then no other address is lost.
     #[test]
-    fn the_leader_and_a_fresh_plan_agree_about_a_settled_service(service in any_service()) {
+    fn a_settled_service_gets_missing_parts_and_keeps_the_rest(service in any_service()) {
         let (classes, status, now) = (LoadBalancerClasses::default(), published(&["20.0.0.1"]), jiff::Timestamp::UNIX_EPOCH);
         let phase = LoadBalancerPhase::Ready;
         let applied =
             AppliedService { phase: Some(phase.clone()), published: Some(status.clone()), ..settled(&service) };
         let action = decide(&classes, Some(&service), Some(&applied), &hosts(&["a"]), &SelectedLabels::default());
-        let fresh = [
-            status_patch::add_finalizer(&classes, &service, now),
-            status_patch::publish(&service, Some(&status), &phase, now),
-        ];
-        let answer = ServiceStatusUpdate { status: Some(status.clone()), phase: phase.clone() };
-        let expected = match fresh.iter().any(Option::is_some) {
-            true => ServiceAction::Restore(answer),
-            false => ServiceAction::Ignore,
+        let before = ips(&service);
+        let lacks_address = !before.contains(&"20.0.0.1".to_owned());
+        let has_wrong_condition = status_patch::publish(&service, None, &phase, now).is_some();
+        let update = ServiceStatusUpdate { status: Some(status.clone()), phase: phase.clone() };
+        let expected = if status_patch::lacks_finalizer(&classes, &service) || lacks_address || has_wrong_condition {
+            ServiceAction::Restore(update)
+        } else if before.len() > 1 {
+            ServiceAction::ReportAdditions
+        } else {
+            ServiceAction::Ignore
         };
         prop_assert_eq!(action, expected);
 
         let replaced = AppliedService { replaced: vec!["7".into()], ..applied.clone() };
-        prop_assert_eq!(restoration(&classes, &service, &replaced), None, "the store is behind");
+        prop_assert_eq!(after_other_writer(&classes, &service, &replaced), None, "the store is behind");
 
-        let body = status_patch::restore(&classes, &service, (Some(&status), &phase), now);
+        let listed = status_patch::addresses(&service, &status, Some(&status));
+        let body = status_patch::restore(&classes, &service, (Some(&listed), &phase), now);
         let mut restored = serde_json::to_value(&service).unwrap();
         json_patch::merge(&mut restored, &body);
         let restored: Service = serde_json::from_value(restored).unwrap();
-        prop_assert_eq!(restoration(&classes, &restored, &applied), None, "one patch restores all");
+        let reported = AppliedService { is_reported: true, ..applied };
+        prop_assert_eq!(after_other_writer(&classes, &restored, &reported), None, "one patch restores all");
+        let after = ips(&restored);
+        prop_assert!(before.iter().all(|ip| after.contains(ip)), "lost: {:?} of {:?}", after, before);
+        prop_assert_eq!(status_patch::own_addresses(&restored, &status, &listed), status, "the others are not ours");
     }
 }
 
@@ -210,7 +222,7 @@ fn failures_are_classed_by_the_next_move() {
     assert!(matches!(wait.outcome, ReconcileResult::RequeueAfter(delay, _) if delay == after));
     assert!(matches!(wait.phase, Some(LoadBalancerPhase::Waiting(_))));
     let invalid = cloud(CloudError::invalid("bad port"));
-    assert!(matches!(invalid.outcome, ReconcileResult::RequeueAfter(delay, _) if delay == BACKOFF.max));
+    assert_eq!(invalid.outcome, ReconcileResult::Rejected("doing: bad port".into()));
     assert_eq!(invalid.phase, Some(LoadBalancerPhase::Invalid("doing: bad port".into())));
     let refused = cloud(CloudError::refused("bad port"));
     assert_eq!(refused.outcome, ReconcileResult::Failed("doing: bad port".into()));
@@ -270,19 +282,4 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
     assert_eq!(on_updated(&own, &held, &free), Some(ReconcilePriority::UserChange), "it is let go");
     assert_eq!(on_updated(&upstream, &held, &free), None);
     assert_eq!(on_updated(&own, &free, &with("LoadBalancer", class, &[OURS])), None);
-}
-
-#[test]
-fn retries_are_no_edits() {
-    let failed = AppliedService::unsynced(Arc::new(service("LoadBalancer", true)));
-    let edited = AppliedService { edited: true, ..failed.clone() };
-    for (reason, applied, is_edit) in [
-        (EnsureReason::Changed, Some(&failed), true),
-        (EnsureReason::NotSynced, Some(&edited), true),
-        (EnsureReason::NotSynced, Some(&failed), false),
-        (EnsureReason::NotSynced, None, false),
-        (EnsureReason::Resync, Some(&edited), false),
-    ] {
-        assert_eq!(is_user_edit(reason, applied), is_edit, "{reason:?} {applied:?}");
-    }
 }

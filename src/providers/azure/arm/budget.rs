@@ -1,16 +1,18 @@
 //! Admission of requests: token buckets that mirror ARM's own quotas, corrected by the remaining quotas that ARM reports.
 //!
-//! In: the charge of a request and its urgency; after it, the response's status and headers. Out: permission, sooner for
-//! more urgent requests. Callers wait, they do not fail. The decisions are in `limits`, `buckets`, `queue` and
-//! `quota_headers`; this file holds the lock and the timer.
+//! In: the charge of a request with the namespaces that cause it, and its urgency; after it, the response's status and headers.
+//! Out: permission, sooner for more urgent requests and for namespaces that have used less. Callers wait, they do not fail. The
+//! decisions are in `limits`, `buckets`, `usage`, `queue` and `quota_headers`; this file holds the lock and the timer.
 
 mod buckets;
 mod charge;
+mod delay;
 mod limits;
 mod queue;
 mod quota_headers;
 mod status;
 mod urgency;
+mod usage;
 mod window;
 
 use std::{
@@ -26,13 +28,14 @@ use tokio::{
     time::Instant,
 };
 
-pub use charge::{ChargeTarget, ChargedOperation, RequestCharge};
+pub use charge::{Causes, ChargeTarget, ChargedOperation, RequestCharge};
+pub use delay::RequestDelay;
 pub use limits::BudgetSettings;
 pub use urgency::Urgency;
 
 use self::{
     buckets::QuotaBuckets,
-    queue::{BudgetQueue, QueueTicket},
+    queue::{BudgetQueue, QueueClaim, QueueTicket},
     quota_headers::{QuotaHeaders, QuotaUpdate},
 };
 use super::{request_metrics::OTHER, retry_after::retry_after};
@@ -44,22 +47,8 @@ const REFRESH: Duration = Duration::from_secs(10);
 const LOGGED_WAIT: Duration = Duration::from_secs(5);
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Requests that wait for a quota.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestDelay {
-    /// The quota, as `/statusz` and the metrics name it.
-    pub quota: String,
-    /// The subscription whose quota it is.
-    pub subscription: String,
-    /// Time at which the first of them is admitted, if nothing else happens.
-    pub until: Instant,
-}
-
-impl RequestDelay {
-    fn new(bucket: &limits::BucketId, until: Instant) -> Self {
-        Self { quota: bucket.name.to_string(), subscription: bucket.subscription.to_string(), until }
-    }
-}
+/// Counts the Services of a namespace that have a load balancer now.
+pub type ServiceCount<'a> = dyn Fn() -> usize + Send + Sync + 'a;
 
 /// The gate that every ARM request passes. Cheap to clone; all clones share one state.
 #[derive(Clone)]
@@ -134,17 +123,43 @@ impl Budget {
     ///
     /// Dropping the future leaves the queue and takes nothing. Must run inside a tokio runtime.
     pub async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) -> Duration {
-        let shared = &self.shared;
+        self.wait_in_queue(charge, QueueClaim { causes: charge.causes.clone(), ..urgency.into() }).await
+    }
+
+    /// Waits for the permit of a Service whose namespace has used more than its share and has `services`.
+    ///
+    /// Returns `true` if it took tokens for `charge`, which count until they are given back.
+    pub async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
+        let Some(used) = self.usage_while_scarce(charge) else { return false };
+        // Counted without the lock, and only when it matters.
+        let allowance = usage::allowance(services());
+        let waits = used > allowance;
+        if waits {
+            let claim = QueueClaim { urgency, causes: charge.causes.clone(), allowance: Some(allowance) };
+            self.wait_in_queue(charge, claim).await;
+        }
+        waits
+    }
+
+    /// Returns what the namespaces of `charge` have used, unless enough is left for all namespaces.
+    fn usage_while_scarce(&self, charge: &RequestCharge) -> Option<u32> {
+        let charges = limits::bucket_charges(charge, &self.shared.settings);
+        let (state, now) = (self.shared.lock(), self.shared.clock.now());
+        state.buckets.is_scarce(&charges, now).then(|| state.buckets.usage.of_causes(&charge.causes, now))
+    }
+
+    async fn wait_in_queue(&self, charge: &RequestCharge, claim: QueueClaim) -> Duration {
+        let (shared, urgency) = (&self.shared, claim.urgency);
         let start = shared.clock.now();
         let drains = limits::bucket_charges(charge, &shared.settings);
         let (sender, mut receiver) = oneshot::channel();
         let (mut index, obstacle) = {
             let mut state = shared.lock();
             let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
-            let ticket = state.queue.join(drains, urgency, start);
+            let ticket = state.queue.join(drains, claim, start);
             state.callers.insert(ticket.number, sender);
             let quota = ticket.charges.get(obstacle.limiting_bucket);
-            quota.into_iter().for_each(|charge| state.log(&RequestDelay::new(&charge.id, obstacle.at), start));
+            quota.into_iter().for_each(|charge| state.log(&RequestDelay::new(&charge.id, obstacle.at, None), start));
             shared.admit_and_schedule(&mut state, start);
             (QueuePlace { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
         };
@@ -163,7 +178,12 @@ impl Budget {
     /// Takes the tokens back of a request that was let through at `admitted` and not sent.
     pub fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
-        self.shared.give_back(&mut self.shared.lock(), &charges, admitted);
+        let mut state = self.shared.lock();
+        state.buckets.give_back(&charges, admitted, self.shared.clock.now());
+        if charge.target != ChargeTarget::Permit {
+            state.buckets.usage.remove(&charges, &charge.causes, admitted);
+        }
+        self.shared.wake_driver(&state);
     }
 
     /// Applies a response: the remaining quotas in its headers, and the pause of a 429.
@@ -194,10 +214,10 @@ impl Budget {
         }
     }
 
-    /// Returns the longest wait for a quota of a request for a new or changed Service; `None`: none waits.
-    pub fn delay(&self) -> Option<RequestDelay> {
+    /// Returns what a new or changed Service in `namespace` waits for longest; `None`: for no quota.
+    pub fn delay(&self, namespace: &str) -> Option<RequestDelay> {
         let (state, now) = (self.shared.lock(), self.shared.clock.now());
-        state.queue.longest_wait(&state.buckets, now).map(|(bucket, until)| RequestDelay::new(&bucket, until))
+        state.queue.longest_wait(namespace, &state.buckets, now)
     }
 
     /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
@@ -211,11 +231,6 @@ impl Budget {
 impl BudgetShared {
     fn lock(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn give_back(&self, state: &mut BudgetState, charges: &[limits::BucketCharge], admitted: Instant) {
-        state.buckets.give_back(charges, admitted, self.clock.now());
-        self.wake_driver(state);
     }
 
     /// Wakes the driver. Without one no caller waits, and a runtime may be shutting down.
@@ -299,7 +314,7 @@ impl Drop for QueuePlace {
         let mut state = self.shared.lock();
         state.callers.remove(&self.ticket.number);
         if !state.queue.leave(&self.ticket) {
-            state.buckets.give_back(&self.ticket.charges, now, now);
+            self.ticket.give_back(&mut state.buckets, now);
         }
         self.shared.wake_driver(&state);
     }

@@ -21,8 +21,9 @@ use super::{
     TokenProvider, Urgency,
     answer::{decode, unread_result},
     body,
-    budget::RequestDelay,
+    budget::{Causes, RequestCharge, RequestDelay, ServiceCount},
     classify::RequestLine,
+    gate::SendPermit,
     operation::WantedResult,
     operation_length::OperationLengths,
     operation_watch::OperationWatch,
@@ -62,11 +63,13 @@ pub(super) struct ArmClientShared {
     pub(super) operation_lengths: Mutex<OperationLengths>,
 }
 
-/// Sends requests to ARM. Cheap to clone; a clone may have another urgency, leadership or deadline.
+/// Sends requests to ARM. Cheap to clone; a clone may have another urgency, causes, leadership or deadline.
 #[derive(Clone)]
 pub struct ArmClient {
     pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
+    /// Namespaces that its writes are charged to.
+    pub(super) causes: Causes,
     pub(super) leadership: Leadership,
     pub(super) write_check: Option<WriteCheck>,
     deadline: Option<Instant>,
@@ -117,12 +120,18 @@ impl ArmClient {
             operation_watch: OperationWatch::default(),
             operation_lengths: Mutex::default(),
         };
-        Self { shared: Arc::new(shared), urgency: Urgency::Resync, leadership, write_check: None, deadline: None }
+        let (urgency, causes) = (Urgency::Resync, Causes::default());
+        Self { shared: Arc::new(shared), urgency, causes, leadership, write_check: None, deadline: None }
     }
 
     /// Returns a client with another urgency.
     pub fn with_urgency(&self, urgency: Urgency) -> Self {
         Self { urgency, ..self.clone() }
+    }
+
+    /// Returns a client whose writes are charged to these namespaces.
+    pub fn with_causes(&self, causes: Causes) -> Self {
+        Self { causes, ..self.clone() }
     }
 
     /// Returns a client that checks another leadership before it writes.
@@ -135,9 +144,24 @@ impl ArmClient {
         Self { write_check: Some(check), ..self.clone() }
     }
 
-    /// Returns the delay of requests for new or changed Services; `None` if none waits.
-    pub fn delay(&self) -> Option<RequestDelay> {
-        self.shared.deps.gate.delay()
+    /// Returns what a new or changed Service in `namespace` waits for; `None` if for no quota.
+    pub fn delay(&self, namespace: &str) -> Option<RequestDelay> {
+        self.shared.deps.gate.delay(namespace)
+    }
+
+    /// Waits until a Service in `namespace`, which has `services`, may write network resources in `subscription`.
+    ///
+    /// It waits only if the namespace has used more than its share of the quota. Then it gets a permit, to be kept until it has
+    /// written.
+    pub async fn enter(
+        &self,
+        (subscription, namespace): (&str, &str),
+        urgency: Urgency,
+        services: &ServiceCount<'_>,
+    ) -> Option<SendPermit<'_>> {
+        let (gate, charge) = (&*self.shared.deps.gate, RequestCharge::permit(subscription, namespace));
+        let holds_tokens = gate.enter(&charge, urgency, services).await;
+        holds_tokens.then(|| SendPermit::new(gate, charge, self.now()))
     }
 
     /// Returns a client whose calls end at `deadline` at the latest, instead of after the limits of the settings.

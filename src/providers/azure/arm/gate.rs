@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Urgency,
-    budget::{Budget, RequestCharge, RequestDelay},
+    budget::{Budget, RequestCharge, RequestDelay, ServiceCount},
 };
 
 /// Says when a request may be sent, and learns from its answer.
@@ -15,11 +15,16 @@ pub trait RequestGate: Send + Sync {
     /// Waits until the request may be sent. Dropping the future gives the place away.
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency);
 
+    /// Waits for the permit of a Service whose namespace has used more than its share. Returns `true` if that took tokens.
+    async fn enter(&self, _charge: &RequestCharge, _urgency: Urgency, _services: &ServiceCount<'_>) -> bool {
+        false
+    }
+
     /// Returns the tokens of the request that was admitted at `_admitted` and was not sent after all.
     fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
 
-    /// Returns the delay of requests for new or changed Services; `None` if none waits.
-    fn delay(&self) -> Option<RequestDelay> {
+    /// Returns what a new or changed Service in `_namespace` waits for; `None` if for no quota.
+    fn delay(&self, _namespace: &str) -> Option<RequestDelay> {
         None
     }
 
@@ -27,8 +32,8 @@ pub trait RequestGate: Send + Sync {
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str);
 }
 
-/// Leave to send one request. Dropped before it is sent, it is given back.
-pub(super) struct SendPermit<'a> {
+/// Permit to send one request, or for a Service to write. Dropped before a request is sent, it is given back.
+pub struct SendPermit<'a> {
     gate: &'a dyn RequestGate,
     charge: RequestCharge,
     admitted: Instant,
@@ -60,12 +65,16 @@ impl RequestGate for Budget {
         Budget::acquire(self, charge, urgency).await;
     }
 
+    async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
+        Budget::enter(self, charge, urgency, services).await
+    }
+
     fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
         Budget::give_back(self, charge, admitted);
     }
 
-    fn delay(&self) -> Option<RequestDelay> {
-        Budget::delay(self)
+    fn delay(&self, namespace: &str) -> Option<RequestDelay> {
+        Budget::delay(self, namespace)
     }
 
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {

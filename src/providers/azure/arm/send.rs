@@ -114,7 +114,10 @@ impl ArmClient {
     }
 
     async fn pass_gate(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<SendPermit<'_>> {
-        let (gate, charge) = (&*self.shared.deps.gate, template.charge());
+        let (gate, mut charge) = (&*self.shared.deps.gate, template.charge());
+        if template.request_line().is_write() {
+            charge.causes = self.causes.clone();
+        }
         {
             let mut queued = pin!(gate.acquire(&charge, self.urgency));
             if futures::poll!(&mut queued).is_pending() {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     limits::{BucketCharge, BucketId, BucketLimit, QuotaLevel},
+    usage::NamespaceUsage,
     window::{STRICT_FOR, SendWindow},
 };
 
@@ -94,6 +95,8 @@ pub(super) struct SendTime {
 #[derive(Debug, Default, Clone)]
 pub(super) struct QuotaBuckets {
     in_use: BTreeMap<BucketId, QuotaBucket>,
+    /// Namespaces that used them.
+    pub(super) usage: NamespaceUsage,
 }
 
 impl QuotaBuckets {
@@ -101,10 +104,21 @@ impl QuotaBuckets {
         self.in_use.entry(drain.id.clone()).or_insert_with(|| QuotaBucket::full(drain.limit, now))
     }
 
-    /// Returns when a request may be sent that must leave `reserved(id)` tokens behind.
-    pub(super) fn send_time(&self, drains: &[BucketCharge], reserved: impl Fn(&BucketId) -> f64, now: Instant) -> SendTime {
+    /// Returns `true` if a bucket of `charges` holds less than twice its reserve.
+    pub(super) fn is_scarce(&self, charges: &[BucketCharge], now: Instant) -> bool {
+        let remaining = |charge: &BucketCharge| self.in_use.get(&charge.id).map(|bucket| bucket.left(now));
+        charges.iter().any(|charge| remaining(charge).is_some_and(|tokens| tokens < 2.0 * charge.limit.reserve()))
+    }
+
+    /// Returns when a request may be sent that must leave `reserved(charge)` tokens behind.
+    pub(super) fn send_time(
+        &self,
+        drains: &[BucketCharge],
+        reserved: impl Fn(&BucketCharge) -> f64,
+        now: Instant,
+    ) -> SendTime {
         let times = drains.iter().enumerate().map(|(index, drain)| {
-            let needed = 1.0 + reserved(&drain.id);
+            let needed = 1.0 + reserved(drain);
             let unused = QuotaBucket::full(drain.limit, now);
             let bucket = self.in_use.get(&drain.id).unwrap_or(&unused);
             SendTime { at: bucket.holds_at(needed, now), limiting_bucket: index }
@@ -168,6 +182,7 @@ impl QuotaBuckets {
 
     /// Forgets full buckets of single resources. Answers whether every bucket is full.
     pub(super) fn tidy(&mut self, now: Instant) -> bool {
+        self.usage.tidy(now);
         self.in_use.retain(|id, bucket| id.level != QuotaLevel::Resource || !bucket.is_full(now));
         self.in_use.values().all(|bucket| bucket.is_full(now))
     }

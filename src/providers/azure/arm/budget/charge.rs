@@ -1,6 +1,29 @@
 //! Charge of one request, read from its method and path.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use super::super::{ApiType, Quota};
+
+/// Namespaces whose Services cause a write, each once; none if no Service causes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Causes(Arc<[String]>);
+
+impl<'a> FromIterator<&'a str> for Causes {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(namespaces: I) -> Self {
+        let unique: BTreeSet<&str> = namespaces.into_iter().collect();
+        Self(unique.into_iter().map(str::to_owned).collect())
+    }
+}
+
+impl Causes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
 
 /// Operation of a request, as ARM counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +54,8 @@ pub enum ChargeTarget {
     Collection,
     /// The state of a long-running operation.
     OperationStatus,
+    /// No resource: the permit of a Service that is about to write some.
+    Permit,
 }
 
 /// Charge of one request. Every page of a list, every attempt and every poll is a request of its own.
@@ -48,9 +73,24 @@ pub struct RequestCharge {
     pub resource: Option<String>,
     /// [`ApiType::metric`], which selects the rate limit of the configuration.
     pub client: &'static str,
+    /// Namespaces whose Services cause it, if it is a write.
+    pub causes: Causes,
 }
 
 impl RequestCharge {
+    /// Returns the charge of the permit for a Service in `namespace` to write network resources in `subscription`.
+    pub fn permit(subscription: &str, namespace: &str) -> Self {
+        Self {
+            subscription: subscription.to_ascii_lowercase(),
+            quota: Quota::Network,
+            operation: ChargedOperation::Write,
+            target: ChargeTarget::Permit,
+            resource: None,
+            client: "",
+            causes: [namespace].into_iter().collect(),
+        }
+    }
+
     /// Returns the charge of a request for `kind` at `path`, which is what follows the host, with or without a query.
     ///
     /// Total: a path that is no resource's is charged to its subscription, if it has one.
@@ -68,7 +108,8 @@ impl RequestCharge {
         let names = levels.len() / 2 * 2;
         let resource = (kind.quota == Quota::Compute && target == ChargeTarget::Item && names > 0)
             .then(|| format!("/{}", segments[..segments.len() - levels.len() + names].join("/")));
-        Self { subscription, quota: kind.quota, operation, target, resource, client: kind.metric }
+        let causes = Causes::default();
+        Self { subscription, quota: kind.quota, operation, target, resource, client: kind.metric, causes }
     }
 }
 

@@ -44,7 +44,15 @@ const fn per_five_minutes(count: f64) -> BucketLimit {
     BucketLimit { capacity: count, per_second: count / 300.0, window: Some(WindowLimit::all(count)) }
 }
 
+/// Part of a window that is closed to namespaces that have used more than their share.
+const RESERVED_SHARE: f64 = 0.2;
+
 impl BucketLimit {
+    /// Tokens that such a namespace leaves for others.
+    pub(super) fn reserve(self) -> f64 {
+        self.window.map_or(0.0, |window| window.share * RESERVED_SHARE)
+    }
+
     fn share(self, share: f64) -> Self {
         let window = self.window.map(|window| window.share(share));
         Self { capacity: (self.capacity * share).max(1.0), per_second: self.per_second * share, window }
@@ -235,9 +243,10 @@ const CLIENTS: &[(&str, &str)] = &[
 
 /// Returns everything a request takes a token from, narrowest first.
 pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
-    let azure = provider(charge).into_iter().chain([subscription(charge)]);
+    let is_request = charge.target != ChargeTarget::Permit;
+    let azure = provider(charge).into_iter().chain(is_request.then(|| subscription(charge)));
     let azure = azure.map(|(id, limit)| BucketCharge { limit: limit.share(settings.share_of(id.level)), id });
-    configured(charge, settings).into_iter().chain(azure).collect()
+    configured(charge, settings).filter(|_| is_request).into_iter().chain(azure).collect()
 }
 
 fn id(level: QuotaLevel, name: impl Into<Cow<'static, str>>, charge: &RequestCharge) -> BucketId {

@@ -69,14 +69,51 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
 async fn what_requests_wait_for_is_known_while_they_wait() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
-    assert_eq!(budget.delay(), None, "no request waits");
+    assert_eq!(budget.delay("web"), None, "no request waits");
     let (start, waiting) = (Instant::now(), spawn(&budget, write(), Urgency::Change));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let delay = budget.delay().unwrap();
+    let delay = budget.delay("web").unwrap();
     assert_eq!((delay.quota.as_str(), delay.subscription.as_str()), ("network-writes", "s"));
     assert_eq!(delay.until, start + Duration::from_secs(30));
     waiting.await.unwrap();
-    assert_eq!(budget.delay(), None);
+    assert_eq!(budget.delay("web"), None);
+}
+
+/// The write of a load balancer that Services of `namespace` cause.
+fn write_of(namespace: &str) -> RequestCharge {
+    RequestCharge { causes: [namespace].into_iter().collect(), ..write() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_beyond_its_share_leaves_a_reserve() {
+    let budget = budget();
+    let writes = |count| join_all((0..count).map(|_| spawn(&budget, write_of("noisy"), Urgency::Change)));
+    let [noisy, quiet] = ["noisy", "quiet"].map(|namespace| RequestCharge::permit("S", namespace));
+    assert!(!budget.enter(&noisy, Urgency::Change, &|| panic!("not counted while enough is left")).await);
+    writes(340).await;
+    assert!(!budget.enter(&noisy, Urgency::Change, &|| 60).await, "six writes for each Service are its share");
+    assert!(budget.enter(&noisy, Urgency::Change, &|| 20).await, "more than the reserve is left");
+    writes(120).await;
+    let (start, waiting) = (Instant::now(), budget.clone());
+    let waiting = tokio::spawn(async move { waiting.enter(&noisy, Urgency::Change, &|| 20).await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let delay = budget.delay("noisy").unwrap();
+    assert_eq!((delay.quota.as_str(), delay.share_since), ("network-writes", Some(start)));
+    assert_eq!(budget.delay("quiet"), None);
+    assert!(!budget.enter(&quiet, Urgency::Change, &|| 1).await);
+    assert_eq!(budget.acquire(&write_of("quiet"), Urgency::Change).await, Duration::ZERO);
+    assert!(!waiting.is_finished());
+    assert!(waiting.await.unwrap(), "the window has room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsent_writes_are_not_charged() {
+    let (budget, charge) = (budget(), write_of("web"));
+    let used = || budget.shared.lock().buckets.usage.of_causes(&charge.causes, Instant::now());
+    budget.acquire(&charge, Urgency::Change).await;
+    assert_eq!(used(), 1_000);
+    budget.give_back(&charge, Instant::now());
+    assert_eq!(used(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +121,12 @@ async fn long_waits_are_logged_once_a_minute() {
     let (mut state, start) = (BudgetState::default(), Instant::now());
     let mut logged = |second, wait| {
         let now = start + Duration::from_secs(second);
-        let delay = RequestDelay { quota: "q".into(), subscription: "s".into(), until: now + Duration::from_secs(wait) };
+        let delay = RequestDelay {
+            quota: "q".into(),
+            subscription: "s".into(),
+            until: now + Duration::from_secs(wait),
+            share_since: None,
+        };
         state.log(&delay, now);
         state.logged == Some(now)
     };

@@ -53,30 +53,44 @@ fn end((start, _): &(Instant, u32)) -> Instant {
 
 impl SendWindow {
     pub(super) fn add(&mut self, now: Instant) {
+        self.add_many(1, now);
+    }
+
+    pub(super) fn add_many(&mut self, count: u32, now: Instant) {
         while self.slots.front().is_some_and(|slot| end(slot) <= now) {
             self.count -= self.slots.pop_front().map_or(0, |(_, sends)| sends);
         }
-        self.count += 1;
+        self.count += count;
         match self.slots.back_mut() {
-            Some((start, sends)) if now < *start + SLOT => *sends += 1,
-            _ => self.slots.push_back((now, 1)),
+            Some((start, sends)) if now < *start + SLOT => *sends += count,
+            _ => self.slots.push_back((now, count)),
         }
     }
 
     /// Takes back the last send until `at`; it may be forgotten already.
     pub(super) fn remove(&mut self, at: Instant) {
+        self.remove_many(1, at);
+    }
+
+    pub(super) fn remove_many(&mut self, count: u32, at: Instant) {
         let Some(index) = self.slots.iter().rposition(|(start, _)| *start <= at) else { return };
-        self.slots[index].1 -= 1;
-        self.count -= 1;
+        let removed = count.min(self.slots[index].1);
+        self.slots[index].1 -= removed;
+        self.count -= removed;
         if self.slots[index].1 == 0 {
             self.slots.remove(index);
         }
     }
 
+    /// Returns how many were sent within the window.
+    pub(super) fn sent(&self, now: Instant) -> u32 {
+        let expired: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
+        self.count - expired
+    }
+
     /// Returns how many of `most` may still be sent at `now`.
     pub(super) fn left(&self, most: f64, now: Instant) -> f64 {
-        let missing: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
-        most - f64::from(self.count - missing)
+        most - f64::from(self.sent(now))
     }
 
     /// Returns when `level` of `most` may be sent.

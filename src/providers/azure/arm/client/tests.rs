@@ -250,6 +250,19 @@ async fn a_throttled_request_waits_at_the_gate() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_writes_are_charged_to_their_causes() {
+    let world = world();
+    world.add(LB, "lb");
+    let client = world.client.with_causes(["web"].into_iter().collect());
+    client.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
+    client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
+    let passed = world.barrier.passed.lock().unwrap();
+    let is_charged = |charge: &RequestCharge| charge.causes != Causes::default();
+    assert!(passed.iter().all(|(charge, _)| is_charged(charge) == (charge.operation != Counts::Read)));
+    assert!(passed.iter().any(|(charge, _)| is_charged(charge)), "{passed:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
     let world = world_behind(Some(budget()));
     world.add(LB, "lb");

@@ -13,8 +13,12 @@ const GROUP: usize = 90;
 const RESOURCE: usize = 80;
 /// Lengths of a DNS label.
 const LABEL: std::ops::RangeInclusive<usize> = 3..=63;
-/// Longest key and value of a tag, in characters.
-const TAG: (usize, usize) = (512, 256);
+/// Longest key of a tag, in characters.
+const TAG_KEY: usize = 512;
+/// Longest value of a tag, in characters.
+pub const MAX_TAG_VALUE: usize = 256;
+/// Most tags of a resource.
+pub const MAX_TAGS: usize = 50;
 /// Longest type and value of an IP tag.
 const IP_TAG: usize = 256;
 
@@ -60,10 +64,10 @@ pub fn is_dns_label(text: &str) -> bool {
     starts && !text.ends_with('-') && LABEL.contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-/// Returns the key and value of a tag.
+/// Returns `true` if ARM accepts the key and value of a tag.
 pub fn is_tag(key: &str, value: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !"<>%&\\?/".contains(c);
-    fits(key, TAG.0) && key.chars().all(allowed) && fits(value, TAG.1) && !value.chars().any(char::is_control)
+    fits(key, TAG_KEY) && key.chars().all(allowed) && fits(value, MAX_TAG_VALUE) && !value.chars().any(char::is_control)
 }
 
 /// Returns the type and value of an IP tag.

@@ -44,6 +44,14 @@ fn a_request_counts_against_these() {
 }
 
 #[test]
+fn a_permit_counts_against_the_providers_quota_alone() {
+    let charges = bucket_charges(&RequestCharge::permit("S", "web"), &BudgetSettings::default());
+    let ids: Vec<_> = charges.iter().map(|charge| (charge.id.name.as_ref(), charge.id.subscription.as_str())).collect();
+    assert_eq!(ids, [("network-writes", "s")]);
+    assert_eq!(charges[0].limit.reserve(), 100.0, "a fifth of its share");
+}
+
+#[test]
 fn every_compute_client_of_the_table_exists() {
     let known = |client: &str| api::ALL.iter().any(|kind| kind.metric == client);
     assert!(COMPUTE.iter().all(|row| known(row.client)));

@@ -2,7 +2,14 @@ use std::collections::HashSet;
 
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 
-use super::{super::limits::BucketLimit, *};
+use super::{
+    super::{
+        limits::BucketLimit,
+        usage::allowance,
+        window::{WINDOW, WindowLimit},
+    },
+    *,
+};
 
 fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
     let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
@@ -123,6 +130,49 @@ fn a_place_is_given_away_once() {
     assert!(queue.is_empty());
 }
 
+/// A bucket whose tokens are also counted by a window, of which a fifth is the reserve.
+fn counted(capacity: f64, per_second: f64) -> BucketCharge {
+    let mut counted = drain("writes", capacity, per_second);
+    counted.limit.window = Some(WindowLimit::all(100.0));
+    counted
+}
+
+fn caused_by(namespaces: &[&str]) -> QueueClaim {
+    QueueClaim { causes: namespaces.iter().copied().collect(), ..Urgency::Change.into() }
+}
+
+#[test]
+fn namespaces_take_turns() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let mut join = |namespaces: &[&str]| drop(queue.join(vec![counted(1.0, 1.0)], caused_by(namespaces), start));
+    (0..4).for_each(|_| join(&["a"]));
+    (0..3).for_each(|_| join(&["b"]));
+    join(&["a", "c"]);
+    let went = run(&mut queue, &mut buckets, start, 100);
+    let order: Vec<u64> = went.into_iter().map(|(number, _)| number).collect();
+    assert_eq!(order, [1, 5, 8, 6, 2, 7, 3, 4], "the eighth at the place of `c`, and half of it is charged to `a`");
+}
+
+#[test]
+fn the_reserve_is_closed_beyond_the_share() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let writes = counted(100.0, 1.0 / 3.0);
+    (0..75).for_each(|_| buckets.take(std::slice::from_ref(&writes), start).unwrap());
+    let noisy = caused_by(&["noisy"]);
+    (0..7).for_each(|_| buckets.usage.add(std::slice::from_ref(&writes), &noisy.causes, start));
+    let mut join = |claim: QueueClaim| queue.join(vec![writes.clone()], claim, start).number;
+    let permit = |services| QueueClaim { allowance: Some(allowance(services)), ..noisy.clone() };
+    let closed: Vec<u64> = (0..10).map(|_| join(permit(1))).collect();
+    let open = [join(caused_by(&["quiet"])), join(noisy.clone())];
+    let admitted = queue.admit(&mut buckets, start).tickets;
+    assert_eq!(admitted, [&open[..1], &closed[..4], &open[1..]].concat(), "the first leaves one more than the reserve");
+    assert!(queue.admit(&mut buckets, start + Duration::from_secs(1)).tickets.is_empty());
+    let later = queue.admit(&mut buckets, start + WINDOW + Duration::from_secs(2)).tickets;
+    assert_eq!(later, closed[4..], "what it has used is forgotten");
+}
+
 #[test]
 fn five_thousand_callers_cost_a_look_each() {
     let (mut queue, mut buckets, start) = empty();
@@ -166,7 +216,7 @@ proptest! {
             if leaves {
                 left.push(ticket);
             } else {
-                staying.push((ticket.number, line_key(&drains), drains, urgency));
+                staying.push((ticket.number, LineKey::of(&drains, &urgency.into()), drains, urgency));
                 went.extend(queue.admit(&mut buckets, now).tickets);
             }
             if let Some(ticket) = left.pop().filter(|_| wait % 2 == 0) {
