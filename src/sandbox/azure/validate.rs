@@ -11,6 +11,7 @@ mod route_table;
 mod scale_set;
 mod security_group;
 mod sku;
+mod tags;
 
 use serde_json::Value;
 
@@ -70,6 +71,7 @@ pub fn document(store: &Store, id: &ResourceId, old: Option<&Value>, body: &Valu
     let candidate = Candidate { store, id, old, body };
     same_location(candidate)?;
     name::check(candidate)?;
+    tags::check(candidate)?;
     match id.resource_type().to_ascii_lowercase().as_str() {
         "microsoft.network/loadbalancers" => load_balancer::check(candidate),
         "microsoft.network/publicipaddresses" => public_ip::check(candidate),

@@ -71,7 +71,7 @@ pub async fn cloud_endpoints(
     transport: &dyn ArmTransport,
 ) -> Result<CloudEndpoints, AuthError> {
     let mut cloud = CloudEndpoints::named(&config.cloud);
-    cloud.azure_stack = cloud.azure_stack && !config.disable_azure_stack_cloud;
+    cloud.azure_stack = config.is_azure_stack();
     cloud.adfs = config.identity_system.eq_ignore_ascii_case("adfs") || config.tenant_id.eq_ignore_ascii_case("adfs");
     let endpoint = config.resource_manager_endpoint.trim();
     if !endpoint.is_empty() {

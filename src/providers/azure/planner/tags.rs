@@ -6,10 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::{document::Tags, spelling};
+use crate::providers::azure::arm::{document::Tags, documents::names, spelling};
+
+/// What the keys of this program's marks begin with.
+const MARK: &str = "k8s-azure-";
 
 /// Sets every `wanted` tag (keys and values are equal in any letter case; a known key keeps its spelling). With `system` not empty,
 /// removes keys that are not wanted in this spelling and do not start with one of its entries. Answers whether anything changed.
+///
+/// Tags that a resource has no room for are left out, since ARM would refuse the whole write: see [`without_room`].
 ///
 /// Resources that the cluster shares are left alone when no tags are configured at all: that is for the caller to decide.
 pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, system: &[String]) -> bool {
@@ -17,11 +22,12 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
     if !system.is_empty() {
         tags.retain(|key, _| wanted.contains_key(key) || is_protected(key, system));
     }
-    for (key, value) in wanted {
-        match tags.iter_mut().find(|(known, _)| spelling::same_name(known, key)) {
-            Some((_, known)) if spelling::same_name(known.as_deref().unwrap_or_default(), value) => {}
-            Some((_, known)) => *known = Some(value.clone()),
-            None => _ = tags.insert(key.clone(), Some(value.clone())),
+    // The marks of this program prove ownership, so they get a place first.
+    let (marks, labels): (Vec<_>, Vec<_>) = wanted.iter().partition(|(key, _)| spelling::starts_with(key, MARK));
+    for (key, value) in marks.into_iter().chain(labels) {
+        let has_value = |text: &Option<String>| spelling::same_name(text.as_deref().unwrap_or_default(), value);
+        if !tags.iter().any(|(name, text)| spelling::same_name(name, key) && has_value(text)) {
+            set(&mut tags, key, value);
         }
     }
     let before = existing.as_ref();
@@ -30,6 +36,22 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
         *existing = Some(tags);
     }
     changed
+}
+
+/// Sets one tag, whose key keeps its spelling. Adds nothing to a resource that has as many tags as ARM accepts.
+pub fn set(tags: &mut Tags, key: &str, value: &str) {
+    let has_room = tags.len() < names::MAX_TAGS;
+    match tags.iter_mut().find(|(name, _)| spelling::same_name(name, key)) {
+        Some((_, text)) => *text = Some(value.to_owned()),
+        None if has_room => _ = tags.insert(key.to_owned(), Some(value.to_owned())),
+        None => {}
+    }
+}
+
+/// Returns the keys of `wanted` that are not among the tags, for want of room.
+pub fn without_room<'a>(tags: Option<&Tags>, wanted: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+    let has = |key: &str| tags.is_some_and(|tags| tags.keys().any(|name| spelling::same_name(name, key)));
+    wanted.keys().map(String::as_str).filter(|key| !has(key)).collect()
 }
 
 fn is_protected(key: &str, system: &[String]) -> bool {
@@ -70,6 +92,19 @@ mod tests {
             assert_eq!(actual, Some(tags(expected)), "{existing:?} + {wanted:?}");
             assert!(!merge(&mut actual, &wanted, &system), "twice: {existing:?} + {wanted:?}");
         }
+    }
+
+    #[test]
+    fn a_resource_gets_as_many_tags_as_arm_accepts() {
+        let many = (0..60).map(|number| format!("a{number:02}")).chain(["k8s-azure-owner-service".to_owned()]);
+        let wanted: BTreeMap<String, String> = many.map(|key| (key, "v".to_owned())).collect();
+        let mut actual = None;
+        assert!(merge(&mut actual, &wanted, &[]));
+        assert!(!merge(&mut actual, &wanted, &[]), "twice");
+        let tags = actual.unwrap();
+        assert!(tags.len() == 50 && tags.contains_key("k8s-azure-owner-service"), "{tags:?}");
+        let omitted = without_room(Some(&tags), &wanted);
+        assert_eq!((omitted.len(), omitted.first()), (11, Some(&"a49")));
     }
 
     #[test]

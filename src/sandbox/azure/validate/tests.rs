@@ -78,6 +78,29 @@ fn a_basic_public_ip_becomes_standard_unless_it_is_used() {
 }
 
 #[test]
+fn documents_of_every_type_have_few_and_short_tags() {
+    let tag = |name: usize, value: usize| json!({("n".repeat(name)): "v".repeat(value)});
+    let many = |count: usize| -> Value { (0..count).map(|number| (format!("n{number}"), json!("v"))).collect() };
+    for path in [FREE, LB, "$NET/routeTables/rt", "$NET/networkSecurityGroups/nsg", "$NET/privateLinkServices/pls"] {
+        for (tags, expected) in [
+            (tag(512, 256), "ok"),
+            (tag(513, 0), "InvalidTagNameLength"),
+            (tag(1, 257), "InvalidTagValueLength"),
+            (many(50), "ok"),
+            (many(51), "InvalidTags"),
+        ] {
+            let (store, id) = (store(), ResourceId::parse(&canonical::expand(path)).unwrap());
+            let body = json!({"location": "eastus", "tags": tags});
+            let checked = tags::check(Candidate { store: &store, id: &id, old: None, body: &body });
+            assert_eq!(checked.map_or_else(|refusal| refusal.code, |()| "ok".to_owned()), expected, "{path}");
+        }
+    }
+    let id = ResourceId::parse(&canonical::expand("$NET/routeTables/rt")).unwrap();
+    let body = json!({"location": "eastus", "tags": tag(1, 257)});
+    assert_eq!(document(&store(), &id, None, &body).unwrap_err().code, "InvalidTagValueLength");
+}
+
+#[test]
 fn interfaces_are_in_pools_of_one_sku() {
     let mut store = store();
     for (name, sku) in [("standard", "Standard"), ("other", "Standard"), ("basic", "Basic")] {

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
 use super::certificates::verified;
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
+use crate::{
+    providers::azure::arm::{ArmTransport, ArmTransportError},
+    sandbox::azure::entra::pairs,
+};
 
 type Pairs = BTreeMap<String, String>;
 
@@ -71,27 +74,20 @@ impl ArmTransport for Services {
     }
 }
 
-fn pairs(url: &Url) -> Pairs {
-    url.query_pairs().into_owned().collect()
-}
-
-fn form(body: &[u8]) -> Pairs {
-    pairs(&Url::parse(&format!("http://form/?{}", str::from_utf8(body).unwrap())).unwrap())
-}
-
 impl State {
     fn answer(&mut self, url: &Url, request: &http::Request<Bytes>) -> (u16, Json) {
+        let (query, form) = (pairs(url.query().unwrap_or_default()), pairs(str::from_utf8(request.body()).unwrap()));
         let path: Vec<&str> = url.path().split('/').skip(1).collect();
         match (url.host_str().unwrap_or_default(), path.as_slice()) {
-            (_, [tenant, "oauth2", "v2.0", "token"]) => self.entra(url, tenant, &form(request.body()), "PS256"),
-            (_, ["adfs", "oauth2", "token"]) => self.entra(url, "adfs", &form(request.body()), "RS256"),
+            (_, [tenant, "oauth2", "v2.0", "token"]) => self.entra(url, tenant, &form, "PS256"),
+            (_, ["adfs", "oauth2", "token"]) => self.entra(url, "adfs", &form, "RS256"),
             ("169.254.169.254", ["metadata", "identity", ..]) => {
                 assert_eq!(request.headers()["metadata"], "true");
-                self.managed(&pairs(url))
+                self.managed(&query)
             }
             ("app.service", _) => {
                 assert_eq!(request.headers()["x-identity-header"], "planted-header");
-                self.managed(&pairs(url))
+                self.managed(&query)
             }
             (_, ["metadata", "endpoints"]) => (200, self.metadata.clone()),
             (_, [.., "vaults", name]) => {

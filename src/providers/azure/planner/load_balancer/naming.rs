@@ -1,7 +1,7 @@
 //! Every name that load balancing gives to something in Azure. Pure.
 //!
 //! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that what it left behind is
-//! recognised. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
+//! recognised, except where Azure refuses them. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
 
 use super::spec::{IpFamily, Protocol, ServiceIdentity};
 use crate::providers::azure::arm::spelling;
@@ -124,13 +124,30 @@ pub fn pool_family(name: &str) -> IpFamily {
     if spelling::is_word(ending, IPV6) { IpFamily::V6 } else { IpFamily::V4 }
 }
 
-/// A public IP that the Service owns. `prefix`: name of the prefix it is taken from.
+/// Returns the name of a public IP that the Service owns. `prefix`: name of the prefix it is taken from.
+///
+/// Azure refuses names that end with `-` or `.`, so a name that is cut there ends with `_`. Before the ending of a family both are valid, and
+/// stay as in upstream.
 pub fn public_ip(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>, family: IpFamily, dual: bool) -> String {
-    let whole = match prefix {
-        Some(prefix) => format!("{cluster}-{}-{prefix}", identity.name_prefix),
-        None => format!("{cluster}-{}", identity.name_prefix),
-    };
-    of_family(truncated(&whole, MAX_LENGTH), family, dual)
+    if dual && family == IpFamily::V6 {
+        return public_ip_of_family(cluster, identity, prefix, family);
+    }
+    let mut name = cut_public_ip(cluster, identity, prefix);
+    if name.ends_with(['-', '.']) {
+        name.pop();
+        name.push('_');
+    }
+    name
+}
+
+/// Returns the name of a public IP with the ending of its family, whatever families the Service has.
+pub fn public_ip_of_family(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>, family: IpFamily) -> String {
+    format!("{}-{family}", cut_public_ip(cluster, identity, prefix))
+}
+
+fn cut_public_ip(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>) -> String {
+    let prefix = prefix.map(|prefix| format!("-{prefix}")).unwrap_or_default();
+    truncated(&format!("{cluster}-{}{prefix}", identity.name_prefix), MAX_LENGTH)
 }
 
 /// ARM's word for the protocol of a security rule.
@@ -216,6 +233,27 @@ mod tests {
         assert_eq!(prefixed, format!("kubernetes-{base}-my-prefix"));
         let long = public_ip(&"c".repeat(60), &web(), None, IpFamily::V6, true);
         assert_eq!(long, format!("{}-a6f3c1a528d7e4-IPv6", "c".repeat(60)));
+    }
+
+    /// Upstream cuts only, and Azure refuses the name (cloud-provider-azure#5194).
+    #[test]
+    fn public_ips_that_are_cut_end_as_azure_wants() {
+        let whole = format!("kubernetes-{}-{}", web().name_prefix, "p".repeat(30));
+        for (last, end) in [("-", "_"), (".", "_"), ("_", "_"), ("x", "x"), ("7", "7")] {
+            let prefix = format!("{}{last}rest", "p".repeat(30));
+            let name = |family, dual| public_ip("kubernetes", &web(), Some(&prefix), family, dual);
+            let single = format!("{whole}{end}");
+            assert_eq!(single.len(), 75, "the cut is behind `{last}`");
+            assert_eq!(name(IpFamily::V4, false), single);
+            assert_eq!(name(IpFamily::V6, false), single);
+            assert_eq!(name(IpFamily::V4, true), single);
+            // Azure accepts these, so they exist already.
+            assert_eq!(name(IpFamily::V6, true), format!("{whole}{last}-IPv6"));
+            let of_family = public_ip_of_family("kubernetes", &web(), Some(&prefix), IpFamily::V4);
+            assert_eq!(of_family, format!("{whole}{last}-IPv4"));
+        }
+        let cluster = public_ip(&"c".repeat(74), &web(), None, IpFamily::V4, false);
+        assert_eq!(cluster, "c".repeat(74) + "_");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod claims;
 mod decide;
 mod dns_label;
 mod document;
+mod service_list;
 mod target;
 mod types;
 mod upgrade;

@@ -1,9 +1,11 @@
 //! Who may reach a Service. Pure. Upstream: `pkg/provider/loadbalancer/accesscontrol.go`, `configuration.go`.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 
 use super::{
-    AccessControl, ranges,
+    AccessControl, IpFamily, ServiceSpec, ranges,
     reader::{SpecReader, refusal},
     reason,
 };
@@ -12,7 +14,7 @@ use crate::providers::azure::planner::load_balancer::annotations::{
     INTERNAL, MOST_RANGES, RangeListFormat, RestrictionFormat, SOURCE_RANGES, ServiceTagListFormat, excerpt, excerpts,
 };
 
-const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
+pub(super) const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
 /// Longest text of a range in the field, in bytes.
 const MAX_RANGE_LENGTH: usize = 64;
 
@@ -48,9 +50,47 @@ pub(super) fn access(reading: &mut SpecReader<'_>, from_spec: &[String], interna
     combine(reading, sources, tags, internal)
 }
 
+/// Warns about ranges of a family that the Service has no address of, and about a family of the Service that no range names.
+pub(super) fn compare_families(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
+    let AccessControl { ranges, tags, disabled, deny_all, .. } = &spec.access;
+    if *disabled || ranges.is_empty() {
+        return;
+    }
+    let of_additional = spec.additional_ips.iter().map(|address| IpFamily::of(*address));
+    let families: BTreeSet<IpFamily> = spec.families.iter().copied().chain(of_additional).collect();
+    let has_ranges = |family: IpFamily| ranges.iter().any(|range| IpFamily::of(range.addr()) == family);
+    let unused_ranges = ranges.iter().filter(|range| !families.contains(&IpFamily::of(range.addr())));
+    let unused_ranges: Vec<String> = unused_ranges.map(ToString::to_string).collect();
+    let without_effect = (!unused_ranges.is_empty()).then(|| {
+        let found = excerpts(unused_ranges.iter().map(String::as_str));
+        format!("{found} without effect, as the Service has no address of this family")
+    });
+    let closed_family = families.iter().find(|family| tags.is_empty() && !has_ranges(**family));
+    let closed = closed_family.map(|family| {
+        let example = if *family == IpFamily::V4 { "0.0.0.0/0" } else { "::/0" };
+        // Azure's own rules let it in unless a rule denies the rest.
+        let exception = if spec.internal && !deny_all { ", except to the virtual network," } else { "" };
+        format!(
+            "{family} is closed{exception} as no rule of the Service allows it: expected a range of {family}, such as {example} for every address"
+        )
+    });
+    let messages: Vec<String> = without_effect.into_iter().chain(closed).collect();
+    if !messages.is_empty() {
+        reading.warn(reason::IP_RANGE_FAMILY_MISMATCH, field_of_ranges(reading), messages.join("; "));
+    }
+}
+
+pub(super) fn field_of_ranges(reading: &SpecReader<'_>) -> &'static str {
+    match (ALLOWED_IP_RANGES.is_given(reading.annotations), SOURCE_RANGES.is_given(reading.annotations)) {
+        (true, _) => ALLOWED_IP_RANGES.key,
+        (false, true) => SOURCE_RANGES.key,
+        (false, false) => SPEC_RANGES,
+    }
+}
+
 fn from_field(reading: &mut SpecReader<'_>, texts: &[String]) -> SourceRanges {
     if texts.len() > MOST_RANGES {
-        let message = format!("expected at most {MOST_RANGES} ranges, found {}", texts.len());
+        let message = format!("expected at most {MOST_RANGES} ranges, found more");
         reading.refuse(refusal(SPEC_RANGES, message));
         return SourceRanges::unreadable();
     }

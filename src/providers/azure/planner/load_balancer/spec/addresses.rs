@@ -27,8 +27,8 @@ const SPEC_ADDRESS: &str = "spec.loadBalancerIP";
 
 /// What a pinned address has to be.
 pub(super) struct PinRequirement {
-    /// Whether the Service is internal: then the address need not be public.
-    pub(super) internal: bool,
+    /// Whether it may be a private address: the Service is internal, or the cloud is an Azure Stack, whose operator chooses public addresses.
+    pub(super) accepts_private: bool,
     /// Whether the address decides about the front end of a family: an address that decides nothing is no reason to refuse.
     pub(super) effective: PerFamily<bool>,
 }
@@ -56,7 +56,7 @@ pub(super) fn pinned(
         let Some((field, text)) = text.map(|text| (key, text)).or(of_spec.map(|text| (SPEC_ADDRESS, text))) else {
             continue;
         };
-        match check(text, family, wanted.internal) {
+        match check(text, family, wanted.accepts_private) {
             Ok(address) => *slot(&mut pinned, family) = Some(address),
             Err(message) => report(reading, field, &message, *wanted.effective.get(family)),
         }
@@ -75,12 +75,12 @@ pub(super) fn parse(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-fn check(text: &str, family: IpFamily, internal: bool) -> Result<IpAddr, String> {
+fn check(text: &str, family: IpFamily, accepts_private: bool) -> Result<IpAddr, String> {
     let address = parse(text).filter(|address| IpFamily::of(*address) == family);
     let Some(address) = address else {
         return Err(format!("invalid LoadBalancer IP \"{}\"; expected an {family} address", excerpt(text)));
     };
-    if internal || is_public(address) {
+    if accepts_private || is_public(address) {
         return Ok(address);
     }
     Err(format!(
@@ -91,8 +91,8 @@ fn check(text: &str, family: IpFamily, internal: bool) -> Result<IpAddr, String>
     ))
 }
 
-/// Whether an address can be that of a public IP.
-pub(super) fn is_public(address: IpAddr) -> bool {
+/// Whether an address can be that of a public IP, except on Azure Stack.
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let is_special =

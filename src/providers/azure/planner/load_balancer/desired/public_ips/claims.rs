@@ -117,16 +117,14 @@ impl<'a> PublicIpClaims<'a> {
         self.claims_on(id).filter(|claim| claim.requested && self.is_granted(claim))
     }
 
-    /// The asks whose Services the public IP lists, or has the DNS label of, although they want it no more.
+    /// Returns the requests whose Services the public IP lists, or names as owner of its DNS label, although they do not use it any more.
     pub(super) fn leaving(
         &self,
         id: &ResourceId,
         pip: &PublicIpAddress,
         index: &PublicIpIndex<'_>,
     ) -> Vec<&'a ServiceRequest> {
-        let is_users = ownership::owner(pip, &index.settings.cluster) == PublicIpOwner::User;
-        let setter = ownership::dns_owner(pip).filter(|_| is_users);
-        let named = ownership::services(pip).into_iter().chain(setter);
+        let named = ownership::services(pip).into_iter().chain(ownership::dns_owner(pip));
         let listed = named.filter_map(|name| self.requests.get(&name.to_lowercase())).flatten();
         let mut leaving: Vec<_> = listed.copied().filter(|request| self.leaves(request, id, pip, index)).collect();
         leaving.sort_by_key(|request| request.identity());

@@ -5,17 +5,18 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::public_ip_ownership::{self as ownership, PublicIpOwner},
+    super::public_ip_ownership::{self as ownership, PublicIpOwner, SERVICES_TAG_KEYS},
     claims::{PublicIpClaim, PublicIpClaims},
     dns_label::DnsLabelQuestion,
     document::{self, PublicIpEdit},
+    service_list::ServiceList,
     target::PublicIpIndex,
     types::{PublicIpChange, PublicIpPlan, PublicIpRelease},
     upgrade::{self, SkuUpgrade},
     usage,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress, spelling},
+    arm::{ResourceId, documents::names::MAX_TAG_VALUE, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         desired::{LAST_CHANGE_FAILED, ServiceRequest},
         spec::{ServiceIdentity, ServiceSpec},
@@ -46,12 +47,20 @@ pub(super) fn decide<'a>(
         return;
     }
     let maker = ownership::owner(pip, &index.settings.cluster);
-    let services = listed(id, pip, maker, &leaving, claims);
+    let list = match maker {
+        PublicIpOwner::User => ServiceList::default(),
+        _ => ServiceList::plan(&ownership::services(pip), &leaving, &asked, claims.claims_on(id)),
+    };
     let identities = asked.iter().map(|claim| &claim.spec.identity).chain(leaving.iter().map(|request| request.identity()));
     let identities: Vec<ServiceIdentity> = identities.cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let release =
-        |reasons| PublicIpRelease { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
-    if maker == PublicIpOwner::Cluster && services.is_empty() {
+    let release = |reasons| PublicIpRelease {
+        id: id.clone(),
+        etag: pip.etag.clone(),
+        reasons,
+        services: identities.clone(),
+        is_notice: false,
+    };
+    if maker == PublicIpOwner::Cluster && list.names.is_empty() {
         let reasons = leaving.iter().map(|request| release_reason(request, id)).collect();
         match usage::blocking_user(pip, &index.documents, index.settings) {
             Some(user) => outcome.retained.push(release(vec![user])),
@@ -59,8 +68,8 @@ pub(super) fn decide<'a>(
         }
         return;
     }
-    let users = in_order(&services, claims.claims_on(id));
-    match recreation(&asked, pip, maker, users.len().max(services.len()), index) {
+    let users = in_order(&list.names, claims.claims_on(id));
+    match recreation(&asked, pip, maker, users.len().max(list.names.len()), index) {
         Some(Ok(claim)) => {
             outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
             outcome.recreated.insert((claim.spec.identity.clone(), claim.family));
@@ -71,13 +80,12 @@ pub(super) fn decide<'a>(
         None => {}
     }
     let claims_on = claims.claims_on(id).filter(|claim| claims.is_granted(claim)).collect();
-    let labels = DnsLabelQuestion { pip, maker, services: &services, claims: claims_on }.decide();
-    outcome.retained.extend(
-        labels
-            .rejected
-            .into_iter()
-            .map(|(identity, reason)| PublicIpRelease { services: vec![identity.clone()], ..release(vec![reason]) }),
-    );
+    let labels = DnsLabelQuestion { pip, maker, services: &list.names, claims: claims_on }.decide();
+    let note =
+        |identity: &ServiceIdentity, reason| PublicIpRelease { services: vec![identity.clone()], ..release(vec![reason]) };
+    let notice = |identity: &ServiceIdentity, reason| PublicIpRelease { is_notice: true, ..note(identity, reason) };
+    outcome.retained.extend(labels.rejected.into_iter().map(|(identity, reason)| note(identity, reason)));
+    outcome.retained.extend(list.omitted.iter().map(|identity| notice(identity, no_room(identity))));
     let upgrade = if asked.is_empty() { SkuUpgrade::NotNeeded } else { upgrade::of(pip, index.observed, index.settings) };
     if upgrade == SkuUpgrade::AfterDeletion {
         return postpone(&asked, outcome);
@@ -88,12 +96,17 @@ pub(super) fn decide<'a>(
         is_requested: !asked.is_empty(),
         label: labels.change,
         dns_owner_leaves: owner_leaves(pip, &leaving),
-        services,
+        services: list.names,
         upgrades_sku: upgrade == SkuUpgrade::Now,
     };
     let again =
         || (maker == PublicIpOwner::Cluster && !asked.is_empty() && pip.has_failed()).then(|| (pip.clone(), write_again()));
-    if let Some((document, reasons)) = document::edited(pip, &edit, index.settings).or_else(again) {
+    let written = document::edited(pip, &edit, index.settings).or_else(again);
+    let document = written.as_ref().map_or(pip, |(document, _)| document);
+    if let Some(reason) = document::omitted_tags(document, &edit, index.settings) {
+        outcome.retained.extend(asked.iter().map(|claim| notice(&claim.spec.identity, reason.clone())));
+    }
+    if let Some((document, reasons)) = written {
         outcome.writes.push(PublicIpChange {
             id: id.clone(),
             document,
@@ -116,31 +129,13 @@ fn write_again() -> Vec<String> {
     vec![LAST_CHANGE_FAILED.to_owned()]
 }
 
-/// The Services that the public IP shall list: those that stay in their order, then new ones in order of name. A Service that wants it
-/// without being asked for is added only when the list, and with it the proof of ownership, would be empty otherwise.
-fn listed(
-    id: &ResourceId,
-    pip: &PublicIpAddress,
-    maker: PublicIpOwner,
-    leaving: &[&ServiceRequest],
-    claims: &PublicIpClaims<'_>,
-) -> Vec<String> {
-    if maker == PublicIpOwner::User {
-        return Vec::new();
-    }
-    let leaves = |name: &&str| leaving.iter().any(|request| spelling::same_name(&request.identity().key, name));
-    let mut list: Vec<String> =
-        ownership::services(pip).into_iter().filter(|name| !leaves(name)).map(str::to_owned).collect();
-    let mut add = |key: &str| {
-        if !list.iter().any(|name| spelling::same_name(name, key)) {
-            list.push(key.to_owned());
-        }
-    };
-    claims.requested_claims_on(id).for_each(|claim| add(&claim.spec.identity.key));
-    if list.is_empty() {
-        list = claims.claims_on(id).map(|claim| claim.spec.identity.key.clone()).collect();
-    }
-    list
+/// Returns the notice to a Service that the list of a public IP has no room for.
+fn no_room(service: &ServiceIdentity) -> String {
+    format!(
+        "its tag `{}` has no room for {} within the {MAX_TAG_VALUE} characters that Azure accepts; the Service is served, and is added when \
+         another one leaves the public IP",
+        SERVICES_TAG_KEYS[0], service.key
+    )
 }
 
 /// The Services that want the public IP, in the order of its list, then the rest.

@@ -1,8 +1,8 @@
 //! DNS label of one public IP: which Service decides about it, and why the labels of other Services are rejected. Pure.
 //!
 //! In: the document, and the Services that want the public IP. Out: a [`DnsLabelDecision`]. The maker of a public IP precedes its guests. The
-//! tag `k8s-azure-dns-label-service` names the Service that has set the label, also on a public IP that a user created: only that Service
-//! can remove the label, with an empty annotation.
+//! tag `k8s-azure-dns-label-service` names the Service that has set the label: only that Service can remove the label, with an empty
+//! annotation. A public IP that a user created gets no tag, so its label can be changed and is never removed.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileDNSSettings`. Other than there, a Service without the label is served.
 
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl<'a> DnsLabelQuestion<'_, 'a> {
         self.is_maker(holder) || spelling::same_name(setter, &holder.identity.key)
     }
 
-    /// A label that is right is not claimed with a tag on a public IP that a user created: the user may have set it.
+    /// Returns `true` if the label differs, or if the tag of a public IP of this cluster names another Service.
     fn needs_change(&self, spec: &ServiceSpec, present: &str) -> bool {
         let needs_tag = self.maker == PublicIpOwner::Cluster && !self.has_set(spec);
         needs_tag || !spelling::same_name(label(spec), present)
@@ -132,6 +132,9 @@ impl<'a> DnsLabelQuestion<'_, 'a> {
                 "it does not get the DNS label `{own}`: {} has set the DNS label `{}`; remove the annotation from one of them",
                 winner.identity.key,
                 label(winner)
+            )),
+            (PublicIpOwner::User, None) if own.is_empty() => Some(format!(
+                "it keeps its DNS label `{present}`, which may be that of the user who created it; remove the label in Azure"
             )),
             (_, None) if own.is_empty() => {
                 Some(format!("it keeps its DNS label `{present}`, which {} has not set", spec.identity.key))

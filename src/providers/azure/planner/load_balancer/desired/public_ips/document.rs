@@ -14,13 +14,15 @@ use super::{
 };
 use crate::providers::azure::{
     arm::{
-        document::{ArmSku, ExtendedLocation, Extra, SubResource, Tags},
+        document::{ArmSku, ExtendedLocation, Extra, SubResource},
+        documents::names::MAX_TAGS,
         network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
         spelling,
     },
     config::LoadBalancerSku,
     planner::{
         load_balancer::{
+            annotations::excerpts,
             settings::LoadBalancerSettings,
             spec::{IpFamily, ServiceSpec},
         },
@@ -52,7 +54,7 @@ pub(super) fn new(
         ..PublicIpAddress::default()
     };
     if spec.public_ip.dns_label.as_deref().is_some_and(|label| !label.is_empty()) {
-        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
+        tags::set(document.tags.get_or_insert_default(), DNS_TAG_KEYS[0], &spec.identity.key);
     }
     let wanted = wanted_tags(&document, &[spec], settings);
     tags::merge(&mut document.tags, &wanted, &settings.system_tags);
@@ -115,7 +117,14 @@ pub(super) struct PublicIpEdit<'a> {
     pub upgrades_sku: bool,
 }
 
-/// The document after the edit, with the reasons; `None` when that is what ARM has.
+impl PublicIpEdit<'_> {
+    /// Returns `true` if the public IP gets the tags that the configuration and its Services give it.
+    pub(super) fn is_tagged(&self) -> bool {
+        self.owner == PublicIpOwner::Cluster && self.is_requested
+    }
+}
+
+/// Returns the document after the edit, with the reasons; `None` if the edit changes nothing.
 pub(super) fn edited(
     pip: &PublicIpAddress,
     edit: &PublicIpEdit<'_>,
@@ -127,7 +136,7 @@ pub(super) fn edited(
         reasons.push("standard load balancers need a public IP of the standard SKU".to_owned());
     }
     if edit.owner != PublicIpOwner::User && ownership::services(pip) != edit.services {
-        set_tag(&mut document.tags, SERVICES_TAG_KEYS[0], &edit.services.join(","));
+        tags::set(document.tags.get_or_insert_default(), SERVICES_TAG_KEYS[0], &edit.services.join(","));
         reasons.push(format!("it is used by {}", edit.services.join(", ")));
     }
     if edit.dns_owner_leaves
@@ -136,8 +145,8 @@ pub(super) fn edited(
         tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| spelling::same_name(dns, key)));
         reasons.push("the Service that has set its DNS label uses it no more".to_owned());
     }
-    reasons.extend(edit.label.map(|change| change_label(&mut document, change)));
-    let is_ours = edit.owner == PublicIpOwner::Cluster && edit.is_requested;
+    reasons.extend(edit.label.map(|change| change_label(&mut document, change, edit.owner)));
+    let is_ours = edit.is_tagged();
     let first = edit.users.iter().find(|spec| spec.public_ip.ip_tags.is_some());
     if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && is_ours) {
         let tags = spec.public_ip.ip_tags.as_deref().map(ip_tags);
@@ -150,11 +159,29 @@ pub(super) fn edited(
             reasons.push("its tags differ".to_owned());
         }
     }
-    (!reasons.is_empty()).then_some((document, reasons))
+    (!reasons.is_empty() && document != *pip).then_some((document, reasons))
 }
 
-/// Writes the DNS label, with the tag of the Service that sets it; returns the reason.
-fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>) -> String {
+/// Returns the notice about requested tags that the document lacks, since it has as many as ARM accepts.
+pub(super) fn omitted_tags(
+    document: &PublicIpAddress,
+    edit: &PublicIpEdit<'_>,
+    settings: &LoadBalancerSettings,
+) -> Option<String> {
+    let wanted = wanted_tags(document, &edit.users, settings);
+    let keys = tags::without_room(document.tags.as_ref(), &wanted);
+    let notice = || {
+        format!(
+            "it lacks the requested tags {}, since Azure accepts {MAX_TAGS} tags on a resource; remove others",
+            excerpts(keys.iter().copied())
+        )
+    };
+    (edit.is_tagged() && !keys.is_empty()).then(notice)
+}
+
+/// Writes the DNS label and returns the reason. A tag names the Service that sets it, except on a public IP that a user created: its tags are
+/// the user's.
+fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>, owner: PublicIpOwner) -> String {
     let present = dns_label::label_of(document).to_owned();
     let properties = document.properties.get_or_insert_default();
     match change {
@@ -167,7 +194,9 @@ fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>) -> S
             if !spelling::same_name(&label, &present) {
                 properties.dns_settings.get_or_insert_default().domain_name_label = Some(label.clone());
             }
-            set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
+            if owner != PublicIpOwner::User {
+                tags::set(document.tags.get_or_insert_default(), DNS_TAG_KEYS[0], &spec.identity.key);
+            }
             format!("{} sets its DNS label `{label}`", spec.identity.key)
         }
     }
@@ -196,12 +225,4 @@ fn wanted_tags(
 fn overlay(tags: &mut BTreeMap<String, String>, key: &str, value: &str) {
     tags.retain(|known, _| !spelling::same_name(known, key));
     tags.insert(key.to_owned(), value.to_owned());
-}
-
-fn set_tag(tags: &mut Option<Tags>, key: &str, value: &str) {
-    let tags = tags.get_or_insert_default();
-    match tags.iter_mut().find(|(known, _)| spelling::same_name(known, key)) {
-        Some((_, known)) => *known = Some(value.to_owned()),
-        None => _ = tags.insert(key.to_owned(), Some(value.to_owned())),
-    }
 }

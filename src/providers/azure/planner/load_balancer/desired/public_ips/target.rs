@@ -218,7 +218,7 @@ fn generated<'a>(
     let prefix = prefix.and_then(|id| id.rsplit('/').next());
     let name = |family, dual| naming::public_ip(cluster, &spec.identity, prefix, family, dual);
     let (usual, plain) = (name(family, spec.is_dual_stack()), name(IpFamily::V4, false));
-    let names = [usual, plain.clone(), format!("{plain}-{family}")];
+    let names = [usual, plain, naming::public_ip_of_family(cluster, &spec.identity, prefix, family)];
     let ids = names.map(|name| spec.public_ip.group.resource(KIND, &[&name]));
     let fits = |pip: &PublicIpAddress| ownership::family(pip) == family;
     let is_own = |pip: &PublicIpAddress| ownership::position(pip, &spec.identity.key).is_some();

@@ -1,4 +1,5 @@
 mod cases;
 mod fixtures;
 mod labels;
+mod lists;
 mod properties;

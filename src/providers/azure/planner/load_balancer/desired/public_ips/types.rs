@@ -33,6 +33,8 @@ pub struct PublicIpRelease {
     pub reasons: Vec<String>,
     /// The Services that cause it, in order.
     pub services: Vec<ServiceIdentity>,
+    /// Whether the Services lack nothing, so that a later difference is an external change.
+    pub is_notice: bool,
 }
 
 /// What has to become of the public IPs.

@@ -2,8 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::planner::load_balancer::spec::{
-    parse_leniently,
+    ServiceWarning, parse_leniently,
     tests::{accepted, refused, service, settings, warned},
+    warnings,
 };
 
 const RANGES: &str = "azure-allowed-ip-ranges";
@@ -129,6 +130,62 @@ fn what_upstream_only_warns_about_is_a_warning() {
     assert_eq!(warned(&[(RANGES, "x")], json!({})), [(reason::INVALID_ALLOWED_IP_RANGES, RANGES.to_owned())]);
     let good = json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]});
     assert_eq!(warned(&[(TAGS, "A")], good), [(reason::CONFLICT_CONFIGURATION, SPEC_RANGES.to_owned())]);
+}
+
+/// Such a family is closed, which looks like a fault of the network (cloud-provider-azure#10864).
+#[test]
+fn ranges_of_another_family_are_reported() {
+    let closed = |family: &str, all: &str| {
+        format!(
+            "{family} is closed as no rule of the Service allows it: expected a range of {family}, such as {all} for every address"
+        )
+    };
+    let unused = |ranges: &str| format!("{ranges} without effect, as the Service has no address of this family");
+    let (v4, v6) = (closed("IPv4", "0.0.0.0/0"), closed("IPv6", "::/0"));
+    let both = |unused: String, closed: &str| Some(format!("{unused}; {closed}"));
+    for (families, ranges, expected) in [
+        (&["IPv4"][..], "10.0.0.0/8", None),
+        (&["IPv4"], "2001:db8::/64", both(unused("`2001:db8::/64`"), &v4)),
+        (&["IPv4"], "::/0", both(unused("`::/0`"), &v4)),
+        (&[], "::/0", both(unused("`::/0`"), &v4)),
+        (&["IPv4"], "0.0.0.0/0,::/0", Some(unused("`::/0`"))),
+        (&["IPv6"], "10.0.0.0/8,192.0.2.0/24", both(unused("`10.0.0.0/8`, `192.0.2.0/24`"), &v6)),
+        (&["IPv4", "IPv6"], "10.0.0.0/8,2001:db8::/64", None),
+        (&["IPv6", "IPv4"], "10.0.0.0/8", Some(v6)),
+        (&["IPv4", "IPv6"], "2001:db8::/64", Some(v4)),
+    ] {
+        let of_field = json!({"ipFamilies": families, "loadBalancerSourceRanges": ranges.split(',').collect::<Vec<_>>()});
+        let of_annotation = json!({"ipFamilies": families});
+        for (annotations, fields, field) in [
+            (vec![], of_field, SPEC_RANGES),
+            (vec![(RANGES, ranges)], of_annotation.clone(), ALLOWED_IP_RANGES.key),
+            (vec![("load-balancer-source-ranges", ranges)], of_annotation, SOURCE_RANGES.key),
+        ] {
+            let found = warnings(&service(&annotations, fields), &settings());
+            let expected = expected.clone().map(|message| ServiceWarning {
+                reason: reason::IP_RANGE_FAMILY_MISMATCH,
+                field: field.to_owned(),
+                message,
+            });
+            assert_eq!(found, Vec::from_iter(expected), "{families:?} {ranges}");
+        }
+    }
+}
+
+#[test]
+fn families_with_other_sources_or_addresses_are_no_mismatch() {
+    let dual = json!({"ipFamilies": ["IPv4", "IPv6"]});
+    let range = (RANGES, "10.0.0.0/8");
+    for other in [(TAGS, "AzureCloud"), ("azure-disable-load-balancer-nsg-rule", "true")] {
+        assert!(warned(&[range, other], dual.clone()).is_empty(), "{other:?}");
+    }
+    assert!(warned(&[], dual.clone()).is_empty());
+    let additional = ("azure-additional-public-ips", "2603:1030:c02::9");
+    assert!(warned(&[(RANGES, "10.0.0.0/8,2001:db8::/64"), additional], json!({})).is_empty());
+    let internal = warnings(&service(&[range, ("azure-load-balancer-internal", "true")], dual.clone()), &settings());
+    assert!(internal[0].message.starts_with("IPv6 is closed, except to the virtual network, as"), "{internal:?}");
+    let mismatch = (reason::IP_RANGE_FAMILY_MISMATCH, RANGES.to_owned());
+    assert_eq!(warned(&[range], dual), [mismatch]);
 }
 
 #[test]

@@ -177,6 +177,23 @@ fn both_families_are_released_and_keep_their_addresses_when_names_change_places(
     assert_eq!(world.settle(&[remove(&dual)], &[]).releases.len(), 2);
 }
 
+/// Azure refuses a name that is cut behind a hyphen. The IPv6 half of a dual-stack Service has an ending, and exists under the cut name.
+#[test]
+fn cut_names_of_public_ips_are_repaired_or_kept() {
+    let letters = "p".repeat(73 - name_of("web").len());
+    let cut = format!("{}-{letters}", name_of("web"));
+    let prefixed = with("web", |spec| {
+        spec.families = vec![IpFamily::V6];
+        spec.public_ip.prefix.v6 = Some(format!("/x/{letters}-rest"));
+    });
+    let (repaired, six) = (format!("{cut}_"), format!("{cut}--IPv6"));
+    let existing = pip(&six, "2001:db8::7", &used_by("default/web"), &json!({}));
+    for (public_ips, expected) in [(vec![], repaired), (vec![existing], six)] {
+        let outcome = World::of(public_ips).plan(&[ensure(prefixed.clone())], &[]);
+        assert_eq!(wanted(&outcome, "web", IpFamily::V6), Some(expected.as_str()));
+    }
+}
+
 #[test]
 fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for() {
     let name = name_of("web");

@@ -1,5 +1,7 @@
 //! DNS labels, and public IPs that users create.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::fixtures::*;
@@ -51,25 +53,38 @@ fn a_service_labels_the_public_ip_of_a_user() {
     {
         let outcome = world.settle(&[ensure(naming("web", wanted))], &[]);
         assert_eq!((outcome.writes.len(), rejections(&outcome)), (writes, vec![]));
-        assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")[TAG].as_str()), (expected, "default/web"));
-        assert!(!world.tags("mine").contains_key("k8s-azure-service"));
+        assert_eq!(label(&world, "mine").as_deref(), expected);
+        assert_eq!(world.tags("mine"), own_tags());
     }
     // Another Service on it neither changes nor removes the label.
-    for (wanted, reasons) in [("other", 1), ("", 1), ("y", 0)] {
-        let outcome = world.settle(&[ensure(naming("guest", Some(wanted)))], &[naming("web", None)]);
+    for (wanted, reasons) in [("other", 1), ("", 0), ("y", 0)] {
+        let outcome = world.settle(&[ensure(naming("guest", Some(wanted)))], &[naming("web", Some("y"))]);
         assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, reasons), "{wanted}");
         assert!(outcome.services.values().all(Result::is_ok));
     }
+    // No tag proves that the Service has set the label, so the label survives the Service and its empty annotation.
+    let outcome = world.settle(&[ensure(naming("web", Some("")))], &[]);
+    assert!(outcome.writes.is_empty() && rejections(&outcome)[0].ends_with("remove the label in Azure"), "{outcome:?}");
+    assert!(world.settle(&[remove(&naming("web", Some("y")))], &[]).writes.is_empty());
+    assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")), (Some("y"), own_tags()));
+    assert!(world.settle(&[ensure(naming("next", Some("y")))], &[]).writes.is_empty());
+    world.settle(&[ensure(naming("next", Some("new")))], &[]);
+    assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")), (Some("new"), own_tags()));
+}
+
+fn own_tags() -> BTreeMap<String, String> {
+    [("owner".to_owned(), "me".to_owned())].into()
+}
+
+/// Earlier versions tagged these public IPs.
+#[test]
+fn a_label_tag_leaves_a_users_public_ip_with_its_service() {
+    let tags = json!({"owner": "me", TAG: "default/web"});
+    let mut world = World::of(vec![pip("mine", "20.0.0.1", &tags, &json!({"dnsSettings": {"domainNameLabel": "shop"}}))]);
     world.settle(&[ensure(naming("web", Some("")))], &[]);
     assert_eq!(label(&world, "mine"), None);
-    // As in Go, the label survives the Service. Its tag does not, so that the next Service is free.
-    world.settle(&[ensure(naming("web", Some("z")))], &[]);
-    world.settle(&[remove(&naming("web", Some("z")))], &[]);
-    assert_eq!(label(&world, "mine").as_deref(), Some("z"));
-    assert_eq!(world.tags("mine"), [("owner".to_owned(), "me".to_owned())].into());
-    assert!(world.settle(&[ensure(naming("next", Some("z")))], &[]).writes.is_empty());
-    world.settle(&[ensure(naming("next", Some("new")))], &[]);
-    assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")[TAG].as_str()), (Some("new"), "default/next"));
+    world.settle(&[remove(&naming("web", Some("")))], &[]);
+    assert_eq!(world.tags("mine"), own_tags());
 }
 
 /// An operator's label is changed on request, and never removed.
@@ -78,7 +93,12 @@ fn an_empty_value_removes_only_a_label_that_the_service_set() {
     let theirs = json!({"dnsSettings": {"domainNameLabel": "shop"}});
     let elsewhere = json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"});
     for (tags, wanted, expected, message) in [
-        (json!({}), "", "shop", "default/web: it keeps its DNS label `shop`, which default/web has not set"),
+        (
+            json!({}),
+            "",
+            "shop",
+            "default/web: it keeps its DNS label `shop`, which may be that of the user who created it; remove the label in Azure",
+        ),
         (json!({}), "shop", "shop", ""),
         (json!({}), "new", "new", ""),
         (elsewhere.clone(), "", "shop", "default/web: it keeps its DNS label `shop`: another cluster created it"),
