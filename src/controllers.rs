@@ -76,7 +76,11 @@ pub struct ControllerStatus {
     pub drift: Vec<DriftNote>,
 }
 
-/// Services that a plan is made for; all others keep what they have. Nodes and routes are always planned as a whole.
+/// Most Nodes of one kind that a plan of [`ServiceScope::Only`] looks up in the cloud, where each may cost a request.
+const MAX_NODE_LOOKUPS: usize = 100;
+
+/// Services that a plan is made for; all others keep what they have. Routes are always planned as a whole, and Nodes unless a page would look
+/// up too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceScope {
     All,
@@ -85,6 +89,28 @@ pub enum ServiceScope {
 }
 
 impl ServiceScope {
+    /// Removes the Nodes of a kind that a page does not look up. Returns a line that counts them, for the failed reads of the plan.
+    fn omit_nodes(
+        &self,
+        nodes: &mut Vec<Arc<Node>>,
+        kind: &'static str,
+        is_of_kind: impl Fn(&Node) -> bool,
+    ) -> Option<String> {
+        if *self == Self::All {
+            return None;
+        }
+        let mut count: usize = 0;
+        nodes.retain(|node| {
+            let is_of_kind = is_of_kind(node);
+            count += usize::from(is_of_kind);
+            !is_of_kind || count <= MAX_NODE_LOOKUPS
+        });
+        let omitted = count.saturating_sub(MAX_NODE_LOOKUPS);
+        (omitted > 0).then(|| {
+            format!("{omitted} more Nodes {kind}: a page looks up {MAX_NODE_LOOKUPS}, the command `plan --all` looks up all")
+        })
+    }
+
     /// Returns `true` if the Service `namespace/name` is planned for.
     pub fn includes(&self, service: &str) -> bool {
         match self {

@@ -182,3 +182,16 @@ async fn the_fake_cloud_leads_no_cluster_of_another_cloud() {
     assert_eq!(ended.unwrap(), ManagerOutcome::ClusterRefused);
     assert!(!cluster.is_initialised("worker-1"), "nothing was written");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_fake_cloud_ends_when_a_node_of_another_cloud_joins() {
+    let cluster = Cluster::new();
+    let (parts, stop) = (cluster.parts(&["--configure-cloud-routes=false"]), cluster.stop.clone());
+    let manager = tokio::spawn(async move { manager::run(parts, &stop).await });
+    pass(30).await;
+    assert!(!manager.is_finished(), "an empty cluster may become its own");
+    let azure = json!({"metadata": {"name": "worker-2"}, "spec": {"providerID": "azure:///subscriptions/s"}});
+    cluster.server.create::<Node>(&serde_json::from_value(azure).unwrap());
+    let ended = tokio::time::timeout(Duration::from_secs(60), manager).await.unwrap().unwrap();
+    assert_eq!(ended.unwrap(), ManagerOutcome::ClusterRefused);
+}

@@ -21,7 +21,14 @@ use crate::{
     },
     metrics::Metrics,
     node::{prune_node, prune_node_and_labels, unread_fields, unread_fields_and_labels},
-    runtime::{clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::ObjectWriter},
+    runtime::{
+        clock::Clock,
+        events::EventRecorder,
+        informer::{Informer, ObjectChange},
+        leader_election::Leadership,
+        patch::ObjectWriter,
+        watch,
+    },
 };
 
 /// Creates the informer of Nodes: of all, without the labels that have no reader; or of those that a selector chooses, which
@@ -33,6 +40,26 @@ pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProv
     let [decoded, arriving] = [provider, provider].map(Arc::clone);
     Informer::new(move |node: &mut Node| prune_node_and_labels(node, |key| decoded.reads_node_label(key)))
         .without(unread_fields_and_labels(move |key| arriving.reads_node_label(key)))
+}
+
+/// Returns why the provider must not lead this cluster, as soon as a Node of another cloud joins.
+pub(super) fn watch_refusals(
+    nodes: &mut Informer<Node>,
+    provider: &Arc<dyn CloudProvider>,
+) -> watch::Receiver<Option<String>> {
+    let ((sender, receiver), provider) = (watch::channel(None), Arc::clone(provider));
+    nodes.subscribe(move |change| {
+        let reason = match change {
+            ObjectChange::Added(node) | ObjectChange::Updated { new: node, .. } => {
+                provider.refuses_cluster(std::slice::from_ref(node))
+            }
+            ObjectChange::Deleted(_) => None,
+        };
+        if reason.is_some() {
+            sender.send_replace(reason);
+        }
+    });
+    receiver
 }
 
 /// Dependencies of the controllers.

@@ -35,15 +35,17 @@ async fn a_public_ip_of_a_user_gets_the_label_of_its_service() {
         (&left["tags"], &left["properties"]["dnsSettings"]["domainNameLabel"]),
         (&json!({"owner": "me"}), &json!("shop"))
     );
-    // Another Service takes over the address with its label, then changes it.
+    // Another Service takes over the address with its label, then changes it. Nothing proves that the label is not the user's.
     cluster.add(&with(pinned("web", "203.0.113.9", 80), LABEL, "shop")).await;
-    for (value, expected) in [("new", json!("new.eastus.cloudapp.azure.com")), ("", Value::Null)] {
-        cluster.change("web", |web| annotate(web, LABEL, Some(value)));
-        cluster.until("the label follows", 5 * MINUTE, |cluster| domain_name(cluster, "mine") == expected).await;
-    }
+    let expected = json!("new.eastus.cloudapp.azure.com");
+    cluster.change("web", |web| annotate(web, LABEL, Some("new")));
+    cluster.until("the label follows", 5 * MINUTE, |cluster| domain_name(cluster, "mine") == expected).await;
+    cluster.change("web", |web| annotate(web, LABEL, Some("")));
+    cluster.until_warned("web", "remove the label in Azure").await;
     cluster.settle().await;
+    assert_eq!((&public_ip(&cluster, "mine")["tags"], domain_name(&cluster, "mine")), (&json!({"owner": "me"}), expected));
     life.stop().await;
-    cluster.plans_nothing("with a label that was taken away").await;
+    cluster.plans_nothing("with a label that a user may have set").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,6 +66,36 @@ async fn a_label_conflict_costs_the_label_and_not_the_service() {
     };
     assert!(warnings.iter().any(is_told), "{warnings:?}");
     assert_eq!(domain_name(&cluster, &name), expected);
+}
+
+/// In Azure, labels are unique in a region.
+#[tokio::test(start_paused = true)]
+async fn a_label_of_another_public_ip_costs_only_the_label() {
+    let cluster = Cluster::with_two_nodes();
+    let theirs = cluster.put_public_ip("theirs", "203.0.113.9");
+    let name = "taken.eastus.cloudapp.azure.com";
+    assert!(cluster.azure().change_document(&theirs, |document| {
+        document["properties"]["dnsSettings"] = json!({"domainNameLabel": "taken", "fqdn": name});
+    }));
+    let _life = cluster.serve(&[with(external("web"), LABEL, "taken")]).await;
+    cluster.until_warned("web", "does not get the DNS label `taken`: another public IP").await;
+    assert!(
+        cluster.warnings("web").iter().all(|(reason, _)| reason == "KeptPublicIPAddress"),
+        "{:?}",
+        cluster.warnings("web")
+    );
+    let documents = cluster.azure().documents_of(KIND);
+    let own = documents.iter().find(|document| document["name"] != "theirs").unwrap()["name"].as_str().unwrap();
+    cluster.change("web", |web| annotate(web, LABEL, Some("mine")));
+    let has = |label: &str| json!(format!("{label}.eastus.cloudapp.azure.com"));
+    cluster.until("it has a label", 5 * MINUTE, |cluster| domain_name(cluster, own) == has("mine")).await;
+    cluster.change("web", |web| annotate(web, LABEL, Some("taken")));
+    cluster.settle().await;
+    cluster.until_ready(MINUTE).await;
+    assert_eq!(domain_name(&cluster, own), has("mine"), "the former label is kept");
+    assert!(cluster.azure().delete_document(&theirs));
+    cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some("5")));
+    cluster.until("it has its label", 5 * MINUTE, |cluster| domain_name(cluster, own) == has("taken")).await;
 }
 
 fn public_ip_name(cluster: &Cluster) -> String {

@@ -143,6 +143,33 @@ async fn no_service_takes_over_the_port_of_another_at_its_address() {
     assert_eq!(rules(&cluster), before);
 }
 
+/// Whether some security rule lets this range reach the port.
+fn is_open(cluster: &Cluster, range: &str, port: &str) -> bool {
+    let groups = cluster.security_groups();
+    let rules = groups.iter().flat_map(|group| group["properties"]["securityRules"].as_array().into_iter().flatten());
+    let opened = rules.map(|rule| &rule["properties"]).filter(|rule| rule.to_string().contains(range));
+    opened
+        .map(|rule| format!("{}{}", rule["destinationPortRange"], rule["destinationPortRanges"]))
+        .any(|ports| ports.contains(port))
+}
+
+/// A guest that holds a port without a rule keeps it from nobody who owns the address, nor lets its own sources in there.
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_an_address_gets_a_port_that_a_guest_holds() {
+    const OWNERS: &str = "10.9.0.0/16";
+    const GUESTS: &str = "203.0.113.0/24";
+    let cluster = Cluster::with_two_nodes();
+    let _life = cluster.serve(&[with(external("owner"), "azure-allowed-ip-ranges", OWNERS)]).await;
+    let guest = pinned("guest", &cluster.addresses("owner").remove(0), 81).port("tls", "TCP", 443);
+    let guest = with(guest, "azure-allowed-ip-ranges", GUESTS);
+    cluster.add(&with(guest, "port_443_no_lb_rule", "true")).await;
+    assert!(is_open(&cluster, GUESTS, "443"));
+    cluster.change("owner", |service| *service = service.clone().port("tls", "TCP", 443));
+    cluster.until("the port is the owner's", MINUTE, |cluster| is_open(cluster, OWNERS, "443")).await;
+    assert!(cluster.balancers().iter().any(|balancer| balancer.to_string().contains("\"frontendPort\":443")));
+    assert!(is_open(&cluster, GUESTS, "81") && !is_open(&cluster, GUESTS, "443"), "{}", rules(&cluster));
+}
+
 /// Names of 240 KB get into no label, event or condition.
 #[tokio::test(start_paused = true)]
 async fn names_that_are_too_long_get_nowhere() {

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use crate::azure_services::{
     cluster::{Cluster, Life, alone},
-    services::{dual_stack, external, local},
+    membership::EXCLUDED,
+    services::{dual_stack, external, local, set_port},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -306,47 +307,100 @@ async fn a_pool_that_cannot_be_written_holds_up_no_other_service() {
     assert_eq!(pools(&cluster)["default-web"], set(&[&names[1]]));
 }
 
-#[test]
-fn a_label_of_a_namespace_moves_no_service() {
-    check_namespace_label(false, "kubernetes");
+/// A selector of an entry, and how its label is set: on the Namespace of all Services, and on a Service.
+type LabelEdit = (&'static str, fn(&Cluster));
+const LABEL_EDITS: [LabelEdit; 2] = [
+    ("serviceNamespaceSelector", |cluster| {
+        cluster.server.update_with("", "default", |namespace: &mut Namespace| set_tier(&mut namespace.metadata.labels));
+    }),
+    ("serviceLabelSelector", |cluster| cluster.change("web", |service| set_tier(&mut service.metadata.labels))),
+];
+
+fn set_tier(labels: &mut Option<BTreeMap<String, String>>) {
+    labels.get_or_insert_default().insert("tier".to_owned(), "gold".to_owned());
+}
+
+/// Serves `web` on an entry without selector; entry `lb2` takes what `selector` matches.
+async fn selecting(selector: &str, moves_services: bool) -> (Cluster, Life) {
+    let entries = json!([
+        {"name": "kubernetes", "primaryVMSet": "none"},
+        {"name": "lb2", "primaryVMSet": "nobody", selector: {"matchLabels": {"tier": "gold"}}},
+    ]);
+    let cluster = cluster(2).configured("multipleStandardLoadBalancerConfigurations", entries);
+    let (cluster, life) = cluster.configured("moveServicesOnLabelChange", moves_services).serving(&[external("web")]).await;
+    assert_eq!(balancers(&cluster), ["kubernetes"]);
+    cluster.azure().clear_requests();
+    (cluster, life)
+}
+
+fn balancers(cluster: &Cluster) -> Vec<String> {
+    cluster.balancers().iter().map(|balancer| balancer["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn a_label_of_a_namespace_moves_its_services_if_configured() {
-    check_namespace_label(true, "lb2");
+fn an_edit_of_labels_alone_moves_a_service_at_a_restart() {
+    for (selector, edit) in LABEL_EDITS {
+        alone(async {
+            let (cluster, life) = selecting(selector, false).await;
+            edit(&cluster);
+            cluster.quiet_for(10 * MINUTE).await;
+            assert_eq!(cluster.writes(), [""; 0], "{selector}");
+            // Nodes that change let no labels count.
+            cluster.label_node(&nodes(&cluster)[0], EXCLUDED, Some(""));
+            cluster.quiet_for(2 * MINUTE).await;
+            assert_eq!(balancers(&cluster), ["kubernetes"], "{selector}");
+            let plan = cluster.plan(&[]).await;
+            let moves = "Service default/web comes from load balancer kubernetes, since another entry's selector matches";
+            assert!(plan.json().to_string().contains(moves), "{selector}: {}", plan.json());
+            life.stop().await;
+            let _life = cluster.start();
+            cluster.quiet_for(2 * MINUTE).await;
+            assert_eq!(balancers(&cluster), ["lb2"], "{selector}: after a restart");
+        });
+    }
 }
 
-/// Changes the label of a Namespace without touching its Services, which are on `expected` then, also after a restart.
-fn check_namespace_label(moves_services: bool, expected: &str) {
-    alone(async {
-        let entries = json!([
-            {"name": "kubernetes", "primaryVMSet": "none"},
-            {"name": "lb2", "primaryVMSet": "nobody", "serviceNamespaceSelector": {"matchLabels": {"tier": "gold"}}},
-        ]);
-        let cluster = cluster(2).configured("multipleStandardLoadBalancerConfigurations", entries);
-        let (cluster, life) =
-            cluster.configured("moveServicesOnLabelChange", moves_services).serving(&[external("web")]).await;
-        let balancers = || -> Vec<String> {
-            let documents = cluster.balancers();
-            documents.iter().map(|balancer| balancer["name"].as_str().unwrap().to_owned()).collect()
-        };
-        assert_eq!(balancers(), ["kubernetes"]);
-        let label = |key: &str| {
-            cluster.server.update_with("", "default", |namespace: &mut Namespace| {
-                let labels = namespace.metadata.labels.get_or_insert_default();
-                labels.insert(key.to_owned(), "gold".to_owned());
+#[test]
+fn labels_count_when_their_service_changes() {
+    type Change = (fn(&mut Service), Duration);
+    let set_foreign = |service: &mut Service| {
+        service.metadata.annotations.get_or_insert_default().insert("example.com/touched".into(), "now".into());
+    };
+    // A change that this program does not read is carried out within five minutes.
+    let changes: [Change; 2] = [(|service| set_port(service, 81), MINUTE), (set_foreign, 6 * MINUTE)];
+    for (selector, edit) in LABEL_EDITS {
+        for (change, delay) in changes {
+            alone(async {
+                let (cluster, _life) = selecting(selector, false).await;
+                edit(&cluster);
+                cluster.quiet_for(MINUTE).await;
+                cluster.change("web", change);
+                tokio::time::sleep(delay).await;
+                cluster.quiet_for(MINUTE).await;
+                assert_eq!(balancers(&cluster), ["lb2"], "{selector}");
+                assert!(!cluster.is_warned("web", "somebody else changed"), "{selector}: {:?}", cluster.warnings("web"));
             });
-        };
-        cluster.azure().clear_requests();
-        label("unread");
-        cluster.quiet_for(2 * MINUTE).await;
-        assert_eq!(cluster.writes(), [""; 0]);
-        label("tier");
-        cluster.quiet_for(2 * MINUTE).await;
-        assert_eq!(balancers(), [expected]);
-        life.stop().await;
-        let _life = cluster.start();
-        cluster.quiet_for(2 * MINUTE).await;
-        assert_eq!(balancers(), [expected], "after a restart");
-    });
+        }
+    }
+}
+
+#[test]
+fn an_edit_of_labels_moves_services_at_once_if_configured() {
+    for (selector, edit) in LABEL_EDITS {
+        alone(async {
+            let (cluster, life) = selecting(selector, true).await;
+            cluster.server.update_with("", "default", |namespace: &mut Namespace| {
+                namespace.metadata.labels.get_or_insert_default().insert("unread".to_owned(), "gold".to_owned());
+            });
+            cluster.quiet_for(2 * MINUTE).await;
+            assert_eq!(cluster.writes(), [""; 0]);
+            edit(&cluster);
+            cluster.quiet_for(2 * MINUTE).await;
+            assert_eq!(balancers(&cluster), ["lb2"], "{selector}");
+            life.stop().await;
+            let _life = cluster.start();
+            cluster.quiet_for(2 * MINUTE).await;
+            assert_eq!(balancers(&cluster), ["lb2"], "{selector}: after a restart");
+        });
+    }
 }

@@ -76,7 +76,7 @@ fn only_addresses_in_the_pools_of_the_services_families_are_opened() {
     }
 }
 
-/// A kubelet may write any number of addresses into the status of its Node.
+/// A kubelet may write any number of addresses into the status of its Node. Those that its machine lacks do not count.
 #[test]
 fn thousands_of_addresses_of_one_node_block_no_service() {
     for pools in ["nodeIP", "nodeIPConfiguration"] {
@@ -94,7 +94,7 @@ fn thousands_of_addresses_of_one_node_block_no_service() {
             cluster.create(&at_machines("web", 30_080));
             cluster.until_served("web", MINUTE).await;
             let invented = opened(&cluster).iter().filter(|(address, _)| address.starts_with("10.77.")).count();
-            assert!(invented < 8, "{pools}: {invented}");
+            assert_eq!(invented, 0, "{pools}");
         });
     }
 }

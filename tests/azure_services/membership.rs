@@ -151,6 +151,26 @@ fn a_claim_of_another_nodes_machine_changes_no_pool() {
     }
 }
 
+/// Its own Node is not registered.
+#[test]
+fn a_single_claim_of_another_machine_joins_no_pool() {
+    for kind in [BY_ADDRESS, BY_INTERFACE] {
+        alone(async {
+            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
+            let all = names(&cluster);
+            let mut evil: Node = cluster.server.get("", &all[0]).unwrap();
+            unregister(&cluster, &all[0]);
+            until_all_have(&cluster, SOON, &[&all[1], &all[2]]).await;
+            evil.metadata = ObjectMeta { name: Some("evil".to_owned()), ..ObjectMeta::default() };
+            cluster.server.create(&evil);
+            let is_reported = |cluster: &Cluster| cluster.is_warned("evil", "load balancers ignore this node");
+            cluster.until("the claim is reported", 3 * MINUTE, is_reported).await;
+            cluster.settle().await;
+            assert!(all_have(&cluster, &all[1..]), "{kind}: {:?}", members(&cluster));
+        });
+    }
+}
+
 #[test]
 fn a_node_that_was_out_when_the_process_started_comes_back() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {

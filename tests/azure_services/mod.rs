@@ -46,6 +46,7 @@ mod migration;
 mod order;
 mod private_link_heirs;
 mod private_links;
+mod public_ip_lists;
 mod quotas;
 mod refusals;
 mod reload;
@@ -61,4 +62,5 @@ mod storm;
 mod together;
 #[cfg(feature = "otlp")]
 mod traces;
+mod unread_changes;
 mod upheavals;

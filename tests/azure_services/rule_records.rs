@@ -1,4 +1,5 @@
-//! What a process that begins knows of the destinations of security rules: the ConfigMap that the one before it wrote.
+//! What a process that begins knows of the destinations of security rules: the ConfigMap that the one before it wrote, which has only
+//! additional and former public addresses.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +8,7 @@ use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::O
 
 use crate::azure_services::{
     cluster::Cluster,
-    services::{annotate, external, with},
+    services::{annotate, external, internal, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -23,6 +24,11 @@ fn cluster() -> Cluster {
 fn opens(cluster: &Cluster, address: &str) -> bool {
     let groups = cluster.security_groups();
     groups.iter().any(|group| group.to_string().contains(&format!("\"{address}\"")))
+}
+
+/// What a manager that starts now would write, by kind.
+async fn planned(cluster: &Cluster) -> Vec<&'static str> {
+    cluster.plan(&[]).await.writes().map(|write| write.kind).collect()
 }
 
 fn recorded(cluster: &Cluster) -> BTreeMap<String, String> {
@@ -55,6 +61,43 @@ async fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address
     assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
     let other = cluster.addresses("other").remove(0);
     assert!(opens(&cluster, &other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_service_leaves_no_additional_address() {
+    let cluster = cluster();
+    let life = cluster.serve_and_settle(&[]).await;
+    life.kill();
+    cluster.change("web", |web| web.metadata.finalizers = None);
+    cluster.delete("web");
+    assert_eq!(planned(&cluster).await, ["security_group", "config_map"]);
+    let _life = cluster.start();
+    cluster.settle().await;
+    assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
+    assert_eq!(recorded(&cluster), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_such_addresses_writes_no_record() {
+    let cluster = Cluster::with_two_nodes();
+    let on_machines = with(external("machines"), "azure-disable-load-balancer-floating-ip", "true");
+    let _life = cluster.serve_and_settle(&[external("web"), internal("inside"), on_machines]).await;
+    cluster.remove("web").await;
+    assert_eq!(cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_prints_the_writes_of_the_record() {
+    let cluster = cluster();
+    let life = cluster.serve_and_settle(&[]).await;
+    life.stop().await;
+    assert_eq!(planned(&cluster).await, Vec::<&str>::new());
+    // As after the Go CCM.
+    cluster.server.delete::<ConfigMap>("kube-system", CONFIG_MAP);
+    assert_eq!(planned(&cluster).await, ["config_map"]);
+    let _life = cluster.start();
+    cluster.settle().await;
+    assert!(recorded(&cluster).values().any(|record| record.contains(FORMER)));
 }
 
 /// Another cluster with the same security group has the same rule for its own address.
@@ -98,10 +141,28 @@ async fn records_come_before_rules_and_leave_with_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_are_served_without_the_right_to_record() {
+async fn services_are_served_whatever_becomes_of_the_record() {
+    for code in [401, 403, 500] {
+        let cluster = cluster();
+        cluster.server.faults().fail_every(code, |request| request.resource == "configmaps");
+        let _life = cluster.serve_and_settle(&[]).await;
+        assert!(opens(&cluster, FORMER), "{code}");
+        cluster.server.faults().clear();
+        cluster.add(&with(external("late"), ADDITIONAL, "198.51.100.8")).await;
+        let are_recorded = |cluster: &Cluster| {
+            let records: String = recorded(cluster).into_values().collect();
+            records.contains(FORMER) && records.contains("198.51.100.8")
+        };
+        cluster.until(&format!("the addresses are recorded after {code}"), 5 * MINUTE, are_recorded).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_api_server_keeps_no_service_waiting_for_the_record() {
     let cluster = cluster();
-    cluster.server.faults().fail_every(403, |request| request.resource == "configmaps");
-    let _life = cluster.serve(&[]).await;
+    cluster.server.faults().hang_every(|request| request.resource == "configmaps");
+    let _life = cluster.start();
+    cluster.until_ready(MINUTE).await;
     assert!(opens(&cluster, FORMER));
     cluster.remove("web").await;
 }

@@ -22,6 +22,8 @@ use crate::{
 
 /// Time limit of a plan of the whole cluster, unless a caller waits for less.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// A plan reserves for each part one of so many shares of its time, so that a slow part does not hide the parts after it.
+const TIME_SHARES: u32 = 8;
 
 /// Characters of a provider id that a line shows.
 const SHOWN: usize = 64;
@@ -131,23 +133,28 @@ impl ClusterPlan {
     }
 }
 
-/// Collects the plans of the controllers, one after the other.
+/// Collects the plans of the controllers, one after the other. A part may use all time but what is reserved for the parts after it.
 pub(crate) async fn plan_cluster(state: &ManagerState, request: &ClusterPlanRequest) -> ClusterPlan {
     let mut plan = ClusterPlan::default();
     if let Some(mismatch) = provider_mismatch(&state.nodes.list(), state.provider.provider_name()) {
         plan.parts.push(("Cluster", WritePlan::unread(mismatch)));
     }
-    for (names, heading, kind) in PARTS {
-        if request.kind.is_some_and(|requested| requested != kind) {
-            continue;
-        }
+    let is_requested = |kind: PlanKind| request.kind.is_none_or(|requested| requested == kind);
+    let mut parts = Vec::new();
+    for (names, heading, _) in PARTS.into_iter().filter(|(_, _, kind)| is_requested(*kind)) {
         match state.controllers.iter().find(|(running, _)| *running == names) {
-            Some((_, controller)) => plan.parts.push((heading, plan_of(controller, request).await)),
+            Some((_, controller)) => parts.push((heading, controller)),
             None => {
                 let skipped = state.skipped.iter().find(|(name, _)| *name == names.canonical);
                 plan.skipped.push((heading, skipped.map_or_else(String::new, |(_, reason)| reason.clone())));
             }
         }
+    }
+    let share = request.deadline.saturating_duration_since(Instant::now()) / TIME_SHARES;
+    for (remaining, (heading, controller)) in (0..parts.len()).rev().zip(parts) {
+        let reserved = share.saturating_mul(u32::try_from(remaining).unwrap_or(TIME_SHARES));
+        let part = plan_of(heading, controller, &request.scope, request.deadline - reserved).await;
+        plan.parts.push((heading, part));
     }
     plan
 }
@@ -165,12 +172,12 @@ fn provider_mismatch(nodes: &[Arc<Node>], provider: &str) -> Option<String> {
     })
 }
 
-async fn plan_of(controller: &Arc<dyn Controller>, request: &ClusterPlanRequest) -> WritePlan {
-    match timeout_at(request.deadline, controller.plan(&request.scope)).await {
+async fn plan_of(heading: &str, controller: &Arc<dyn Controller>, scope: &ServiceScope, deadline: Instant) -> WritePlan {
+    match timeout_at(deadline, controller.plan(scope)).await {
         Ok(Ok(plan)) => plan,
         Ok(Err(CloudError::NotImplemented)) => WritePlan::unread("the cloud provider does not plan its writes"),
         Ok(Err(error)) => WritePlan::unread(error.to_string()),
-        Err(_) => WritePlan::unread("no plan was made in time"),
+        Err(_) => WritePlan::unread(format!("{heading}: no plan was made in time")),
     }
 }
 

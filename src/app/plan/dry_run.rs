@@ -19,8 +19,17 @@ use crate::{app::manager_state::ManagerState, metrics::Metrics, runtime::clock::
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Kinds that the gauge has from the start.
-const KINDS: [&str; 8] =
-    ["load_balancer", "public_ip", "security_group", "backend_pool", "route_table", "service", "node", "unread"];
+const KINDS: [&str; 9] = [
+    "load_balancer",
+    "public_ip",
+    "security_group",
+    "config_map",
+    "backend_pool",
+    "route_table",
+    "service",
+    "node",
+    "unread",
+];
 
 /// Shared by the loop and the page.
 pub(crate) struct DryRunReports {

@@ -2,8 +2,8 @@
 //! `--dry-run`.
 //!
 //! In: the state that the process watches, and the subject. Out: the plan as text, or the reason why there is none. Nothing
-//! is written, so that every replica responds, leading or not. A page is bounded in time, in bytes, and in Services; the
-//! next page continues where it ends.
+//! is written, so that every replica responds, leading or not. A page is bounded in time, in bytes, in Services, and in Nodes
+//! that are looked up; the next page of Services continues where it ends.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

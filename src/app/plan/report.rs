@@ -2,9 +2,13 @@
 //!
 //! In: consecutive plans, with their times. Out: a [`ReadinessReport`]: the planned writes, their ages, and the changes
 //! since the plan before. While another manager writes, differences appear and disappear, and caches of the cloud show them
-//! late: a difference counts after it is older than the caches.
+//! late: a difference counts after it is older than the caches. The text of a difference may change with each plan, so it also counts after
+//! its document has differed for twice as long.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,12 +16,22 @@ use serde_json::{Value, json};
 use super::{cluster_plan::ClusterPlan, print::summary};
 use crate::cloud_provider::{PlannedWrite, WritePlan};
 
+/// Age of one line of a plan.
+#[derive(Debug)]
+struct LineAge {
+    /// Document or object that the line is about.
+    subject: String,
+    since: Timestamp,
+    /// Time since which some line has been about the subject.
+    subject_since: Timestamp,
+}
+
 /// Tracks consecutive plans and when each line first appeared.
 #[derive(Debug, Default)]
 pub struct ReportTracker {
     plan: ClusterPlan,
-    /// Every line of the plan, and when it appeared.
-    since: BTreeMap<String, Timestamp>,
+    /// Every line of the plan.
+    ages: BTreeMap<String, LineAge>,
     plans: u64,
     last: Option<Timestamp>,
     first: Option<Timestamp>,
@@ -53,11 +67,19 @@ impl ReportTracker {
 
     /// Takes a plan that was made at `now`.
     pub fn observe(&mut self, plan: ClusterPlan, now: Timestamp) -> PlanChanges {
+        let subjects: BTreeMap<&str, Timestamp> =
+            self.ages.values().map(|age| (age.subject.as_str(), age.subject_since)).collect();
+        let age = |(subject, line): (String, String)| {
+            let since = self.ages.get(&line).map_or(now, |age| age.since);
+            let subject_since = subjects.get(subject.as_str()).copied().unwrap_or(now);
+            (line, LineAge { subject, since, subject_since })
+        };
         let lines = lines(&plan);
-        let appeared = lines.iter().filter(|line| !self.since.contains_key(*line)).cloned().collect();
-        let removed = self.since.keys().filter(|line| !lines.contains(line)).cloned().collect();
-        let since = |line: &String| self.since.get(line).copied().unwrap_or(now);
-        self.since = lines.iter().map(|line| (line.clone(), since(line))).collect();
+        let appeared = lines.iter().filter(|(_, line)| !self.ages.contains_key(line));
+        let appeared = appeared.map(|(_, line)| line.clone()).collect();
+        let ages: BTreeMap<String, LineAge> = lines.into_iter().map(age).collect();
+        let removed = self.ages.keys().filter(|line| !ages.contains_key(*line)).cloned().collect();
+        self.ages = ages;
         (self.plan, self.last, self.plans) = (plan, Some(now), self.plans + 1);
         self.first.get_or_insert(now);
         PlanChanges { appeared, removed }
@@ -65,33 +87,37 @@ impl ReportTracker {
 
     /// Returns the last plan without the differences that are not older than the caches. Refusals and what was not read do not depend on age.
     pub fn settled(&self, now: Timestamp) -> ClusterPlan {
-        let is_settled = |line: &str| self.since.get(line).is_some_and(|since| self.is_old(*since, now));
+        let is_settled = |line: &str| self.ages.get(line).is_some_and(|age| self.counted_since(age, now).is_some());
         let mut plan = self.plan.clone();
         for (_, part) in &mut plan.parts {
-            part.writes.retain(|write| is_settled(&line_of(write)));
+            part.writes.retain(|write| is_settled(&line_of(write).1));
             part.later.retain(|line| is_settled(&marked("later", line)));
         }
         plan
     }
 
-    fn is_old(&self, since: Timestamp, now: Timestamp) -> bool {
-        seconds(since, now) >= i64::try_from(self.cache_age.as_secs()).unwrap_or(i64::MAX)
+    /// Returns the time since which a difference exists, once it is older than the caches.
+    fn counted_since(&self, age: &LineAge, now: Timestamp) -> Option<Timestamp> {
+        let by_line = is_older(age.since, self.cache_age, now).then_some(age.since);
+        by_line.or_else(|| is_older(age.subject_since, self.cache_age * 2, now).then_some(age.subject_since))
     }
 
     /// Returns the report, or `None` before the first plan.
     pub fn report(&self, now: Timestamp) -> Option<ReadinessReport> {
         let last_plan = self.last?;
         let plan = self.settled(now);
-        let settled = lines(&plan);
-        let young = self.since.len() - settled.len();
-        let has_watched = self.first.is_some_and(|first| self.is_old(first, now));
+        let settled: BTreeSet<String> = lines(&plan).into_iter().map(|(_, line)| line).collect();
+        let young = self.ages.len() - settled.len();
+        let has_watched = self.first.is_some_and(|first| is_older(first, self.cache_age, now));
         let is_ready = plan.is_ready() && (has_watched || self.plan.is_ready());
         let summary = summary(&plan);
         let verdict = if is_ready { "ready to switch" } else { "not ready to switch" };
         let mut text = format!("{verdict}: {summary}\n");
-        let differences: Vec<_> = self.since.iter().filter(|(line, _)| settled.contains(line)).collect();
+        let since = |age: &LineAge| self.counted_since(age, now).unwrap_or(age.since);
+        let differences = self.ages.iter().filter(|(line, _)| settled.contains(*line));
+        let differences: Vec<_> = differences.map(|(line, age)| (line, since(age))).collect();
         for (line, since) in &differences {
-            text += &format!("  {line} (for {} s)\n", seconds(**since, now));
+            text += &format!("  {line} (for {} s)\n", seconds(*since, now));
         }
         if young > 0 {
             let age = self.cache_age.as_secs();
@@ -112,19 +138,30 @@ fn seconds(since: Timestamp, now: Timestamp) -> i64 {
     now.as_second() - since.as_second()
 }
 
-fn line_of(write: &PlannedWrite) -> String {
-    marked(if write.leftover { "leftover" } else { "write" }, &write.to_string())
+fn is_older(since: Timestamp, age: Duration, now: Timestamp) -> bool {
+    seconds(since, now) >= i64::try_from(age.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Returns the document of a write, and its line.
+fn line_of(write: &PlannedWrite) -> (String, String) {
+    let mark = if write.leftover { "leftover" } else { "write" };
+    (format!("{mark}: {}", write.target), marked(mark, &write.to_string()))
 }
 
 fn marked(mark: &str, line: &str) -> String {
     format!("{mark}: {line}")
 }
 
-fn lines(plan: &ClusterPlan) -> Vec<String> {
+/// Returns the subject and the text of each line. The texts of parts begin with their subject.
+fn lines(plan: &ClusterPlan) -> Vec<(String, String)> {
+    let of_text = |mark: &'static str, line: &String| {
+        let subject = line.split_once(": ").map_or(line.as_str(), |(subject, _)| subject);
+        (marked(mark, subject), marked(mark, line))
+    };
     let of_part = |part: &WritePlan| {
-        let more = [("later", &part.later), ("refused", &part.refused), ("not read", &part.unread)];
-        let more = more.into_iter().flat_map(|(mark, lines)| lines.iter().map(move |line| marked(mark, line)));
-        part.writes.iter().map(line_of).chain(more).collect::<Vec<_>>()
+        let texts = [("later", &part.later), ("refused", &part.refused), ("not read", &part.unread)];
+        let texts = texts.into_iter().flat_map(|(mark, lines)| lines.iter().map(move |line| of_text(mark, line)));
+        part.writes.iter().map(line_of).chain(texts).collect::<Vec<_>>()
     };
     plan.plans().flat_map(of_part).collect()
 }
@@ -177,6 +214,25 @@ mod tests {
         assert_eq!(tracker.settled(at(660)).writes().count(), 1);
         tracker.observe(plan(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }), at(661));
         assert!(!ready(&tracker, 662), "a refusal counts at once");
+    }
+
+    #[test]
+    fn a_difference_whose_text_changes_counts() {
+        let mut tracker = ReportTracker::with_cache_age(Duration::from_secs(600));
+        let mut is_ready = |second: i64| {
+            let reason = format!("{second} rules are missing");
+            let write = PlannedWrite::deletion("security_group", "/group".to_owned(), reason);
+            let later = [format!("Service default/web: its {second} addresses")].into();
+            tracker.observe(plan(WritePlan { writes: vec![write], later, ..WritePlan::default() }), at(second));
+            let report = tracker.report(at(second)).unwrap();
+            (report.is_ready, report.text)
+        };
+        for second in (0..1_200).step_by(60) {
+            assert_eq!(is_ready(second).0, second >= 600, "{second}: it has not watched for long, then nothing is old");
+        }
+        let (ready, text) = is_ready(1_200);
+        assert!(!ready && text.contains("1200 rules are missing (for 1200 s)"), "{text}");
+        assert!(text.contains("its 1200 addresses (for 1200 s)"), "{text}");
     }
 
     #[test]

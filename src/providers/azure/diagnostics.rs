@@ -14,6 +14,7 @@ mod observer;
 mod opened;
 mod orphans;
 mod permissions;
+mod tenants;
 #[cfg(all(test, feature = "sandbox"))]
 #[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests;

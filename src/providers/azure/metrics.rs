@@ -64,6 +64,10 @@ declare_metrics! {
             "[ALPHA] Documents of Services that somebody else changed, by kind, and what was done: repaired, reported (driftPolicy), delayed since they change again and again. Only in this program.";
         drifted_services: gauge "cloud_controller_manager_azure_drifted_services" ["reason"]
             "[ALPHA] Services with documents that somebody else changed and that are left so: reported, or delayed until the next repair. Only in this program.";
+        rule_record_failures: counter "cloud_controller_manager_azure_rule_record_failures_total" []
+            "[ALPHA] Failed reads and writes of the ConfigMap that records security rules; Services are served without it. Only in this program.";
+        unrecorded_services: gauge "cloud_controller_manager_azure_unrecorded_services" []
+            "[ALPHA] Services with more additional and former addresses, or rules, than the ConfigMap that records security rules has room for. Only in this program.";
         azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
             "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
         azure_arm_budget_capacity: gauge "azure_arm_budget_capacity" ["subscription_id", "bucket"]

@@ -150,6 +150,7 @@ fn reads(documents: &State, nodes: &[Arc<Node>]) -> PoolReads {
         machines: nodes.iter().map(of_node).collect(),
         models: Some(Ok(documents.values().filter(is_set).map(set).collect())),
         machines_at: Some(machines),
+        ..PoolReads::default()
     }
 }
 

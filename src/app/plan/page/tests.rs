@@ -7,7 +7,10 @@ use serde_json::json;
 use super::*;
 use crate::{
     cloud_provider::{CloudError, CloudResult, PlannedWrite, WritePlan, load_balancer_class::LoadBalancerClasses},
-    controllers::{Controller, ControllerStatus, names::SERVICE},
+    controllers::{
+        Controller, ControllerStatus,
+        names::{ControllerNames, NODE, ROUTE, SERVICE},
+    },
     providers::fake::{FakeCloud, FakeConfig},
     runtime::{leader_election::Leadership, shutdown::Shutdown, store::InformerStore, watch},
 };
@@ -49,13 +52,17 @@ impl Controller for Planning {
 
 /// Pages of a process that does not lead and has `count` Services.
 fn pages(count: usize, planning: Planning) -> (Planner, Arc<Planning>) {
+    let planning = Arc::new(planning);
+    (pages_of(count, vec![(SERVICE, Arc::clone(&planning) as Arc<dyn Controller>)]), planning)
+}
+
+fn pages_of(count: usize, controllers: Vec<(ControllerNames, Arc<dyn Controller>)>) -> Planner {
     let service = |number: usize| -> Service {
         let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}]});
         let name = format!("s{number:03}");
         serde_json::from_value(json!({"metadata": {"namespace": "a", "name": name, "uid": name}, "spec": spec})).unwrap()
     };
     let (_leading, leadership) = Leadership::channel();
-    let planning = Arc::new(planning);
     let state = ManagerState {
         leadership,
         election: None,
@@ -67,11 +74,11 @@ fn pages(count: usize, planning: Planning) -> (Planner, Arc<Planning>) {
         endpoint_slices: Default::default(),
         provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
         provider_ready: watch::channel(Some(Ok(()))).1,
-        controllers: vec![(SERVICE, Arc::clone(&planning) as Arc<dyn Controller>)],
+        controllers,
         skipped: vec![("cloud-node-controller", "switched off".to_owned())],
         is_dry_run: false,
     };
-    (planner(&Arc::new(state), None), planning)
+    planner(&Arc::new(state), None)
 }
 
 fn of_services(after: Option<String>) -> PlanRequest {
@@ -113,6 +120,28 @@ async fn a_page_shows_the_parts_that_are_asked_for() {
     assert!(all.ends_with("1 writes planned, 0 leftovers would be removed\n"), "{all}");
     let nodes = planner(request(Some(PlanKind::Nodes))).await.unwrap();
     assert!(nodes.starts_with(skipped) && !nodes.contains("Services"), "{nodes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_part_does_not_hide_the_others() {
+    let planning = |seconds| -> Arc<dyn Controller> {
+        Arc::new(Planning { delay: Duration::from_secs(seconds), reasons: vec!["why".to_owned()], ..Planning::default() })
+    };
+    let slow = || planning(200);
+    for (controllers, late) in [
+        ([(SERVICE, slow()), (ROUTE, planning(5)), (NODE, planning(5))], "Services"),
+        ([(SERVICE, planning(40)), (ROUTE, slow()), (NODE, planning(5))], "Routes"),
+        ([(SERVICE, planning(40)), (ROUTE, planning(5)), (NODE, slow())], "Nodes"),
+    ] {
+        let start = Instant::now();
+        let text = pages_of(1, controllers.into())(PlanRequest::Cluster { kind: None, after: None }).await.unwrap();
+        assert!(start.elapsed() <= PLAN_TIMEOUT + Duration::from_secs(1), "{late}: {:?}", start.elapsed());
+        for heading in ["Services", "Routes", "Nodes"] {
+            let is_planned = text.contains(&format!("{heading}\n  PATCH /x: why (for a/s000)\n"));
+            assert_eq!(is_planned, heading != late, "{heading}: {text}");
+        }
+        assert!(text.contains(&format!("  {late}: no plan was made in time\n")), "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,6 +118,13 @@ macro_rules! fields {
     };
 }
 
+impl AzureConfig {
+    /// Returns `true` if the cloud is an Azure Stack and is to be treated as one.
+    pub fn is_azure_stack(&self) -> bool {
+        !self.disable_azure_stack_cloud && self.cloud.trim().eq_ignore_ascii_case("AzureStackCloud")
+    }
+}
+
 impl fmt::Debug for AzureConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "AzureConfig {}", self.effective())
@@ -218,18 +225,22 @@ fields! {
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
         maximum_network_interface_rule_count: i32 = "maximumNetworkInterfaceRuleCount" "0" "Most load balancing rules at one network interface, over all standard load balancers that its Node is behind: a Service that needs more is refused. 0: a Service that crosses Azure's documented 300 gets an event, and Services are refused only after Azure has refused a request because of the limit. Only in this program.";
         maximum_private_link_service_count: i32 = "maximumPrivateLinkServiceCount" "8" "Most private link services of one load balancer, 1 to 800. Azure allows 8, unless your subscription has a feature for more. Only in this program." [zero_is_a_number];
-        maximum_service_rule_count: i32 = "maximumServiceRuleCount" "300" "Most load balancing rules of one Service, one for each port and IP family. 0: no limit. Only in this program." [zero_is_a_number];
-        maximum_service_source_range_count: i32 = "maximumServiceSourceRangeCount" "4000" "Most source ranges of one Service, after merging. 0: no limit. Only in this program." [zero_is_a_number];
+        maximum_service_rule_count: Option<i32> = "maximumServiceRuleCount" "" "Most ports of one Service, counted for each IP family, with or without a load balancing rule. 0: no limit. Not set: no limit, with multiTenant 100. Only in this program.";
+        maximum_service_source_range_count: Option<i32> = "maximumServiceSourceRangeCount" "" "Most source ranges of one Service, after merging. 0: no limit. Not set: no limit, with multiTenant 500. Only in this program.";
+        maximum_service_security_rule_count: Option<i32> = "maximumServiceSecurityRuleCount" "" "Most security rules that one Service needs: one for each IP family, protocol, and service tag or list of ranges, and those that deny. 0: no limit. Not set: no limit, with multiTenant 100. Only in this program.";
+        maximum_namespace_factor: Option<i32> = "maximumNamespaceFactor" "" "All Services of a namespace together may have this many times what maximumServiceRuleCount, maximumServiceSourceRangeCount and maximumServiceSecurityRuleCount allow one Service. 0: no limit. Not set: no limit, with multiTenant 4. Only in this program.";
+        multi_tenant: bool = "multiTenant" "false" "Namespaces belong to people who do not trust each other. Sets maximumServiceRuleCount 100, maximumServiceSourceRangeCount 500, maximumServiceSecurityRuleCount 100, maximumNamespaceFactor 4, enforcePublicIPNamespaces true and allowedAdditionalPublicIPs none, each unless the field itself is set. false: whatever Azure accepts is served. Only in this program.";
         load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of back-end pools; podIP is not built yet.";
         put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
         enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's migration operation.";
         enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
-        allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "any" "Addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Only in this program.";
+        allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "" "Addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Not set: any, with multiTenant none. Only in this program.";
         allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, beside resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group, and in which prefixes of azure-pip-prefix-id are; empty: all. Only in this program.";
-        enforce_public_ip_namespaces: bool = "enforcePublicIPNamespaces" "false" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was made for a Service of the same namespace, and a private address of a Service of another namespace only if that Service has an annotation azure-load-balancer-sharing-namespaces with the Service's namespace or *; prefixes are then in the cluster's resource groups or allowedPublicIPResourceGroups. Only in this program.";
+        enforce_public_ip_namespaces: Option<bool> = "enforcePublicIPNamespaces" "" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was made for a Service of the same namespace, and a private address of a Service of another namespace only if that Service has an annotation azure-load-balancer-sharing-namespaces with the Service's namespace or *; prefixes are then in the cluster's resource groups or allowedPublicIPResourceGroups. Not set: false, with multiTenant true. Only in this program.";
         multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers: which Services and Nodes belong to each. One has the name of the cluster.";
-        move_services_on_label_change: bool = "moveServicesOnLabelChange" "false" "With several standard load balancers: a Service moves as soon as its labels, those of its Namespace or the selectors of entries say so. false: an existing Service remains on its entry, and selectors apply when something else makes it leave. Only in this program.";
+        move_services_on_label_change: bool = "moveServicesOnLabelChange" "false" "With several standard load balancers: a Service moves as soon as its labels or those of its Namespace select another entry. false: labels and selectors are evaluated when the Service's annotations or spec change, and at a start. Only in this program.";
         load_balancer_backend_pool_update_interval: NotNegative = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "With several standard load balancers: how long changes of endpoints gather before the pools of Services with externalTrafficPolicy Local follow, each with one write.";
+        load_balancer_backend_pool_update_max_retries: i32 = "loadBalancerBackendPoolUpdateMaxRetries" "3" "Accepted without effect; a pool is written until ARM shows its members.";
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
         cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
         cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";

@@ -12,6 +12,7 @@ use super::{
     fields::AzureConfig,
     finding::{ConfigFinding, FindingCollector},
 };
+use crate::providers::azure::arm::documents::names::{MAX_TAGS, is_tag};
 
 pub use credentials::has_credentials;
 pub use load_balancers::missing_cluster_entry;
@@ -114,7 +115,7 @@ fn requests(config: &AzureConfig, findings: &mut FindingCollector) {
     }
 }
 
-/// Warns about entries that upstream drops with a warning. Upstream: `pkg/provider/azure_utils.go`.
+/// Warns about entries that upstream drops with a warning (`pkg/provider/azure_utils.go`), and about tags that ARM refuses.
 fn tags(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_bad = |entry: &&str| entry.matches('=').count() != 1 || entry.trim_start().starts_with('=');
     let bad = config.tags.split(',').filter(|entry| !entry.trim().is_empty()).filter(is_bad).count();
@@ -124,6 +125,22 @@ fn tags(config: &AzureConfig, findings: &mut FindingCollector) {
         &format!(
             "{bad} entries are ignored: expected key=value,key=value with exactly one '=' in each; tagsMap takes any text"
         ),
+    );
+    let listed = config.tags.split(',').filter(|entry| !is_bad(entry)).filter_map(|entry| entry.split_once('='));
+    let mapped = config.tags_map.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let pairs: Vec<_> = listed.chain(mapped).map(|(key, value)| (key.trim(), value.trim())).collect();
+    let refused = pairs.iter().filter(|(key, value)| !is_tag(key, value)).count();
+    findings.warn_if(
+        refused > 0,
+        "tags",
+        &format!(
+            "{refused} tags are ignored: expected keys of at most 512 characters without <>%&\\?/, and values of at most 256"
+        ),
+    );
+    findings.warn_if(
+        pairs.len() > MAX_TAGS,
+        "tags",
+        &format!("{} tags are configured, but Azure accepts {MAX_TAGS} on a resource: remove some", pairs.len()),
     );
 }
 

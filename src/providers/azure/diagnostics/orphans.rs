@@ -11,9 +11,9 @@ use std::{
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{
-    checks::{ORPHANS, ROOM},
+    checks::{ORPHANS, ROOM, TENANTS},
     opened::{OpenedCloud, READ_RIGHT, list},
-    verdicts,
+    tenants, verdicts,
 };
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest, OrphanReport, OrphanedResource},
@@ -90,8 +90,16 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
     };
     let services = sighted.services.as_deref().unwrap_or_default();
     let named = verdicts::cluster_name(&sighted.observed.public_ips, services, &cloud.settings);
+    let tenants = match &request.services {
+        Err(reason) => vec![DiagnosticFinding::unknown(TENANTS, reason, "grant list on services")],
+        _ if [Part::LoadBalancers, Part::PublicIps].iter().any(|part| sighted.missing.contains(part)) => {
+            vec![DiagnosticFinding::unknown(TENANTS, "load balancers and public IPs could not be read", READ_RIGHT)]
+        }
+        Ok(services) => tenants::tenants(&sighted.observed, services, &cloud.session.config, &cloud.settings.cluster),
+    };
     let OrphanReport { orphans, unread } = judge(cloud, request, sighted);
     let mut findings = vec![room, named];
+    findings.extend(tenants);
     if !orphans.is_empty() {
         let named: Vec<&str> =
             orphans.iter().take(NAMED).map(|entry| entry.id.rsplit('/').next().unwrap_or(&entry.id)).collect();

@@ -229,6 +229,36 @@ async fn services_that_cannot_be_and_orphans_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn services_that_tenants_should_not_have_are_reported() {
+    const ADDITIONAL: &str = "service.beta.kubernetes.io/azure-additional-public-ips";
+    let world = world();
+    let mut many = service("many", json!({}));
+    let port =
+        |number: i32| json!({"name": format!("p{number}"), "port": number, "nodePort": 30_000 + number, "protocol": "TCP"});
+    many["spec"]["ports"] = (1..=101).map(port).collect();
+    let mut publishing = service("publishing", json!({ADDITIONAL: "10.50.0.10"}));
+    publishing["metadata"]["uid"] = json!("00000000-8d7e-4b90-9a41-2c5d7e8f9a01");
+    let services = vec![many, publishing];
+    let config = |key: &str, value: Value| with(world.config(), key, value);
+    let refused = "would refuse 1 of 2 Services: default/many: spec.ports: expected at most 100 ports";
+    let published = "1 Services publish private additional addresses: default/publishing [10.50.0.10]";
+    for (config, expected) in [
+        (world.config(), (TENANTS, Fine, refused, "")),
+        (world.config(), (TENANTS, Warning, published, "allowedAdditionalPublicIPs: none")),
+        (config("allowedAdditionalPublicIPs", json!("any")), (TENANTS, Fine, published, "")),
+        (
+            config("multiTenant", json!(true)),
+            (TENANTS, Warning, "multiTenant refuses 1 of 2 Services: default/many", "field"),
+        ),
+        (config("maximumServiceRuleCount", json!(0)), (TENANTS, Fine, "would refuse none of 2 Services", "")),
+    ] {
+        assert_found(&examined_at(&world, &config, services.clone(), 0).await, expected);
+    }
+    let findings = examined_at(&world, &config("multiTenant", json!(true)), services, 0).await;
+    assert!(findings.iter().all(|one| !one.text.contains("publish")), "{findings:#?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_is_off_by_ten_minutes_is_told() {
     let world = world();
     // Dates have whole seconds, and one may begin between the answer and the look at the clock.

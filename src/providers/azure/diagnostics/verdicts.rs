@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Most Services, fields or quotas that are named.
-const NAMED: usize = 5;
+pub(super) const NAMED: usize = 5;
 /// Percentage from which usage is reported.
 const NEARLY_FULL: i64 = 90;
 
@@ -201,7 +201,7 @@ pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadB
 }
 
 /// Returns `true` for a Service of type `LoadBalancer` without a class: one with a class may be another controller's.
-fn is_balanced(service: &Service) -> bool {
+pub(super) fn is_balanced(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
 }

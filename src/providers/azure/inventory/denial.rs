@@ -67,7 +67,7 @@ fn is_inactive(number: &str, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::arm_fixture::{error, instance, set, vm},
+        super::tests::arm_fixture::{error, instance, set, vm},
         *,
     };
 

@@ -1,5 +1,7 @@
 //! Machine of any kind, compact: the fields for nodes, routes and load balancers.
 
+use std::net::IpAddr;
+
 use crate::providers::azure::arm::ResourceId;
 
 /// Membership of the machine.
@@ -77,6 +79,12 @@ impl Machine {
             MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &self.computer_name,
             MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => &self.name,
         }
+    }
+
+    /// Returns the private addresses of all interfaces.
+    pub fn private_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
+        configurations.filter_map(|configuration| configuration.private_address.as_deref()?.parse().ok())
     }
 
     /// Returns `true` if some interface has a private address: a machine that is still being made has none.

@@ -1,13 +1,13 @@
 //! The inventory with the real client on the simulated cloud.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
+pub(super) mod arm_fixture;
+
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{
-    arm_fixture::{named, with_id},
-    *,
-};
+use self::arm_fixture::{named, with_id};
+use super::*;
 use crate::{
     providers::azure::{
         config::{AzureConfig, VmType},

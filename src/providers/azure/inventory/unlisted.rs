@@ -53,7 +53,7 @@ fn lacks_machine(results: &[Option<LookupResult>]) -> Result<bool, String> {
 mod tests {
     use super::*;
     use crate::providers::azure::{
-        arm::ArmErrorClass, instances::fixtures::scale_set_instance, inventory::arm_fixture::error,
+        arm::ArmErrorClass, instances::fixtures::scale_set_instance, inventory::tests::arm_fixture::error,
     };
 
     #[test]

@@ -22,24 +22,36 @@ use serde_json::json;
 
 use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite};
 use crate::providers::azure::arm::{
-    AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
+    AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Causes, Precondition, ResourceId, Urgency,
+    api,
     network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup},
 };
-use crate::providers::azure::planner::load_balancer::desired::public_ips::{PublicIpChange, PublicIpRelease};
+use crate::providers::azure::planner::load_balancer::{
+    desired::public_ips::{PublicIpChange, PublicIpRelease},
+    spec::ServiceIdentity,
+};
 
-/// Writes, and tells the observer.
+/// Writes, and tells the observer. Cheap to clone.
+#[derive(Clone)]
 pub struct NetworkWriter {
     observer: Arc<NetworkObserver>,
     client: ArmClient,
     /// For private link services, which are in the subscription of the machines.
     compute: ArmClient,
-    locks: DocumentLocks,
+    locks: Arc<DocumentLocks>,
 }
 
 impl NetworkWriter {
     /// A writer that tells `observer` what it was answered. The clients: for the subscription of the network, and for that of the machines.
     pub fn new(observer: Arc<NetworkObserver>, (client, compute): (ArmClient, ArmClient)) -> Self {
-        Self { observer, client, compute, locks: DocumentLocks::default() }
+        Self { observer, client, compute, locks: Arc::default() }
+    }
+
+    /// Returns a writer whose writes are charged to the namespaces of these Services.
+    pub fn caused_by<'a>(&self, services: impl IntoIterator<Item = &'a ServiceIdentity>) -> Self {
+        let causes: Causes = services.into_iter().map(ServiceIdentity::namespace).collect();
+        let (client, compute) = (self.client.with_causes(causes.clone()), self.compute.with_causes(causes));
+        Self { client, compute, ..self.clone() }
     }
 
     /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead},
+    cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead, ServiceListLimits},
     providers::azure::{
         config::AzureConfig,
         node::LABEL_FAULT_DOMAIN,
@@ -33,7 +33,7 @@ use crate::{
                 nodes,
             },
             settings::LoadBalancerSettings,
-            spec::ServiceSpec,
+            spec::{MAX_PORTS, ServiceSpec},
         },
     },
     runtime::{
@@ -44,6 +44,10 @@ use crate::{
 
 /// Longest that a Service waits for the first list, before the queue of the controller spaces the tries.
 const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// Longest lists of a Service that are not refused.
+pub const SERVICE_LIST_LIMITS: ServiceListLimits =
+    ServiceListLimits { source_ranges: annotations::MOST_RANGES, ports: MAX_PORTS };
 
 /// Which of them a configuration needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +79,11 @@ pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     let selected = entries::node_label_keys(&entries);
     let topology = config.fault_domain_label.then_some(LABEL_FAULT_DOMAIN);
     selected.into_iter().chain(nodes::READ_LABELS).chain(topology).map(str::to_owned).collect()
+}
+
+/// Returns the labels of Services that a configuration reads.
+pub fn service_labels_read(config: &AzureConfig) -> BTreeSet<String> {
+    entries::service_label_keys(&entries::entries(config)).into_iter().map(str::to_owned).collect()
 }
 
 /// What becomes of an annotation of Services in memory.
@@ -144,11 +153,11 @@ impl ClusterWatches {
         Some(labels.collect())
     }
 
-    /// Labels of one Namespace, of those with these keys.
-    pub fn labels_of_namespace(&self, name: &str, keys: &BTreeSet<&str>) -> LabelMap {
-        let namespace = self.inner.namespaces.get().and_then(|namespaces| namespaces.get(&ObjectKey::cluster(name)));
-        let labels = namespace.iter().flat_map(|namespace| namespace.metadata.labels.iter().flatten());
-        labels.filter(|(key, _)| keys.contains(key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
+    /// Returns the labels of one Namespace with these keys; `None` if it is not known.
+    pub fn labels_of_namespace(&self, name: &str, keys: &BTreeSet<&str>) -> Option<LabelMap> {
+        let namespace = self.inner.namespaces.get()?.get(&ObjectKey::cluster(name))?;
+        let labels = namespace.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
+        Some(labels.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
     /// The pools that these Services, which have to be all, have for themselves, and a number that counts up with each change of who is in them.
@@ -232,8 +241,8 @@ mod tests {
         let watches = ClusterWatches::default();
         watches.demand(&settings, &OnDemandInformer::of([namespace]), &OnDemandInformer::of([]));
         let read = entries::namespace_label_keys(&settings.entries);
-        assert_eq!(watches.labels_of_namespace("default", &read), LabelMap::from([("team".into(), "x".into())]));
-        assert_eq!(watches.labels_of_namespace("elsewhere", &read), LabelMap::new());
+        assert_eq!(watches.labels_of_namespace("default", &read), Some(LabelMap::from([("team".into(), "x".into())])));
+        assert_eq!(watches.labels_of_namespace("elsewhere", &read), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ mod machine_rules;
 mod newcomers;
 mod occupancy_metrics;
 mod pipeline;
+mod placement_labels;
 mod plan_services;
 mod planning;
 mod pool_join_failure;
@@ -45,6 +46,7 @@ use self::{
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
     pipeline::{PipelineResult, ServicePipeline},
+    placement_labels::PlacementLabels,
     pool_metrics::PoolMetrics,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
@@ -63,7 +65,9 @@ use super::{
     subnet_ranges::SubnetRanges,
     zones::RegionZones,
 };
-use crate::providers::azure::planner::load_balancer::{desired::ServiceRequest, settings::LoadBalancerSettings};
+use crate::providers::azure::planner::load_balancer::{
+    desired::ServiceRequest, settings::LoadBalancerSettings, spec::ServiceIdentity,
+};
 use crate::{
     cloud_provider::{
         CloudError, CloudResult, LabelsRead, LoadBalancer, LoadBalancerStatus, ServiceDemand, ServicesPlan,
@@ -71,8 +75,8 @@ use crate::{
     },
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClient, Urgency},
-        config::AzureConfig,
+        arm::{ArmClient, SendPermit, Urgency},
+        config::{AzureConfig, DriftPolicy},
         inventory::Inventory,
         operation_metrics::{OperationLabels, observe_operation},
     },
@@ -177,7 +181,7 @@ impl AzureLoadBalancers {
                 migrate,
             ),
             pool_round: tokio::sync::Mutex::default(),
-            rule_records: RuleRecordStore::new(writer),
+            rule_records: RuleRecordStore::new(writer, Arc::clone(&metrics), clock),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
             occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
@@ -196,6 +200,7 @@ impl AzureLoadBalancers {
             public_ip_attempts: Mutex::default(),
             progress: PipelineProgress::new(clock),
             drift: DriftWatch::new(settings.drift_policy, Arc::clone(&metrics), clock),
+            placement_labels: PlacementLabels::default(),
             events: events.clone(),
         };
         let flow = ServicePipeline::new(context);
@@ -247,6 +252,16 @@ impl AzureLoadBalancers {
         Ok(held)
     }
 
+    /// Waits for the permit of a Service whose namespace has used more than its share of the writes.
+    ///
+    /// The Service has reserved and locked nothing yet, so that no other waits for it.
+    async fn permit(&self, identity: &ServiceIdentity, urgency: Urgency) -> Option<SendPermit<'_>> {
+        let context = &self.pipeline.context;
+        let (subscription, namespace) = (self.settings.group.subscription(), identity.namespace());
+        let services = || context.service_index.count_in(namespace);
+        context.compute.enter((subscription, namespace), urgency, &services).await
+    }
+
     /// Runs `request` under the lease of the resource group, with events about `service` for what could not be deleted.
     async fn run_request(
         &self,
@@ -263,6 +278,7 @@ impl AzureLoadBalancers {
             subscription: self.settings.group.subscription(),
             source: &request.identity().key,
         };
+        let _permit = Box::pin(self.permit(request.identity(), urgency)).await;
         let work = Box::pin(async {
             self.pipeline.context.progress.enter(&request.identity().key, PipelineStage::Lease);
             let guard = self.hold_lease().await?;
@@ -272,6 +288,21 @@ impl AzureLoadBalancers {
         let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;
         self.pipeline.context.progress.ended(&request.identity().key, result.as_ref().map(drop));
         result.inspect(|result| self.record_retained(service, result))
+    }
+
+    /// Syncs the members of pools and the rules that follow them, and removes rules of Services that do not exist any more.
+    async fn sync_pools_and_rules(&self) -> CloudResult<()> {
+        let context = &self.pipeline.context;
+        let deleted = context.service_index.deleted_service();
+        let has_services = context.service_index.has_any_service();
+        let is_synced = !has_services || backend_pools::is_synced(context);
+        let is_done = is_synced && (!has_services || machine_rules::due(context).is_none());
+        if is_done && deleted.is_none() {
+            return Ok(());
+        }
+        context.watches.synced().await?;
+        let guard = self.hold_lease().await?;
+        unless_lost(&guard, self.pipeline.sync_hosts(is_synced, deleted).await)
     }
 
     async fn ensure(
@@ -287,19 +318,28 @@ impl AzureLoadBalancers {
         self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
         self.record_unserved_families(service, &spec.families, nodes);
-        self.pipeline.context.watches.synced().await?;
+        let context = &self.pipeline.context;
+        let observer = &context.observer;
+        context.watches.synced().await?;
+        let spec = context.with_placement_labels(service, spec);
         let request = ServiceRequest::Ensure(Arc::clone(&spec));
-        let drift = &self.pipeline.context.drift;
-        let namespace = self.pipeline.context.namespace_labels(&spec);
-        let compared = drift.begin(&spec, &namespace, origin);
+        let compared = context.drift.begin(&spec, origin);
         let ended = self.run_request(operation_name, service, &request, urgency, compared).await;
         match &ended {
-            Ok(PipelineResult::LeftDrifted) => return Ok(plan_services::ingress(&spec.status_addresses)),
-            Ok(PipelineResult::Done(kept, nodes)) if kept.is_empty() => drift.settled(&spec, namespace, *nodes),
-            Ok(PipelineResult::Done(..)) => drift.doubt(&spec.identity),
+            Ok(PipelineResult::LeftDrifted) => {
+                // The status may list addresses of other writers, so it counts only where Azure shows no address.
+                let cached = Some(observer.cached_status(&spec)).filter(|cached| cached.len() >= spec.families.len());
+                return Ok(plan_services::ingress(cached.as_deref().unwrap_or(&spec.status_addresses)));
+            }
+            Ok(PipelineResult::Done(kept, nodes)) => {
+                context.record_placement_labels(service, &spec);
+                match kept.is_settled() {
+                    true => context.drift.settled(&spec, *nodes),
+                    false => context.drift.doubt(&spec.identity),
+                }
+            }
             Err(_) => {}
         }
-        let observer = &self.pipeline.context.observer;
         let addresses = observer.cached_status(&spec);
         if addresses.is_empty() {
             observer.invalidate_public_ips_without_address();
@@ -355,15 +395,17 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let context = &self.pipeline.context;
         context.set_hosts(nodes);
-        context.service_index.note_nodes();
-        let is_synced = backend_pools::is_synced(context);
-        let is_done = is_synced && machine_rules::due(context).is_none();
-        if is_done || !self.settings.unsupported.is_empty() || !context.service_index.has_any_service() {
+        context.note_nodes();
+        if !self.settings.unsupported.is_empty() {
             return Ok(());
         }
-        context.watches.synced().await?;
-        let guard = self.hold_lease().await?;
-        unless_lost(&guard, self.pipeline.sync_hosts(is_synced).await)
+        self.sync_pools_and_rules().await?;
+        if self.settings.security_group.is_none() {
+            return Ok(());
+        }
+        // The next call removes the addresses of deleted Services that this one finds.
+        let observed = context.observer.cached();
+        context.rule_records.refresh(observed.security_group.as_ref(), &context.service_index).await
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
@@ -378,7 +420,7 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     fn labels_read(&self) -> LabelsRead {
-        cluster_watches::labels_read(&self.settings)
+        if self.settings.moves_by_labels { cluster_watches::labels_read(&self.settings) } else { LabelsRead::default() }
     }
 
     async fn plan_services(&self, _: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
@@ -388,11 +430,21 @@ impl LoadBalancer for AzureLoadBalancers {
         }
     }
 
+    fn reverts_external_changes(&self) -> bool {
+        self.settings.drift_policy == DriftPolicy::Repair
+    }
+
     fn problem(&self) -> Option<String> {
         self.unsupported()
     }
 
-    fn delay(&self) -> Option<String> {
-        super::explain::delay(&self.pipeline.context.compute.delay()?, self.clock)
+    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
+        let index = &self.pipeline.context.service_index;
+        index.parsed(old).is_same_request(&index.parsed(new))
+    }
+
+    fn delay(&self, service: &Service) -> Option<String> {
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        super::explain::delay(&self.pipeline.context.compute.delay(namespace)?, namespace, self.clock)
     }
 }

@@ -13,6 +13,7 @@ use crate::providers::azure::planner::load_balancer::{
         private_links::{PrivateLinkDeletion, PrivateLinkNotice},
         public_ips::PublicIpRelease,
     },
+    rule_records::CONFIG_MAP,
     spec::{IpFamily, ServiceWarning, reason},
 };
 use crate::{
@@ -37,6 +38,9 @@ const REPAIR_DELAYED: &str = "LoadBalancerRepairDelayed";
 const KEPT_PRIVATE_LINK: &str = "KeptPrivateLinkService";
 const PRIVATE_LINK_NAME_TAKEN: &str = "PrivateLinkServiceNameTaken";
 const PRIVATE_ENDPOINTS_DISCONNECTED: &str = "PrivateEndpointsDisconnected";
+
+/// Reason of the event about addresses that a process that begins will not know. Only this program has it.
+const ADDRESSES_NOT_RECORDED: &str = "AddressesNotRecorded";
 
 /// Reason of the event about a Node that claims another Node's machine. Only this program has it.
 const PROVIDER_ID_CONFLICT: &str = "ProviderIDConflict";
@@ -72,16 +76,18 @@ macro_rules! calls {
             $(warning($reason, $when),)*
             warning(UNAVAILABLE, "No Node has an address of one of the Service's address families, so that the load balancer's address of this family reaches nothing."),
             warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it, or because it is the last one of a load balancer that is not deleted."),
-            warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its DNS label is kept because another Service, cluster or user has set it; or its resource group is not readable."),
+            warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its DNS label is kept because another Service, cluster or user has set it, or another public IP has the new one; or it has no room for a tag or for the Service in the tag `k8s-azure-service`; or its resource group is not readable."),
             warning(KEPT_PRIVATE_LINK, "The Service no longer asks for its private link service, which is kept until its front end goes, so that nobody is cut off."),
             warning(PRIVATE_LINK_NAME_TAKEN, "The name that the Service asks for belongs to another private link service, which is left alone."),
             warning(PRIVATE_ENDPOINTS_DISCONNECTED, "A private link service with connections is deleted, since its front end goes or gets another address; consumers have to connect again."),
             warning(DRIFTED, "A comparison found that somebody else changed something of the Service in Azure since it was last right: what, and whether it is put right."),
             warning(REPAIR_DELAYED, "Somebody else changes the same thing again and again: it is put right in growing intervals from now on."),
             warning(TOO_MANY_INTERFACE_RULES, "With the rules of the Service, the network interfaces of Nodes have more rules than Azure documents."),
+            warning(ADDRESSES_NOT_RECORDED, "The record of security rules has no room for all additional and former addresses of the Service."),
             warning(PROVIDER_ID_CONFLICT, "The provider id of a Node is that of another Node's machine: load balancers ignore the Node."),
             warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
+            warning(reason::IP_RANGE_FAMILY_MISMATCH, "Source ranges are of a family that the Service does not have, or one of its families has no range and is closed; the message names both."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
             warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts access cannot be parsed; the strictest possible reading applies."),
             warning(reason::IGNORED_CONFIGURATION, "A known annotation or field has no effect on this Service."),
@@ -107,13 +113,13 @@ fn event(service: &Service, reason: &'static str, message: String) -> RecordedEv
     RecordedEvent { about: object_reference(service), type_: EventType::Warning, reason, message }
 }
 
-/// `node` claims the machine of the Node `owner`.
+/// Reports that `node` claims the machine of the Node `owner`.
 pub fn provider_id_conflict(node: &Node, owner: &str) -> RecordedEvent {
     let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
     let id: String = id.chars().take(SHOWN_VALUE).collect();
     let message = format!(
         "spec.providerID {id:?}… is that of the machine of node {owner}: load balancers ignore this node. Delete the node and register it \
-         with its own provider id"
+         with its own provider id, or under the name of its machine"
     );
     RecordedEvent { about: object_reference(node), type_: EventType::Warning, reason: PROVIDER_ID_CONFLICT, message }
 }
@@ -156,9 +162,18 @@ pub fn crowded_interfaces(service: &Service, message: &str) -> RecordedEvent {
     event(service, TOO_MANY_INTERFACE_RULES, message.to_owned())
 }
 
+/// The record of security rules has no room for some addresses of the Service, or for the rules that lead to them.
+pub fn addresses_not_recorded(service: &Service) -> RecordedEvent {
+    let message = format!(
+        "the ConfigMap kube-system/{CONFIG_MAP} has no room for all additional and former addresses of the Service: those that it gives up          while no manager runs may stay in security rules; name fewer in azure-additional-public-ips"
+    );
+    event(service, ADDRESSES_NOT_RECORDED, message)
+}
+
 /// A public IP is not deleted, or not changed, and why.
 pub fn kept_public_ip(service: &Service, kept: &PublicIpRelease) -> RecordedEvent {
-    event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept unchanged: {}", kept.id, kept.reasons.join("; ")))
+    let state = if kept.is_notice { "" } else { " is kept unchanged" };
+    event(service, KEPT_PUBLIC_IP, format!("public IP {}{state}: {}", kept.id, kept.reasons.join("; ")))
 }
 
 /// The Service goes, and the resource group of its public IP cannot be read. It never had an address, as far as is known.

@@ -27,11 +27,19 @@ pub struct ErrorExplanation {
     pub message: String,
 }
 
-/// What requests wait for, with the time.
-pub fn delay(delay: &RequestDelay, clock: Clock) -> Option<String> {
-    let RequestDelay { quota, subscription, until } = delay;
+/// What a Service in `namespace` waits for, with the time.
+pub fn delay(delay: &RequestDelay, namespace: &str, clock: Clock) -> Option<String> {
+    const FORMAT: &str = "%Y-%m-%dT%H:%M:%SZ";
+    let RequestDelay { quota, subscription, until, share_since } = delay;
+    if let Some(since) = share_since {
+        let since = clock.wall().checked_sub(clock.now().saturating_duration_since(*since)).ok()?.strftime(FORMAT);
+        return Some(format!(
+            "Namespace {namespace} has used its share of the request quota {quota} of subscription {subscription}; since {since} its \
+             Services wait until enough of the quota is free, and then continue by themselves"
+        ));
+    }
     let remaining = until.saturating_duration_since(clock.now());
-    let until = clock.wall().checked_add(remaining).ok()?.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let until = clock.wall().checked_add(remaining).ok()?.strftime(FORMAT);
     Some(format!(
         "Requests to Azure wait for the request quota {quota} of subscription {subscription} until {until} or later; they continue by themselves"
     ))

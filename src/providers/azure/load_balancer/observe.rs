@@ -164,9 +164,9 @@ impl NetworkObserver {
         self.lock().denials.keys().cloned().collect()
     }
 
-    /// How long this is not read again because it does not exist; `None`: nothing says so.
-    pub fn missing_for(&self, what: &NetworkCacheKey) -> Option<Duration> {
-        self.lock().denials.missing_for(what, self.clock.now())
+    /// Returns how long a Service of `namespace` waits for one of `keys` that does not exist; `None`: none is known to be missing.
+    pub fn pause_of(&self, keys: &[NetworkCacheKey], namespace: &str) -> Option<Duration> {
+        self.lock().denials.pause_of(keys, namespace, self.clock.now())
     }
 
     /// The same; an error is what could not be read.

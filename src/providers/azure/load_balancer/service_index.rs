@@ -213,6 +213,12 @@ impl ServiceIndex {
         (owners, unsettled)
     }
 
+    /// Returns the number of Services of this manager in a namespace that have or may have something.
+    pub fn count_in(&self, namespace: &str) -> usize {
+        let is_there = |service: &Service| service.metadata.namespace.as_deref() == Some(namespace);
+        self.services.count(|service| is_there(service) && self.settings.classes.is_managed(service))
+    }
+
     /// How many Services of this manager are being deleted.
     pub fn going(&self) -> usize {
         self.services
@@ -247,6 +253,11 @@ impl ServiceIndex {
         found.filter(|service| identity_of(service) == *identity)
     }
 
+    /// Returns `true` if a Node may exist that [`Self::nodes`] lacks.
+    pub fn may_lack_nodes(&self) -> bool {
+        !self.nodes.proves_absence()
+    }
+
     /// Every Node of the cluster.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.nodes.list()
@@ -262,14 +273,9 @@ impl ServiceIndex {
         self.lock().memory.clone()
     }
 
-    /// Addresses of the Nodes that there are.
-    pub fn present_nodes(&self) -> BTreeSet<IpAddr> {
-        self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect()
-    }
-
-    /// Takes note of the Nodes that there are. One that goes before rules are planned for the first time has been this cluster's too.
-    pub fn note_nodes(&self) {
-        let present = self.present_nodes();
+    /// Notes the Nodes that count now. One that goes before rules are planned for the first time has been this cluster's too.
+    pub fn note_nodes(&self, nodes: &[Arc<Node>]) {
+        let present = nodes.iter().flat_map(|node| internal_addresses(node)).collect();
         self.lock().memory.note_nodes(present);
     }
 
@@ -289,8 +295,52 @@ impl ServiceIndex {
     }
 
     /// Takes over what another process recorded: see [`RuleMemory::restore`].
-    pub fn restore_records(&self, records: RuleRecords, gone: BTreeSet<ServiceIdentity>) {
-        self.lock().memory.restore(records, gone);
+    pub fn restore_records(&self, records: RuleRecords) {
+        self.lock().memory.restore(records);
+    }
+
+    /// Returns the memory of a process that restores these records, to plan with.
+    pub fn memory_with(&self, records: RuleRecords) -> RuleMemory {
+        let are_all_listed = self.lists_all_services();
+        let mut memory = self.memory();
+        memory.restore(records);
+        if are_all_listed {
+            let missing = self.missing(memory.unserved());
+            memory.note_deleted(missing);
+        }
+        memory
+    }
+
+    /// Notes recorded Services that do not exist any more. Returns those that the store lacks without proof that they do not exist.
+    pub fn note_deleted(&self) -> Vec<ServiceIdentity> {
+        let are_all_listed = self.lists_all_services();
+        let unserved = self.lock().memory.unserved();
+        let missing = self.missing(unserved);
+        if !are_all_listed {
+            return missing;
+        }
+        self.record_deleted(missing);
+        Vec::new()
+    }
+
+    /// Notes Services that do not exist, as the API server said: see [`RuleMemory::note_deleted`].
+    pub fn record_deleted(&self, services: Vec<ServiceIdentity>) {
+        self.lock().memory.note_deleted(services);
+    }
+
+    /// Returns a recorded Service that does not exist any more and whose addresses are still in the group.
+    pub fn deleted_service(&self) -> Option<ServiceIdentity> {
+        let deleted = self.lock().memory.deleted().clone();
+        deleted.into_iter().find(|identity| self.owner(identity) == ServiceOwner::Nobody)
+    }
+
+    /// Returns `true` if no Service exists that the store lacks. Call it before the store is read.
+    fn lists_all_services(&self) -> bool {
+        self.services.status().synced && self.services.proves_absence()
+    }
+
+    fn missing(&self, services: Vec<ServiceIdentity>) -> Vec<ServiceIdentity> {
+        services.into_iter().filter(|identity| self.owner(identity) == ServiceOwner::Nobody).collect()
     }
 
     /// The security group has become as `rules` say: see [`RuleMemory::record_applied`].
@@ -355,7 +405,7 @@ mod tests {
 
         /// As the stage that writes the security group does it.
         fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
-            self.note_nodes();
+            self.note_nodes(&self.nodes());
             self.note_listed(listed);
             self.memory().nodes().clone()
         }
@@ -419,7 +469,7 @@ mod tests {
         let node =
             json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.4"}]}});
         let begun = ServiceIndex { nodes: InformerStore::of(vec![serde_json::from_value(node).unwrap()]), ..roster() };
-        begun.note_nodes();
+        begun.note_nodes(&begun.nodes());
         let later = ServiceIndex { nodes: InformerStore::of(Vec::new()), ..begun };
         assert_eq!(later.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&["10.0.0.4"]));
     }

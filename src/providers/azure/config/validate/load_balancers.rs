@@ -48,10 +48,13 @@ fn counts(config: &AzureConfig, findings: &mut FindingCollector) {
     let count = config.maximum_load_balancer_rule_count;
     findings.warn_if(count < 0, "maximumLoadBalancerRuleCount", &message(count));
     for (field, count) in [
-        ("maximumNetworkInterfaceRuleCount", config.maximum_network_interface_rule_count),
+        ("maximumNetworkInterfaceRuleCount", Some(config.maximum_network_interface_rule_count)),
         ("maximumServiceRuleCount", config.maximum_service_rule_count),
         ("maximumServiceSourceRangeCount", config.maximum_service_source_range_count),
+        ("maximumServiceSecurityRuleCount", config.maximum_service_security_rule_count),
+        ("maximumNamespaceFactor", config.maximum_namespace_factor),
     ] {
+        let count = count.unwrap_or_default();
         findings.error_if(count < 0, field, &message(count));
     }
 }

@@ -38,6 +38,8 @@ fn each_rule() {
         ("maximumServiceRuleCount: 0", &[]),
         ("maximumServiceRuleCount: -1", &["error maximumServiceRuleCount"]),
         ("maximumServiceSourceRangeCount: -2147483648", &["error maximumServiceSourceRangeCount"]),
+        ("maximumServiceSecurityRuleCount: -1", &["error maximumServiceSecurityRuleCount"]),
+        ("maximumNamespaceFactor: -1", &["error maximumNamespaceFactor"]),
         ("maximumLoadBalancerRuleCount: -1", &["warning maximumLoadBalancerRuleCount"]),
         ("vnetName: a b", &["warning vnetName"]),
         ("subnetName: /subscriptions/s", &["warning subnetName"]),
@@ -81,6 +83,15 @@ fn each_rule() {
     ];
     for (text, expected) in cases {
         assert_eq!(found(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn tags_that_arm_refuses_are_reported() {
+    let long = format!("tags: a={}", "v".repeat(257));
+    let many: Vec<String> = (0..51).map(|number| format!("k{number}=v")).collect();
+    for text in [long, "tagsMap: {a/b: c}".to_owned(), format!("tags: {}", many.join(","))] {
+        assert_eq!(found(&text), ["warning tags"], "{text}");
     }
 }
 

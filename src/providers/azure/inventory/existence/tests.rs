@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{Freshness, arm_fixture::*},
+    super::{Freshness, tests::arm_fixture::*},
     *,
 };
 use crate::providers::azure::config::VmType;

@@ -1,4 +1,4 @@
-use super::{super::arm_fixture::*, *};
+use super::{super::tests::arm_fixture::*, *};
 
 #[test]
 fn single_reads_until_the_list_is_cheaper() {

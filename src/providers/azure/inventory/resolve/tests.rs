@@ -1,5 +1,5 @@
 use super::{
-    super::{Freshness, arm_fixture::*},
+    super::{Freshness, tests::arm_fixture::*},
     *,
 };
 use crate::providers::azure::{arm::ArmErrorClass, config::VmType};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{MachineExistence, arm_fixture::*},
+    super::{MachineExistence, tests::arm_fixture::*},
     *,
 };
 use crate::providers::azure::arm::ArmErrorClass;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{super::arm_fixture::*, *};
+use super::{super::tests::arm_fixture::*, *};
 use crate::providers::azure::config::VmType;
 
 fn machine(name: &str, vm_id: &str) -> Machine {

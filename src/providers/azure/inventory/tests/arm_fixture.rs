@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{
+use super::super::{
     Freshness, InventorySettings, MachineExistence, MachineQuery, existence, plan,
     query::{PendingQuery, QueryEvaluation, RequiredRead},
     read::{ArmRead, ArmReadPayload, uniform_set_of},
@@ -26,35 +26,39 @@ use crate::{
     sandbox::azure::{Azure, AzureOptions, Effect, Fault},
 };
 
-pub(super) const SUBSCRIPTION: &str = "00000000-0000-4000-8000-000000000001";
+pub(in crate::providers::azure::inventory) const SUBSCRIPTION: &str = "00000000-0000-4000-8000-000000000001";
 
-pub(super) fn group() -> ResourceId {
+pub(in crate::providers::azure::inventory) fn group() -> ResourceId {
     ResourceId::group_of(SUBSCRIPTION, "rg")
 }
 
-pub(super) fn set(name: &str) -> ResourceId {
+pub(in crate::providers::azure::inventory) fn set(name: &str) -> ResourceId {
     group().resource("Microsoft.Compute/virtualMachineScaleSets", &[name])
 }
 
-pub(super) fn instance(set_name: &str, number: usize) -> ResourceId {
+pub(in crate::providers::azure::inventory) fn instance(set_name: &str, number: usize) -> ResourceId {
     set(set_name).child("virtualMachines", &number.to_string())
 }
 
-pub(super) fn vm(name: &str) -> ResourceId {
+pub(in crate::providers::azure::inventory) fn vm(name: &str) -> ResourceId {
     group().resource("Microsoft.Compute/virtualMachines", &[name])
 }
 
 /// Machine of a flexible scale set. Its name says nothing about its host name.
-pub(super) fn flex(set_name: &str, number: usize) -> ResourceId {
+pub(in crate::providers::azure::inventory) fn flex(set_name: &str, number: usize) -> ResourceId {
     vm(&format!("{set_name}_{:08x}", number * 7919))
 }
 
-pub(super) fn error(class: ArmErrorClass) -> ArmError {
+pub(in crate::providers::azure::inventory) fn error(class: ArmErrorClass) -> ArmError {
     let (code, message, request) = (String::new(), format!("{class:?}"), "GET".to_owned());
     ArmError { class, status: None, code, message, request, correlation_id: None, retry_after: None }
 }
 
-pub(super) fn settings(vm_type: VmType, flex: bool, without_sets: bool) -> InventorySettings {
+pub(in crate::providers::azure::inventory) fn settings(
+    vm_type: VmType,
+    flex: bool,
+    without_sets: bool,
+) -> InventorySettings {
     InventorySettings::from_config(&AzureConfig {
         subscription_id: SUBSCRIPTION.to_owned(),
         resource_group: "rg".to_owned(),
@@ -65,33 +69,33 @@ pub(super) fn settings(vm_type: VmType, flex: bool, without_sets: bool) -> Inven
     })
 }
 
-pub(super) fn named(name: &str) -> MachineQuery {
+pub(in crate::providers::azure::inventory) fn named(name: &str) -> MachineQuery {
     MachineQuery { node_name: name.to_owned(), id: None, resource_group: None }
 }
 
-pub(super) fn with_id(name: &str, id: &ResourceId) -> MachineQuery {
+pub(in crate::providers::azure::inventory) fn with_id(name: &str, id: &ResourceId) -> MachineQuery {
     MachineQuery { id: Some(id.clone()), ..named(name) }
 }
 
 /// Returns the host name of an instance.
-pub(super) fn host(prefix: &str, number: usize) -> String {
+pub(in crate::providers::azure::inventory) fn host(prefix: &str, number: usize) -> String {
     let digit = |index: u32| char::from_digit(u32::try_from(number / 36usize.pow(index) % 36).unwrap(), 36).unwrap();
     prefix.to_owned() + &(0..6).rev().map(digit).collect::<String>()
 }
 
 /// Predicate for reads.
-pub(super) type ReadFilter = fn(&ArmRead) -> bool;
+pub(in crate::providers::azure::inventory) type ReadFilter = fn(&ArmRead) -> bool;
 
 /// Fixture of a small Azure.
-pub(super) struct InventoryArmFixture {
-    pub(super) azure: Azure,
-    pub(super) client: ArmClient,
+pub(in crate::providers::azure::inventory) struct InventoryArmFixture {
+    pub(in crate::providers::azure::inventory) azure: Azure,
+    pub(in crate::providers::azure::inventory) client: ArmClient,
     /// Number of machines so far.
-    pub(super) machines: usize,
+    pub(in crate::providers::azure::inventory) machines: usize,
     /// The error of every read.
-    pub(super) down: Option<ArmErrorClass>,
+    pub(in crate::providers::azure::inventory) down: Option<ArmErrorClass>,
     /// The error of these reads.
-    pub(super) broken: Vec<(ReadFilter, ArmErrorClass)>,
+    pub(in crate::providers::azure::inventory) broken: Vec<(ReadFilter, ArmErrorClass)>,
 }
 
 impl Default for InventoryArmFixture {
@@ -104,31 +108,36 @@ impl Default for InventoryArmFixture {
 }
 
 impl InventoryArmFixture {
-    pub(super) fn add_set(&mut self, name: &str, flexible: bool) {
+    pub(in crate::providers::azure::inventory) fn add_set(&mut self, name: &str, flexible: bool) {
         let mode = if flexible { "Flexible" } else { "Uniform" };
         let document = json!({"id": set(name).as_str(), "sku": {"capacity": 0}, "properties": {"orchestrationMode": mode}});
         self.azure.put_document(document).unwrap();
     }
 
-    pub(super) fn add_uniform(&mut self, set_name: &str, count: usize) {
+    pub(in crate::providers::azure::inventory) fn add_uniform(&mut self, set_name: &str, count: usize) {
         self.add_set(set_name, false);
         for number in 0..count {
             self.add_machine(&instance(set_name, number), &host(set_name, number), Some(&set(set_name)));
         }
     }
 
-    pub(super) fn add_flex(&mut self, set_name: &str, count: usize) {
+    pub(in crate::providers::azure::inventory) fn add_flex(&mut self, set_name: &str, count: usize) {
         self.add_set(set_name, true);
         for number in 0..count {
             self.add_machine(&flex(set_name, number), &host(set_name, number), Some(&set(set_name)));
         }
     }
 
-    pub(super) fn add_standalone(&mut self, name: &str) {
+    pub(in crate::providers::azure::inventory) fn add_standalone(&mut self, name: &str) {
         self.add_machine(&vm(name), name, None);
     }
 
-    pub(super) fn add_machine(&mut self, id: &ResourceId, host: &str, set: Option<&ResourceId>) {
+    pub(in crate::providers::azure::inventory) fn add_machine(
+        &mut self,
+        id: &ResourceId,
+        host: &str,
+        set: Option<&ResourceId>,
+    ) {
         let uniform = uniform_set_of(id).is_some();
         let interface = match uniform {
             true => id.child("networkInterfaces", "nic"),
@@ -160,30 +169,30 @@ impl InventoryArmFixture {
     }
 
     /// Changes the capacity of a scale set.
-    pub(super) fn resize(&self, set: &ResourceId, by: i64) {
+    pub(in crate::providers::azure::inventory) fn resize(&self, set: &ResourceId, by: i64) {
         self.azure.change_document(set.as_str(), |set| {
             set["sku"]["capacity"] = json!(set["sku"]["capacity"].as_i64().unwrap() + by);
         });
     }
 
     /// Removes a machine, or a scale set with its instances.
-    pub(super) fn remove(&self, id: &ResourceId) {
+    pub(in crate::providers::azure::inventory) fn remove(&self, id: &ResourceId) {
         assert!(self.azure.delete_document(id.as_str()), "{id}");
     }
 
     /// Changes a field, which is named by its JSON pointer.
-    pub(super) fn change(&self, id: &ResourceId, field: &str, value: Value) {
+    pub(in crate::providers::azure::inventory) fn change(&self, id: &ResourceId, field: &str, value: Value) {
         let change = |document: &mut Value| *document.pointer_mut(field).unwrap() = value;
         assert!(self.azure.change_document(id.as_str(), change), "{id}");
     }
 
-    pub(super) fn power(&self, id: &ResourceId, state: &str) {
+    pub(in crate::providers::azure::inventory) fn power(&self, id: &ResourceId, state: &str) {
         let code = format!("PowerState/{state}");
         self.change(id, "/properties/instanceView/statuses", json!([{"code": code}]));
     }
 
     /// From now on lists of machines and scale sets have nothing in them.
-    pub(super) fn empty_lists(&self) {
+    pub(in crate::providers::azure::inventory) fn empty_lists(&self) {
         for list in ["*/virtualMachines", "*/virtualMachineScaleSets"] {
             self.azure.add_fault(Fault::new(Effect::EmptyList).path(list));
         }
@@ -203,30 +212,30 @@ impl InventoryArmFixture {
         self.azure.clear_requests();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let outcome = runtime.block_on(refresh::send(&self.client, read, interfaces, !settings.without_instance_view));
-        let outcome = outcome.or_else(|error| super::empty_if_foreign(read, &settings.group, error));
+        let outcome = outcome.or_else(|error| super::super::empty_if_foreign(read, &settings.group, error));
         (outcome, self.azure.count(|_| true))
     }
 }
 
 /// The inventory without its shell: rounds of reads on an [`InventoryArmFixture`].
-pub(super) struct InventoryDriver {
-    pub(super) fixture: InventoryArmFixture,
-    pub(super) snapshot: InventorySnapshot,
-    pub(super) settings: InventorySettings,
-    pub(super) now: Instant,
+pub(in crate::providers::azure::inventory) struct InventoryDriver {
+    pub(in crate::providers::azure::inventory) fixture: InventoryArmFixture,
+    pub(in crate::providers::azure::inventory) snapshot: InventorySnapshot,
+    pub(in crate::providers::azure::inventory) settings: InventorySettings,
+    pub(in crate::providers::azure::inventory) now: Instant,
     /// Number of requests since the last call.
-    pub(super) requests: usize,
-    pub(super) reads: Vec<ArmRead>,
+    pub(in crate::providers::azure::inventory) requests: usize,
+    pub(in crate::providers::azure::inventory) reads: Vec<ArmRead>,
 }
 
 impl InventoryDriver {
-    pub(super) fn new(fixture: InventoryArmFixture, settings: InventorySettings) -> Self {
+    pub(in crate::providers::azure::inventory) fn new(fixture: InventoryArmFixture, settings: InventorySettings) -> Self {
         let now = Instant::now() + Duration::from_secs(100_000);
         Self { fixture, snapshot: InventorySnapshot::default(), settings, now, requests: 0, reads: Vec::new() }
     }
 
     /// Two uniform scale sets, a flexible one and machines of their own, ten each, all known for a minute.
-    pub(super) fn of_all_kinds() -> Self {
+    pub(in crate::providers::azure::inventory) fn of_all_kinds() -> Self {
         let mut fixture = InventoryArmFixture::default();
         fixture.add_uniform("pool0", 10);
         fixture.add_uniform("pool1", 10);
@@ -238,15 +247,15 @@ impl InventoryDriver {
         driver
     }
 
-    pub(super) fn pass(&mut self, time: Duration) {
+    pub(in crate::providers::azure::inventory) fn pass(&mut self, time: Duration) {
         self.now += time;
     }
 
-    pub(super) fn requests(&mut self) -> usize {
+    pub(in crate::providers::azure::inventory) fn requests(&mut self) -> usize {
         std::mem::take(&mut self.requests)
     }
 
-    pub(super) fn send(&mut self, read: ArmRead) {
+    pub(in crate::providers::azure::inventory) fn send(&mut self, read: ArmRead) {
         let entry = self.snapshot.entry(read.subject());
         let interfaces = entry.into_iter().flat_map(|entry| &entry.machine.interfaces);
         let interfaces: Vec<_> = interfaces.map(|interface| interface.id.clone()).collect();
@@ -286,18 +295,26 @@ impl InventoryDriver {
         panic!("no answer after {} rounds: {:?}", super::MAX_ROUNDS, self.reads);
     }
 
-    pub(super) fn look_up(&mut self, query: &[MachineQuery], freshness: Freshness) -> Vec<LookupResult> {
+    pub(in crate::providers::azure::inventory) fn look_up(
+        &mut self,
+        query: &[MachineQuery],
+        freshness: Freshness,
+    ) -> Vec<LookupResult> {
         self.pass(Duration::from_micros(1));
         let question = |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, freshness, false);
         let questions: Vec<_> = query.iter().map(question).collect();
         self.evaluate_all(&questions, resolve::look_up)
     }
 
-    pub(super) fn one(&mut self, query: &MachineQuery) -> LookupResult {
+    pub(in crate::providers::azure::inventory) fn one(&mut self, query: &MachineQuery) -> LookupResult {
         self.look_up(std::slice::from_ref(query), Freshness::Cached).remove(0)
     }
 
-    pub(super) fn check_existence_all(&mut self, query: &[MachineQuery], freshness: Duration) -> Vec<MachineExistence> {
+    pub(in crate::providers::azure::inventory) fn check_existence_all(
+        &mut self,
+        query: &[MachineQuery],
+        freshness: Duration,
+    ) -> Vec<MachineExistence> {
         self.pass(Duration::from_micros(1));
         let question =
             |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, Freshness::Within(freshness), true);
@@ -305,18 +322,18 @@ impl InventoryDriver {
         self.evaluate_all(&questions, existence::check_existence)
     }
 
-    pub(super) fn check_existence(&mut self, query: &MachineQuery) -> MachineExistence {
+    pub(in crate::providers::azure::inventory) fn check_existence(&mut self, query: &MachineQuery) -> MachineExistence {
         self.check_existence_all(std::slice::from_ref(query), Duration::ZERO).remove(0)
     }
 
-    pub(super) fn second_look(&mut self, query: &MachineQuery) -> SecondLook {
+    pub(in crate::providers::azure::inventory) fn second_look(&mut self, query: &MachineQuery) -> SecondLook {
         self.pass(Duration::from_micros(1));
         let freshness = Freshness::Within(Duration::from_secs(60));
         let question = PendingQuery::new(query, &self.settings, self.now, freshness, false);
         self.evaluate_all(&[PendingQuery { second_look: true, ..question }], second_look::evaluate).remove(0)
     }
 
-    pub(super) fn warm(&mut self) {
+    pub(in crate::providers::azure::inventory) fn warm(&mut self) {
         self.pass(Duration::from_micros(1));
         let (started, mut attempted) = (self.now, BTreeSet::new());
         loop {
@@ -333,7 +350,7 @@ impl InventoryDriver {
 }
 
 /// Returns the state of a machine that was found.
-pub(super) fn power_of(sighting: &MachineExistence) -> Option<&str> {
+pub(in crate::providers::azure::inventory) fn power_of(sighting: &MachineExistence) -> Option<&str> {
     match sighting {
         MachineExistence::Found(machine) => Arc::as_ref(machine).power_state.as_deref(),
         _ => None,

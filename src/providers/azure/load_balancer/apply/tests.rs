@@ -88,7 +88,7 @@ impl Cloud {
 
     fn release(&self, name: &str) -> PublicIpRelease {
         let PublicIpChange { id, etag, reasons, services, .. } = self.tagged(name, "gone");
-        PublicIpRelease { id, etag, reasons, services }
+        PublicIpRelease { id, etag, reasons, services, is_notice: false }
     }
 
     fn lb(&self) -> ResourceId {

@@ -13,12 +13,12 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
-        load_balancer::backend_pools::fingerprint,
         planner::load_balancer::{
             desired::{ServiceRequest, public_ips::PublicIpChange},
             drift::findings::{DriftByService, DriftInput, DriftedDocument, drift},
             plan::{
-                Plan, PlanScope, needs::named_keys, network::NetworkPlan, print::PlannedChange, rules::leads_to_machines,
+                BlockedBy, Plan, PlanScope, needs::named_keys, network::NetworkPlan, print::PlannedChange,
+                rules::leads_to_machines,
             },
             spec::{ServiceIdentity, ServiceRefusal},
         },
@@ -51,13 +51,13 @@ pub(super) async fn admit(
         Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
     context.notify_private_links(&plan.network.private_links.notices);
-    let nodes = fingerprint(&context.hosts().unwrap_or_default(), &context.service_index.nodes(), &context.settings);
+    let nodes = context.node_fingerprint(&context.hosts().unwrap_or_default());
     let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();
     let mut drift = find_drift(context, &requests, &compared, (&plan, &input));
     let Plan { network: NetworkPlan { public_ips, mut refused, .. }, blocked, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
     let answer = |request: &ServiceRequest| match (blocked.get(request.identity()), refused.remove(request.identity())) {
-        (Some(blocked), _) => Err(blocked_error(blocked)),
+        (Some(blocked), _) => Err(unread_reference(context, request, blocked)),
         (None, Some(refusal)) => {
             context.announce(PlannedChange::Refused(request.identity(), &refusal), [request.identity()]);
             Err(missing_reference(context, request, &refusal).unwrap_or_else(|| refusal_error(&refusal)))
@@ -96,10 +96,22 @@ fn find_drift(
     })
 }
 
+/// Returns the error of a Service for which nothing can be planned, with the pause of its namespace.
+fn unread_reference(context: &StageContext, request: &ServiceRequest, blocked: &BlockedBy) -> CloudError {
+    match (blocked, blocked_error(blocked)) {
+        (BlockedBy::Reference(unread), CloudError::MissingReference { after, message }) => {
+            let keys = std::slice::from_ref(&unread.key);
+            let pause = context.observer.pause_of(keys, request.identity().namespace());
+            CloudError::MissingReference { after: pause.unwrap_or(after), message }
+        }
+        (_, error) => error,
+    }
+}
+
 /// Returns the error of a refusal because of something that does not exist yet, and is read again soon.
 fn missing_reference(context: &StageContext, request: &ServiceRequest, refusal: &ServiceRefusal) -> Option<CloudError> {
     let keys = named_keys(request.spec()?, &context.settings);
-    let after = keys.iter().filter_map(|key| context.observer.missing_for(key)).min()?;
+    let after = context.observer.pause_of(&keys, request.identity().namespace())?;
     Some(CloudError::MissingReference { after, message: refusal.to_string() })
 }
 

@@ -24,7 +24,7 @@ use crate::providers::azure::{
     },
     inventory::LookupError,
     load_balancer::{
-        backend_pools::{PoolSyncError, PoolSyncSummary, PoolWriter, fingerprint},
+        backend_pools::{PoolSyncError, PoolSyncSummary, PoolWriter},
         events::ArmCallKind,
         observe::NetworkCacheKey,
     },
@@ -36,21 +36,26 @@ use crate::providers::azure::{
     },
 };
 
-/// Writes pools, and counts those that Services have for themselves.
-struct MeteredPoolWriter<'a>(&'a StageContext);
+/// Writes pools, counts those that Services have for themselves, and charges these to their namespaces.
+struct MeteredPoolWriter<'a> {
+    context: &'a StageContext,
+    local: &'a LocalPools,
+    observed: &'a ObservedNetwork,
+}
 
 #[async_trait]
 impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
-        let is_own = !is_cluster_pool(pool.name(), &self.0.settings);
-        let running = is_own.then(|| self.0.pool_metrics.update_own_pool());
-        let written = self.0.writer.put_pool(pool, document, urgency).await;
+        let is_own = !is_cluster_pool(pool.name(), &self.context.settings);
+        let running = is_own.then(|| self.context.pool_metrics.update_own_pool());
+        let owner = pool_join_failure::owner(pool, self.local, self.observed).filter(|_| is_own);
+        let written = self.context.writer.caused_by(owner).put_pool(pool, document, urgency).await;
         running.into_iter().for_each(|one| one.end(written.is_ok()));
         written
     }
 
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
-        self.0.writer.migrate_to_ip_based(load_balancer, pools, urgency).await
+        self.context.writer.migrate_to_ip_based(load_balancer, pools, urgency).await
     }
 }
 
@@ -64,7 +69,7 @@ pub(super) async fn join(
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let urgency = join_urgency(world, nodes.len(), urgency);
     let since = world.invalidate_pool_sync();
-    let all_nodes = world.service_index.nodes();
+    let fingerprint = world.node_fingerprint(&nodes);
     let (local, publications) = world.local_pools();
     let created = world.unfilled_pools().clone();
     let is_deleting = !world.lock_deleting().is_empty();
@@ -74,7 +79,8 @@ pub(super) async fn join(
     let planned = world.plan(&request).await.map_err(PoolJoinFailure::of_all)?;
     let (plan, observed) = (planned.plan.pools, planned.input.observed);
     let doubtful = InvalidationGuard::all(world, &observed);
-    let synced = world.backend_pools.sync(&plan, started, &MeteredPoolWriter(world), urgency).await;
+    let writer = MeteredPoolWriter { context: world, local: &local, observed: &observed };
+    let synced = world.backend_pools.sync(&plan, started, &writer, urgency).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
@@ -85,7 +91,6 @@ pub(super) async fn join(
     }
     finish_sync(world, synced).map_err(|error| PoolJoinFailure::of_pools(error, &local, &observed))?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
-    let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = world.backend_pools.resync_after().map(|after| Instant::now() + after);
     // Pools that were passed over may want members by now.
     if !is_deleting {
@@ -136,12 +141,7 @@ pub(super) fn is_synced(world: &StageContext) -> bool {
     world.unfilled_pools().is_empty()
         && followed.publications == world.watches.publications()
         && followed.due.is_none_or(|due| due > Instant::now())
-        && node_fingerprint(world) == Some(followed.fingerprint)
-}
-
-/// What of the Nodes decides who is in the pools; `None`: nobody has said which there are.
-pub(super) fn node_fingerprint(world: &StageContext) -> Option<u64> {
-    Some(fingerprint(&world.hosts()?, &world.service_index.nodes(), &world.settings))
+        && world.hosts().is_some_and(|hosts| world.node_fingerprint(&hosts) == followed.fingerprint)
 }
 
 /// While it lives, nobody joins the pools of a load balancer.

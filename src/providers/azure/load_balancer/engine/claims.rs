@@ -1,11 +1,11 @@
-//! Nodes that claim another Node's machine are left out of pools and rules.
+//! Nodes that claim another Node's machine join no pools and rules, and addresses that their machines lack are in none.
 //!
-//! In: the Nodes, and the machines that several of them claim, as the inventory lists them. Out: the Nodes whose claims count, and one event
-//! for each of the others. While the inventory does not tell, all claims count.
+//! In: the Nodes, and their machines as the inventory has them. Out: the claims that do not count, and one event for each Node that is left
+//! out. While the inventory has no machine, the claim counts.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, PoisonError},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Node;
@@ -13,36 +13,47 @@ use k8s_openapi::api::core::v1::Node;
 use super::stage_context::StageContext;
 use crate::providers::azure::{
     inventory::Freshness,
-    load_balancer::events,
+    load_balancer::{backend_pools::fingerprint, events},
     node,
-    planner::load_balancer::pools::claims::{FalseClaim, contested_machines, false_claims},
+    planner::load_balancer::pools::claims::NodeClaims,
 };
 
+/// Age up to which a machine's addresses are believed although its Node has none of them: the Node may be newer.
+const CONTRADICTED_TTL: Duration = Duration::from_secs(60);
+
 impl StageContext {
-    /// The Nodes that claim another Node's machine.
-    pub(super) async fn false_claims(&self) -> Vec<FalseClaim> {
-        let contested = contested_machines(&self.service_index.nodes());
-        if contested.is_empty() {
-            return Vec::new();
+    /// Returns the claims of `nodes`. Machines that may be newer than the inventory are read again.
+    pub(super) async fn claims(&self, nodes: &[Arc<Node>]) -> NodeClaims {
+        let claims = self.cached_claims(nodes);
+        let outdated = claims.outdated_machines();
+        if outdated.is_empty() {
+            return claims;
         }
-        let queries: Vec<_> = contested.iter().map(|machine| machine.query.clone()).collect();
-        let found = self.inventory.look_up(&queries, Freshness::Cached).await;
-        let listed = contested.iter().zip(&found).filter_map(|(contested, found)| Some((contested, found.as_ref().ok()?)));
-        listed.flat_map(|(contested, machine)| false_claims(contested, machine)).collect()
+        // After an error, what is known stays.
+        drop(self.inventory.look_up(&outdated, Freshness::Within(CONTRADICTED_TTL)).await);
+        self.cached_claims(nodes)
     }
 
-    /// Records one event for each of `claims` that is new.
-    pub(super) fn report_false_claims(&self, claims: &[FalseClaim]) {
-        let new = self.reported_claims.lock().unwrap_or_else(PoisonError::into_inner).update(claims);
+    fn cached_claims(&self, nodes: &[Arc<Node>]) -> NodeClaims {
+        NodeClaims::new(nodes, |queries| self.inventory.cached(queries))
+    }
+
+    /// Returns what of the Nodes decides who is in the pools, as a number. `hosts`: the Nodes that shall be behind load balancers.
+    pub(super) fn node_fingerprint(&self, hosts: &[Arc<Node>]) -> u64 {
+        let nodes = self.service_index.nodes();
+        let claims = self.cached_claims(&nodes);
+        fingerprint(&claims.counted(hosts), &claims.counted(&nodes), &self.settings)
+    }
+
+    /// Notes the Nodes that count, and records one event for each false claim that is new.
+    pub(super) fn note_nodes(&self) {
+        let nodes = self.service_index.nodes();
+        let claims = self.cached_claims(&nodes);
+        self.service_index.note_nodes(&claims.counted(&nodes));
+        let new = self.reported_claims.lock().unwrap_or_else(PoisonError::into_inner).update(&claims.rejected);
         for claim in new {
             tracing::warn!(node = node::name(&claim.node), owner = claim.owner, "node claims the machine of another node");
             self.events.record(events::provider_id_conflict(&claim.node, &claim.owner));
         }
     }
-}
-
-/// `nodes` without those of `claims`.
-pub(super) fn without(nodes: &[Arc<Node>], claims: &[FalseClaim]) -> Vec<Arc<Node>> {
-    let names: BTreeSet<&str> = claims.iter().map(|claim| node::name(&claim.node)).collect();
-    nodes.iter().filter(|node| !names.contains(node::name(node))).cloned().collect()
 }

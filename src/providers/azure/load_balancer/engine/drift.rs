@@ -24,7 +24,6 @@ use crate::{
                 findings::{DriftedDocument, DriftedKind},
                 repairs::{RepairDecision, RepairSchedule},
             },
-            labels::LabelMap,
             spec::{ServiceIdentity, ServiceSpec},
         },
     },
@@ -50,8 +49,6 @@ pub(super) enum EnsureOrigin {
 /// When all was right for a Service.
 struct RightState {
     spec: ServiceSpec,
-    /// Labels of its Namespace that decide where it is.
-    namespace: LabelMap,
     /// Fingerprint of the Nodes.
     nodes: u64,
     at: Timestamp,
@@ -110,11 +107,10 @@ impl DriftWatch {
         watch
     }
 
-    /// A call for a Service begins. `namespace`: the labels of its Namespace that decide where it is. The Nodes for which all was right
-    /// when it asked for the same; `None`: whatever differs is written.
-    pub(super) fn begin(&self, spec: &ServiceSpec, namespace: &LabelMap, origin: EnsureOrigin) -> Option<u64> {
+    /// A call for a Service begins. The Nodes for which all was right when it asked for the same; `None`: whatever differs is written.
+    pub(super) fn begin(&self, spec: &ServiceSpec, origin: EnsureOrigin) -> Option<u64> {
         let mut state = self.state();
-        let known = state.right.get_mut(&spec.identity).filter(|known| is_same(known, spec, namespace));
+        let known = state.right.get_mut(&spec.identity).filter(|known| known.spec.is_same_request(spec));
         let compared = known.filter(|known| origin != EnsureOrigin::Change || known.is_comparing);
         if let Some(right) = compared {
             right.is_comparing = true;
@@ -138,9 +134,9 @@ impl DriftWatch {
         verdict
     }
 
-    /// All is as the Service asks, for these labels and Nodes.
-    pub(super) fn settled(&self, spec: &ServiceSpec, namespace: LabelMap, nodes: u64) {
-        let right = RightState { spec: spec.clone(), namespace, nodes, at: self.clock.wall(), is_comparing: false };
+    /// All is as the Service asks, for these Nodes.
+    pub(super) fn settled(&self, spec: &ServiceSpec, nodes: u64) {
+        let right = RightState { spec: spec.clone(), nodes, at: self.clock.wall(), is_comparing: false };
         let mut state = self.state();
         state.right.insert(spec.identity.clone(), right);
         state.left.remove(&spec.identity);
@@ -262,12 +258,6 @@ impl LeftDrift {
 /// To the second.
 fn seconds(moment: Timestamp) -> String {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment).to_string()
-}
-
-/// Whether a Service asks for the same. What its status lists is this program's.
-fn is_same(known: &RightState, spec: &ServiceSpec, namespace: &LabelMap) -> bool {
-    let without_status = |spec: &ServiceSpec| ServiceSpec { status_addresses: Vec::new(), ..spec.clone() };
-    known.namespace == *namespace && without_status(&known.spec) == without_status(spec)
 }
 
 #[cfg(test)]

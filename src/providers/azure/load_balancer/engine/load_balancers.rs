@@ -62,6 +62,9 @@ pub(super) struct PlacedService {
     pub(super) recreated: bool,
 }
 
+/// A load balancer to write, and the Services that cause it.
+type CausedChange<'a> = (&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>);
+
 /// See the module.
 pub(super) struct LoadBalancerStage<'a> {
     pub(super) context: &'a StageContext,
@@ -261,14 +264,13 @@ impl LoadBalancerStage<'_> {
             at_once().for_each(|(change, causes)| {
                 self.context.announce(PlannedChange::LoadBalancer(change, causes), causes);
             });
-            let (puts, deletions): (Vec<_>, Vec<_>) =
-                at_once().map(|(change, _)| change).partition(|change| matches!(change.write, LoadBalancerWrite::Put(_)));
+            let (puts, deletions): (Vec<CausedChange<'_>>, Vec<CausedChange<'_>>) =
+                at_once().partition(|(change, _)| matches!(change.write, LoadBalancerWrite::Put(_)));
             // What one answers breaks off none of the others.
             let (put, deleted) =
-                join(join_all(puts.iter().map(|change| self.put(change, input))), self.delete(&deletions, input, requests))
-                    .await;
+                join(join_all(puts.iter().map(|put| self.put(*put, input))), self.delete(&deletions, input, requests)).await;
             let answers = puts.into_iter().zip(put).chain(deletions.into_iter().zip(deleted));
-            let mut failed: Vec<_> = answers.filter_map(|(change, written)| Some((change, written.err()?))).collect();
+            let mut failed: Vec<_> = answers.filter_map(|((change, _), written)| Some((change, written.err()?))).collect();
             if !failed.is_empty() {
                 let later = documents.iter().filter(|change| change.wave > wave);
                 let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
@@ -278,10 +280,11 @@ impl LoadBalancerStage<'_> {
         Ok(())
     }
 
-    async fn put(&self, change: &LoadBalancerChange, input: &StageInput) -> Result<(), AttemptError> {
+    async fn put(&self, (change, causes): CausedChange<'_>, input: &StageInput) -> Result<(), AttemptError> {
         let LoadBalancerWrite::Put(document) = &change.write else { return Ok(()) };
         let new = new_pools(&input.observed, change);
-        if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
+        let writer = self.context.writer.caused_by(causes);
+        if let Err(error) = writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
             self.context.record_interface_limit([&error]);
             return Err(error.into());
         }
@@ -301,13 +304,14 @@ impl LoadBalancerStage<'_> {
     /// does not leave holds up those alone whose pools it is in. An answer for each.
     async fn delete(
         &self,
-        changes: &[&LoadBalancerChange],
+        changes: &[CausedChange<'_>],
         input: &StageInput,
         requests: &[ServiceRequest],
     ) -> Vec<Result<(), AttemptError>> {
         let known: Vec<Option<&ArmLoadBalancer>> =
-            changes.iter().map(|change| input.observed.load_balancer(&change.id)).collect();
-        let begun = changes.iter().zip(known).map(|(change, known)| Some((known?, self.context.begin_deletion(&change.id))));
+            changes.iter().map(|(change, _)| input.observed.load_balancer(&change.id)).collect();
+        let begun = changes.iter().zip(known);
+        let begun = begun.map(|((change, _), known)| Some((known?, self.context.begin_deletion(&change.id))));
         let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = begun.collect();
         let emptied: Vec<&ArmLoadBalancer> = begun.iter().flatten().map(|(document, _)| *document).collect();
         let left = match emptied.is_empty() {
@@ -316,11 +320,11 @@ impl LoadBalancerStage<'_> {
         };
         let held_up = |change: &LoadBalancerChange| left.as_ref().err().filter(|error| error.concerns(&change.id)).cloned();
         let deletions = changes.iter().zip(begun).map(|(change, begun)| {
-            let held_up = held_up(change);
+            let held_up = held_up(change.0);
             async move {
                 match held_up {
                     Some(error) => Err(AttemptError::SomeServices(error.into())),
-                    None => self.delete_emptied(change, begun, requests).await,
+                    None => self.delete_emptied(*change, begun, requests).await,
                 }
             }
         });
@@ -329,12 +333,13 @@ impl LoadBalancerStage<'_> {
 
     async fn delete_emptied(
         &self,
-        change: &LoadBalancerChange,
+        (change, causes): CausedChange<'_>,
         begun: Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>,
         requests: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
         let Some((document, mut deletion)) = begun else { return Ok(()) };
-        let deleted = self.context.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
+        let writer = self.context.writer.caused_by(causes);
+        let deleted = writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
         deletion.is_gone = deleted.is_ok();
         Ok(deleted.inspect_err(|error| self.context.record_failed_call(requests, ArmCallKind::DeleteLoadBalancer, error))?)
     }
@@ -344,7 +349,8 @@ impl LoadBalancerStage<'_> {
         let mut are_finished = true;
         for change in &plan.public_ips.writes {
             self.context.announce(PlannedChange::PublicIp(change), &change.services);
-            if let Err(error) = self.context.writer.put_public_ip(change, false, self.urgency).await {
+            let writer = self.context.writer.caused_by(&change.services);
+            if let Err(error) = writer.put_public_ip(change, false, self.urgency).await {
                 tracing::warn!(%error, id = %change.id, "cannot finish a partially created public IP");
                 are_finished = false;
             }

@@ -9,9 +9,8 @@ use std::sync::{Arc, PoisonError};
 use k8s_openapi::api::core::v1::Node;
 
 use super::{pool_sync_state::MachineRuleRecord, stage_context::StageContext};
-use crate::providers::azure::{
-    load_balancer::backend_pools::fingerprint,
-    planner::load_balancer::{desired::ServiceRequest, plan::MachineRules, rule_memory::ParsedService},
+use crate::providers::azure::planner::load_balancer::{
+    desired::ServiceRequest, plan::MachineRules, rule_memory::ParsedService,
 };
 
 /// Rules that are due.
@@ -47,7 +46,7 @@ pub(super) fn of_plan(context: &StageContext, hosts: &[Arc<Node>]) -> MachineRul
 }
 
 fn record_due(context: &StageContext, hosts: &[Arc<Node>]) -> Option<MachineRuleRecord> {
-    let fingerprint = fingerprint(hosts, &context.service_index.nodes(), &context.settings);
+    let fingerprint = context.node_fingerprint(hosts);
     context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).machine_rules.due(fingerprint)
 }
 

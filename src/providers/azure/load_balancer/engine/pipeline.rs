@@ -7,7 +7,7 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use futures::future::{join, join_all};
 use tracing::Instrument;
@@ -34,7 +34,11 @@ use crate::{
         },
         load_balancer::{events::ArmCallKind, explain::cloud_error},
         planner::load_balancer::{
-            desired::{ServiceRequest, expected, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            desired::{
+                ServiceRequest, expected,
+                load_balancers::RetainedFrontend,
+                public_ips::{PublicIpChange, PublicIpRelease},
+            },
             plan::print::PlannedChange,
             spec::ServiceIdentity,
         },
@@ -71,16 +75,30 @@ pub(super) enum PipelineResult {
     LeftDrifted,
 }
 
-/// What stays although a Service does not want it any more.
+/// What stays although a Service does not want it any more, or is not as it requests.
 #[derive(Default)]
 pub(super) struct RetainedResources {
     pub(super) frontends: Vec<RetainedFrontend>,
     pub(super) public_ips: Vec<PublicIpRelease>,
+    /// Public IP without the DNS label of the Service, because another public IP has it.
+    pub(super) unlabeled: Option<PublicIpRelease>,
 }
 
+/// Reason to start again.
+enum ReplanReason {
+    /// A document differs from the planned one.
+    Modified,
+    /// ARM refused the DNS label of this public IP, so the Service gets none.
+    LabelInUse(PublicIpRelease),
+}
+
+/// Code of ARM for a DNS label that another public IP of the region has.
+const LABEL_IN_USE: &str = "DnsRecordInUse";
+
 impl RetainedResources {
-    pub(super) fn is_empty(&self) -> bool {
-        self.frontends.is_empty() && self.public_ips.is_empty()
+    /// Returns `true` if nothing must change any more, so that a later difference is an external change.
+    pub(super) fn is_settled(&self) -> bool {
+        self.frontends.is_empty() && self.public_ips.iter().all(|release| release.is_notice) && self.unlabeled.is_none()
     }
 }
 
@@ -129,25 +147,37 @@ impl ServicePipeline {
         urgency: Urgency,
         mut compared: Option<u64>,
     ) -> CloudResult<PipelineResult> {
+        let (mut request, mut unlabeled) = (Cow::Borrowed(request), None);
         for _ in 0..MAX_PASSES {
-            if let Some(result) = self.run_once(request, urgency, &mut compared).await? {
-                if matches!(request, ServiceRequest::Delete(..)) {
-                    self.context.public_ip_attempts().remove(request.identity());
-                    self.context.drift.forget(request.identity());
+            match self.run_once(&request, urgency, &mut compared).await? {
+                Ok(mut result) => {
+                    if let ServiceRequest::Delete(identity, _) = &*request {
+                        self.context.public_ip_attempts().remove(identity);
+                        self.context.drift.forget(identity);
+                        self.context.placement_labels.forget(identity);
+                    }
+                    if let PipelineResult::Done(retained, _) = &mut result {
+                        retained.unlabeled = unlabeled;
+                    }
+                    return Ok(result);
                 }
-                return Ok(result);
+                Err(ReplanReason::Modified) => {}
+                Err(ReplanReason::LabelInUse(public_ip)) => {
+                    request = Cow::Owned(request.without_dns_label());
+                    unlabeled = Some(public_ip);
+                }
             }
         }
         Err(CloudError::failed(format!("public IPs modified concurrently; gave up after {MAX_PASSES} attempts")))
     }
 
-    /// `None`: it has to begin anew.
+    /// Runs the stages once. The inner error says why the Service starts again.
     async fn run_once(
         &self,
         ask: &ServiceRequest,
         urgency: Urgency,
         compared: &mut Option<u64>,
-    ) -> CloudResult<Option<PipelineResult>> {
+    ) -> CloudResult<Result<PipelineResult, ReplanReason>> {
         let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
         let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
@@ -157,12 +187,12 @@ impl ServicePipeline {
         match self.context.judge_drift(ask.identity(), drift) {
             DriftVerdict::Right => {}
             DriftVerdict::Repair(_) => *compared = None,
-            DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Some(PipelineResult::LeftDrifted)),
+            DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Ok(PipelineResult::LeftDrifted)),
         }
         let queued = || queued(None);
         let put = self.put_public_ips(ask, &public_ips, urgency).instrument(trace::step("public IPs"));
-        if !put.await? {
-            return Ok(None);
+        if let Some(reason) = put.await? {
+            return Ok(Err(reason));
         }
         self.report_stage(ask, PipelineStage::LoadBalancer);
         let step = self
@@ -170,7 +200,9 @@ impl ServicePipeline {
             .submit(queued(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns))
             .instrument(trace::step("load balancer"))
             .await;
-        let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
+        let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else {
+            return Ok(Err(ReplanReason::Modified));
+        };
         drop(newcomer);
         let reached = async {
             let joined = self.join_pools(ask, queued()).instrument(trace::step("back-end pools")).await;
@@ -193,8 +225,8 @@ impl ServicePipeline {
         let is_done =
             self.release(ask, &got, urgency).instrument(trace::step("release")).await? && !got.recreated && is_linked;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
-        let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept };
-        Ok(is_done.then_some(PipelineResult::Done(kept, nodes)))
+        let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept, unlabeled: None };
+        Ok(is_done.then_some(PipelineResult::Done(kept, nodes)).ok_or(ReplanReason::Modified))
     }
 
     /// Says that a load balancer is about to be made for this Service.
@@ -238,8 +270,13 @@ impl ServicePipeline {
         admit(&self.context, requests, compared, urgency).await
     }
 
-    /// Whether they are as planned; otherwise somebody else has written one.
-    async fn put_public_ips(&self, request: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
+    /// Writes public IPs. Returns why the Service starts again; `None`: they are as planned.
+    async fn put_public_ips(
+        &self,
+        request: &ServiceRequest,
+        puts: &PublicIpWrites,
+        urgency: Urgency,
+    ) -> CloudResult<Option<ReplanReason>> {
         if !puts.is_empty() {
             self.report_stage(request, PipelineStage::PublicIps);
         }
@@ -250,13 +287,15 @@ impl ServicePipeline {
         let writes = puts.iter().map(|put| {
             put.run(|change| {
                 self.context.announce(PlannedChange::PublicIp(change), &change.services);
-                self.context.writer.put_public_ip(change, had_address, urgency)
+                let writer = self.context.writer.caused_by(&change.services);
+                async move { writer.put_public_ip(change, had_address, urgency).await }
             })
         });
-        for written in join_all(writes).await {
+        for (put, written) in puts.iter().zip(join_all(writes).await) {
             match written {
                 Ok(()) => {}
-                Err(error) if error.class == ArmErrorClass::Conflict => return Ok(false),
+                Err(error) if error.class == ArmErrorClass::Conflict => return Ok(Some(ReplanReason::Modified)),
+                Err(error) if error.mentions(LABEL_IN_USE) => return Ok(Some(label_in_use(request, put.change()))),
                 Err(error) => {
                     self.context.record_failed_call(
                         std::slice::from_ref(request),
@@ -267,7 +306,7 @@ impl ServicePipeline {
                 }
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     async fn write_load_balancers(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<LoadBalancerStageResult>> {
@@ -319,11 +358,13 @@ impl ServicePipeline {
     }
 
     /// Brings the pools to the Nodes, unless they are, and opens the machines in them to Services whose rules lead to machines, if that is
-    /// due. What fails is tried again in a minute.
-    pub(super) async fn sync_hosts(&self, is_synced: bool) -> CloudResult<()> {
+    /// due. One of the recorded Services that do not exist any more, `deleted`, has the rules of all of them removed. What fails is tried again
+    /// in a minute.
+    pub(super) async fn sync_hosts(&self, is_synced: bool, deleted: Option<ServiceIdentity>) -> CloudResult<()> {
         let urgency = Urgency::Node;
         let joined = if is_synced { Ok(()) } else { backend_pools::join(&self.context, &[], urgency).await };
         let requests = machine_rules::due(&self.context).into_iter().flat_map(|due| due.requests);
+        let requests = requests.chain(deleted.map(|identity| ServiceRequest::Delete(identity, None)));
         let turns = requests.map(|request| QueuedRequest { request, urgency, compared: None });
         // Who leads the batch tells what failed.
         join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
@@ -338,7 +379,8 @@ impl ServicePipeline {
         let deletions = got.releases.iter().map(|it| {
             it.run(|release| {
                 self.context.announce(PlannedChange::Release(release), &release.services);
-                self.context.writer.delete_public_ip(release, urgency)
+                let writer = self.context.writer.caused_by(&release.services);
+                async move { writer.delete_public_ip(release, urgency).await }
             })
         });
         match join_all(deletions).await.into_iter().collect::<ArmResult<()>>() {
@@ -350,6 +392,23 @@ impl ServicePipeline {
             }
         }
     }
+}
+
+/// Returns the reason to start again after ARM refused a DNS label. A Service without one waits for the one that requested it.
+fn label_in_use(request: &ServiceRequest, change: &PublicIpChange) -> ReplanReason {
+    let label = request.spec().and_then(|spec| spec.public_ip.dns_label.as_deref()).filter(|label| !label.is_empty());
+    let Some(label) = label else { return ReplanReason::Modified };
+    let reason = format!(
+        "it does not get the DNS label `{label}`: another public IP in this region has it; choose another in the annotation \
+         azure-dns-label-name"
+    );
+    ReplanReason::LabelInUse(PublicIpRelease {
+        id: change.id.clone(),
+        etag: change.etag.clone(),
+        reasons: vec![reason],
+        services: vec![request.identity().clone()],
+        is_notice: true,
+    })
 }
 
 /// All asks, with the greatest urgency of them.

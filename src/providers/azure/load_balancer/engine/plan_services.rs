@@ -10,14 +10,15 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, Service};
 
 use super::{
     planning::{StagePlan, StagePlanRequest, blocked_error},
+    rule_record_store::planned_writes,
     stage_context::{StageContext, StageInput},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, ServiceDemand, ServicesPlan, WritePlan},
+    cloud_provider::{CloudError, CloudResult, PlannedWrite, ServiceDemand, ServicesPlan, WritePlan},
     providers::azure::{
         arm::Urgency,
         load_balancer::explain::cloud_error,
@@ -26,7 +27,7 @@ use crate::{
                 ServiceRequest,
                 status::{pending_addresses, status},
             },
-            plan::{Plan, after::after_network, writes},
+            plan::{Plan, PlanScope, after::after_network, writes},
             rule_memory::ParsedService,
             spec::{ServiceSpec, identity_of},
         },
@@ -37,6 +38,7 @@ use crate::{
 pub(super) async fn plan_services(context: &StageContext, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
     let mut planned = ServicesPlan::default();
     if !context.service_index.has_any_service() {
+        planned.writes = Box::pin(plan_deleted(context, &demand.nodes)).await?;
         return Ok(planned);
     }
     context.watches.synced().await?;
@@ -59,12 +61,25 @@ pub(super) async fn plan_services(context: &StageContext, demand: &ServiceDemand
     let writes = writes_of(&input, &plan);
     planned.existing = existing(&writes, &requests);
     planned.writes.extend(writes);
+    planned.writes.writes.extend(writes_of_record(&plan));
     let refused = plan.refused().iter();
     planned
         .refused
         .extend(refused.map(|(service, refusal)| (service.key.clone(), CloudError::refused(refusal.to_string()))));
     planned.statuses = statuses(context, &input, &plan, &requests);
     Ok(planned)
+}
+
+/// Plans the removal of what Services that do not exist any more have in the security group, where there is no other Service.
+async fn plan_deleted(context: &StageContext, nodes: &[Arc<Node>]) -> CloudResult<WritePlan> {
+    if context.settings.security_group.is_none() || context.memory_for_plan().await.deleted().is_empty() {
+        return Ok(WritePlan::default());
+    }
+    let request = StagePlanRequest { scope: PlanScope::SecurityGroup, ..StagePlanRequest::print(&[], nodes) };
+    let StagePlan { plan, input } = context.plan(&request).await?;
+    let mut writes = writes_of(&input, &plan);
+    writes.writes.extend(writes_of_record(&plan));
+    Ok(writes)
 }
 
 /// Refuses all Services for this reason.
@@ -127,6 +142,11 @@ fn writes_of(input: &StageInput, plan: &Plan) -> WritePlan {
         writes.unread.insert(format!("zones of the region: {error}"));
     }
     writes
+}
+
+/// Returns the writes of the ConfigMap around that of the security group.
+fn writes_of_record(plan: &Plan) -> Vec<PlannedWrite> {
+    plan.rules.as_ref().map(|rules| planned_writes(&rules.records)).unwrap_or_default()
 }
 
 /// Returns the status of each Service whose addresses are known when all is written.

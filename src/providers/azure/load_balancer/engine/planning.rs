@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    claims, machine_rules,
+    machine_rules,
     stage_context::{StageContext, StageInput},
 };
 #[cfg(feature = "sandbox")]
@@ -129,7 +129,7 @@ impl StageContext {
             PlanScope::Eviction(_) => PlanMemory { pools: self.backend_pools.memory(), ..PlanMemory::default() },
             _ => PlanMemory::default(),
         };
-        let mut pool_reads = PoolReads::default();
+        let mut pool_reads = PoolReads { may_lack_nodes: self.service_index.may_lack_nodes(), ..PoolReads::default() };
         for _ in 0..MAX_ROUNDS {
             match self.plan_once(request, &input, &memory, &pool_reads) {
                 Planned::Plan(plan) => {
@@ -218,10 +218,15 @@ impl StageContext {
         StageInput { observed: self.observer.cached(), others, reads }
     }
 
+    /// Returns the memory of a process that begins to write now.
+    pub(super) async fn memory_for_plan(&self) -> RuleMemory {
+        self.service_index.memory_with(self.rule_records.records_for_plan(&self.service_index).await)
+    }
+
     /// What is remembered now. What was read is noted before something is planned that is written.
     async fn plan_memory(&self, request: &StagePlanRequest<'_>, observed: &ObservedNetwork) -> PlanMemory {
         let mut memory = PlanMemory::default();
-        if request.is_written() {
+        if request.is_written() && !self.service_index.may_lack_nodes() {
             self.service_index.record_pool_addresses(listed_in_pools(observed, &self.settings));
         }
         let (has_members, has_rules) = match request.scope {
@@ -230,30 +235,28 @@ impl StageContext {
             PlanScope::Members => (true, false),
             PlanScope::NetworkAndRules | PlanScope::SecurityGroup => (false, true),
         };
-        let ignored = self.false_claims().await;
-        memory.all_nodes = claims::without(&self.service_index.nodes(), &ignored);
+        let nodes = self.service_index.nodes();
+        let claims = self.claims(&nodes).await;
+        memory.all_nodes = claims.counted(&nodes);
         match request.purpose {
             PlanPurpose::Print(hosts) => {
-                memory.hosts = Some(claims::without(hosts, &ignored));
+                memory.hosts = Some(claims.counted(hosts));
                 memory.machine_rules = machine_rules::of_plan(self, hosts);
             }
             PlanPurpose::Write => {
-                memory.hosts = self.hosts().map(|hosts| claims::without(&hosts, &ignored));
+                memory.hosts = self.hosts().map(|hosts| claims.counted(&hosts));
                 memory.deleting = self.lock_deleting().iter().cloned().collect();
-                if has_members {
-                    self.report_false_claims(&ignored);
-                }
                 if let (PlanScope::SecurityGroup, Some(group)) = (request.scope, &observed.security_group) {
-                    self.service_index.note_nodes();
+                    self.service_index.note_nodes(&memory.all_nodes);
                     self.service_index.note_listed(|| managed_destinations(group));
                 }
             }
         }
         if has_rules {
-            memory.rules = self.service_index.memory();
-            if !request.is_written() {
-                memory.rules.restore(self.rule_records.records_for_plan(&self.service_index).await, BTreeSet::new());
-            }
+            memory.rules = match request.purpose {
+                PlanPurpose::Write => self.service_index.memory(),
+                PlanPurpose::Print(_) => self.memory_for_plan().await,
+            };
         }
         if has_members {
             (memory.pools, (memory.local, _)) = (self.backend_pools.memory(), self.local_pools());

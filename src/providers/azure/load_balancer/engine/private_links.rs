@@ -87,7 +87,7 @@ async fn delete(context: &StageContext, gone: &PrivateLinkDeletion, urgency: Urg
     context.private_links.begin_deletion(gone);
     let running = gone.services.iter().map(|who| context.pool_metrics.private_link(DELETE, who)).collect::<Vec<_>>();
     let _busy = context.private_links.begin(&gone.document);
-    let outcome = context.writer.delete_private_link(gone, urgency).await;
+    let outcome = context.writer.caused_by(&gone.services).delete_private_link(gone, urgency).await;
     running.into_iter().for_each(|one| one.end(outcome.is_ok()));
     if outcome.is_ok() {
         tell_disconnected(context, &gone.id);
@@ -114,7 +114,8 @@ impl PrivateLinkWrite {
         if let Some(subnet) = &self.subnet {
             let opened = subnet.run(|change| {
                 context.announce(PlannedChange::Subnet(change), &change.services);
-                context.writer.open_subnet(change, urgency)
+                let writer = context.writer.caused_by(&change.services);
+                async move { writer.open_subnet(change, urgency).await }
             });
             match opened.await {
                 Ok(()) => {}
@@ -133,7 +134,7 @@ impl PrivateLinkWrite {
 async fn put(context: &StageContext, change: &PrivateLinkChange, urgency: Urgency) -> ArmResult<()> {
     context.announce(PlannedChange::PrivateLink(change), &change.services);
     let _busy = context.private_links.begin(&change.document);
-    context.writer.put_private_link(change, urgency).await
+    context.writer.caused_by(&change.services).put_private_link(change, urgency).await
 }
 
 fn subnet_error(error: ArmError) -> CloudError {

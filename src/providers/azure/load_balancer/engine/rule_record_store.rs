@@ -1,15 +1,15 @@
 //! The ConfigMap with the [`RuleRecords`] of the cluster.
 //!
-//! In: what the security group has of which Service, before and after it is written. Out: a ConfigMap that names at least what the group
-//! has, whenever the process ends. It is read before the first write of the group, and believed only if it is the object that a manager
-//! wrote (a copy from another cluster has another UID) and this process may write it (else it may be years old). Entries of single Services
-//! are patched, and those of another manager's Services are left alone. Where the API server refuses the ConfigMap, Services are served
-//! without it.
+//! In: what the security group has of which Service, before and after it is written. Out: a ConfigMap that names at least the additional and
+//! former public addresses that the group has, whenever the process ends. It is read before the first write of the group, and believed only
+//! if it is the object that a manager wrote (a copy from another cluster has another UID) and this process may write it (else it may be years
+//! old). Entries of single Services are patched, and those of another manager's Services are left alone. Where the API server does not
+//! answer or refuses, Services are served without it, and the next sync of hosts after a minute tries again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,35 +20,45 @@ use k8s_openapi::{
 };
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use crate::{
-    cloud_provider::{CloudError, CloudResult},
+    cloud_provider::{CloudError, CloudResult, PlannedWrite},
+    metrics::Metrics,
     providers::azure::{
+        arm::network::NetworkSecurityGroup,
         load_balancer::{
             lease::plan::NAMESPACE,
             service_index::{ServiceIndex, ServiceOwner},
         },
+        metrics::AzureMetrics,
         planner::load_balancer::{
-            rule_records::{self, CONFIG_MAP, RuleRecords},
+            desired::security_rules::listed_destinations,
+            rule_records::{self, CONFIG_MAP, PlannedRecords, RuleRecords},
             spec::{ServiceIdentity, identity_of},
         },
     },
     runtime::{
+        clock::Clock,
         patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         store::ObjectKey,
     },
 };
 
 /// Limit of one request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after a failure in which nothing is tried, so that no write of the group waits for another timeout.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Services that are looked for at once.
 const CONCURRENT_READS: usize = 10;
 /// The UID of the ConfigMap itself: a copy has another one.
 const OWN_UID: &str = "cloud-controller-manager/uid";
 
 /// What the ConfigMap has, as far as this process knows.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct SavedRecords {
     /// `None`: there is no ConfigMap.
     uid: Option<String>,
@@ -65,83 +75,122 @@ impl SavedRecords {
     }
 }
 
+#[derive(Default)]
+struct RecordState {
+    /// `None`: to be read.
+    saved: Option<SavedRecords>,
+    /// When it may be read again after a failure.
+    retry_at: Option<Instant>,
+    /// Whether the ConfigMap may lack something since the last failure.
+    is_pending: bool,
+    /// Whether the log has why the ConfigMap is out of reach.
+    is_reported: bool,
+    /// Services of which not everything is recorded.
+    omitted: BTreeSet<ServiceIdentity>,
+}
+
 /// See the module.
 pub(super) struct RuleRecordStore {
     writer: ObjectWriter,
-    /// `None`: to be read.
-    saved: Mutex<Option<SavedRecords>>,
-    /// Whether the log has why the ConfigMap cannot be written.
-    reported: AtomicBool,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    state: Mutex<RecordState>,
 }
 
 impl RuleRecordStore {
-    pub(super) fn new(writer: ObjectWriter) -> Self {
-        Self { writer, saved: Mutex::default(), reported: AtomicBool::new(false) }
+    pub(super) fn new(writer: ObjectWriter, metrics: Arc<Metrics>, clock: Clock) -> Self {
+        if let Some(metrics) = metrics.table::<AzureMetrics>() {
+            drop(metrics.rows.rule_record_failures.with_label_values::<&str>(&[]));
+        }
+        Self { writer, metrics, clock, state: Mutex::default() }
     }
 
     /// Reads the ConfigMap into the memory of this process, unless it knows what is there.
+    ///
+    /// # Errors
+    /// The process does not lead. All other failures are tolerated.
     pub(super) async fn restore(&self, index: &ServiceIndex) -> CloudResult<()> {
-        let mut saved = self.saved.lock().await;
-        if saved.is_some() {
+        let mut state = self.state.lock().await;
+        if state.saved.is_some() || state.retry_at.is_some_and(|at| self.clock.now() < at) {
             return Ok(());
         }
-        let read = match self.read(index).await {
-            Ok(read) => read,
-            Err(ApiError::Forbidden(reason)) => {
-                self.report(&reason);
-                SavedRecords::default()
+        match self.read_trusted(index).await {
+            Ok(read) => {
+                if read.is_original {
+                    index.restore_records(read.records.clone());
+                }
+                state.saved = Some(read);
+                Ok(())
             }
-            Err(error) => return Err(CloudError::failed(format!("read whose security rules are whose: {error}"))),
-        };
-        if read.is_original && self.is_writable(&read).await {
-            let gone = self.gone(&read.records, index).await;
-            index.restore_records(read.records.clone(), gone);
+            Err(error) => self.tolerate(&mut state, &error),
         }
-        *saved = Some(read);
-        Ok(())
     }
 
     /// Returns what a process that has not restored the records yet would restore, for a plan that is not carried out.
     pub(super) async fn records_for_plan(&self, index: &ServiceIndex) -> RuleRecords {
-        if self.saved.lock().await.is_some() {
+        if self.state.lock().await.saved.is_some() {
             return RuleRecords::new();
         }
         let read = self.read(index).await.unwrap_or_default();
         if read.is_original { read.records } else { RuleRecords::new() }
     }
 
-    /// Makes the ConfigMap name `records` and no others of this manager. Failures are tolerated, since Services must not wait for it.
-    pub(super) async fn save(&self, records: RuleRecords, index: &ServiceIndex) -> CloudResult<()> {
-        let mut saved = self.saved.lock().await;
-        // Once more if somebody has deleted it, or made another one.
+    /// Makes the ConfigMap name `records` and no others of this manager. Returns Services that have become too many or too large for it.
+    ///
+    /// # Errors
+    /// The process does not lead. All other failures are tolerated, since Services must not wait for it.
+    pub(super) async fn save(&self, records: &RuleRecords, index: &ServiceIndex) -> CloudResult<Vec<ServiceIdentity>> {
+        let mut state = self.state.lock().await;
+        let (records, omitted) = rule_records::bounded(records);
+        if let Some(metrics) = self.metrics.table::<AzureMetrics>() {
+            let count = u32::try_from(omitted.len()).unwrap_or(u32::MAX);
+            metrics.rows.unrecorded_services.with_label_values::<&str>(&[]).set(count.into());
+        }
+        let newly_omitted: Vec<_> = omitted.difference(&state.omitted).cloned().collect();
+        state.omitted = omitted;
+        self.save_bounded(&mut state, records, index).await.map(|()| newly_omitted)
+    }
+
+    async fn save_bounded(&self, state: &mut RecordState, records: RuleRecords, index: &ServiceIndex) -> CloudResult<()> {
+        // Once more if another client has deleted it, or made another one.
         for _ in 0..2 {
-            let before = saved.get_or_insert_default();
+            let Some(before) = &state.saved else { return Ok(()) };
             let changes = rule_records::changes(&before.records, &records);
             if changes.is_empty() {
+                state.is_pending = false;
                 return Ok(());
             }
-            match self.write(before.uid.as_deref(), &changes).await {
+            let written = self.write(before.uid.as_deref(), &changes).await;
+            let error = match written {
                 Ok(uid) => {
-                    *before = SavedRecords { uid: Some(uid), records, is_original: true };
+                    state.saved = Some(SavedRecords { uid: Some(uid), records, is_original: true });
+                    state.is_pending = false;
                     return Ok(());
                 }
-                Err(ApiError::NotFound(_)) => *before = SavedRecords::default(),
-                Err(ApiError::NotLeading(error)) => return Err(CloudError::NotLeader(error.to_string())),
-                Err(error) => {
-                    if let Some(other) = self.replacement(before, index).await {
-                        *before = other;
-                        continue;
-                    }
-                    self.report(&error);
-                    if !matches!(error, ApiError::Rejected(_)) {
-                        // It may have been written.
-                        *saved = None;
-                    } else if self.write(before.uid.as_deref(), &removals(&changes)).await.is_ok() {
-                        before.records.retain(|identity, _| records.contains_key(identity));
-                    }
-                    return Ok(());
-                }
-            }
+                Err(error) => error,
+            };
+            let Some(other) = self.replacement(before, &error, index).await else { return self.tolerate(state, &error) };
+            state.saved = Some(other);
+        }
+        Ok(())
+    }
+
+    /// Goes on without the ConfigMap for a while: it is read again, since it may have been written.
+    fn tolerate(&self, state: &mut RecordState, error: &ApiError) -> CloudResult<()> {
+        if let ApiError::NotLeading(error) = error {
+            return Err(CloudError::NotLeader(error.to_string()));
+        }
+        (state.saved, state.retry_at, state.is_pending) = (None, Some(self.clock.now() + RETRY_DELAY), true);
+        if let Some(metrics) = self.metrics.table::<AzureMetrics>() {
+            metrics.rows.rule_record_failures.with_label_values::<&str>(&[]).inc();
+        }
+        if std::mem::replace(&mut state.is_reported, true) {
+            tracing::debug!(config_map = %key(), %error, "cannot record whose security rules are whose");
+        } else {
+            tracing::warn!(
+                config_map = %key(), %error,
+                "cannot record whose security rules are whose; after a restart, rules may keep former addresses"
+            );
         }
         Ok(())
     }
@@ -161,16 +210,22 @@ impl RuleRecordStore {
         Ok(read)
     }
 
-    /// The ConfigMap of this name, if it is another one than `before`.
-    async fn replacement(&self, before: &SavedRecords, index: &ServiceIndex) -> Option<SavedRecords> {
-        let read = self.read(index).await.ok()?;
-        (read.uid.is_some() && read.uid != before.uid).then_some(read)
+    /// Reads the ConfigMap. If a manager wrote it, the API server must accept a patch that changes nothing.
+    async fn read_trusted(&self, index: &ServiceIndex) -> Result<SavedRecords, ApiError> {
+        let read = self.read(index).await?;
+        if read.is_original {
+            self.write(read.uid.as_deref(), &BTreeMap::new()).await?;
+        }
+        Ok(read)
     }
 
-    /// Whether a patch that changes nothing is accepted.
-    async fn is_writable(&self, read: &SavedRecords) -> bool {
-        let written = self.write(read.uid.as_deref(), &BTreeMap::new()).await;
-        written.inspect_err(|error| self.report(error)).is_ok()
+    /// Returns the ConfigMap of this name, if the write failed because it is another one than `before`.
+    async fn replacement(&self, before: &SavedRecords, error: &ApiError, index: &ServiceIndex) -> Option<SavedRecords> {
+        if !matches!(error, ApiError::NotFound(_) | ApiError::Conflict(_) | ApiError::Rejected(_)) {
+            return None;
+        }
+        let read = self.read(index).await.ok()?;
+        (read.uid != before.uid).then_some(read)
     }
 
     /// Patches the ConfigMap with this UID, or creates one. Answers its UID.
@@ -197,40 +252,53 @@ impl RuleRecordStore {
         Ok(with_timeout(created).await?.metadata.uid.unwrap_or_default())
     }
 
-    /// Which recorded Services do not exist any more, or are no manager's: the API server says so for each by name. One that cannot be read
-    /// may exist.
-    async fn gone(&self, records: &RuleRecords, index: &ServiceIndex) -> BTreeSet<ServiceIdentity> {
-        let missing = records.keys().filter(|identity| index.owner(identity) == ServiceOwner::Nobody).cloned();
-        let checked = stream::iter(missing.collect::<Vec<_>>()).map(|identity| async move {
-            let (namespace, name) = identity.key.split_once('/')?;
-            let api: Api<Service> = Api::namespaced(self.writer.client().clone(), namespace);
-            let is_gone = match with_timeout(self.writer.get(&api, &ObjectKey::namespaced(namespace, name))).await {
-                Ok(service) => identity_of(&service) != identity || !index.takes_part(&service),
-                Err(ApiError::NotFound(_)) => true,
-                Err(error) => {
-                    self.report(&error);
-                    false
-                }
-            };
-            is_gone.then_some(identity)
-        });
-        checked.buffer_unordered(CONCURRENT_READS).filter_map(|gone| async { gone }).collect().await
+    /// Reads the ConfigMap if that is due, and records what could not be recorded when `group` was written.
+    ///
+    /// Also looks for recorded Services that do not exist any more. No Service waits for this.
+    pub(super) async fn refresh(&self, group: Option<&NetworkSecurityGroup>, index: &ServiceIndex) -> CloudResult<()> {
+        self.restore(index).await?;
+        let mut state = self.state.lock().await;
+        if let (Some(group), true) = (group, state.is_pending) {
+            let records = index.records(&[], &listed_destinations([group]));
+            self.save_bounded(&mut state, rule_records::bounded(&records).0, index).await?;
+        }
+        drop(state);
+        let checked =
+            stream::iter(index.note_deleted()).take(CONCURRENT_READS).map(|identity| self.if_deleted(identity, index));
+        let deleted: Vec<_> =
+            checked.buffer_unordered(CONCURRENT_READS).filter_map(|deleted| async { deleted }).collect().await;
+        index.record_deleted(deleted);
+        Ok(())
     }
 
-    /// Logs once why the ConfigMap is out of reach.
-    fn report(&self, error: &dyn std::fmt::Display) {
-        if self.reported.swap(true, Ordering::Relaxed) {
-            return tracing::debug!(config_map = %key(), %error, "cannot record whose security rules are whose");
-        }
-        tracing::warn!(
-            config_map = %key(), %error,
-            "cannot record whose security rules are whose; after a restart, rules may keep former addresses"
-        );
+    /// Returns the Service if the API server says that it does not exist or belongs to no manager.
+    async fn if_deleted(&self, identity: ServiceIdentity, index: &ServiceIndex) -> Option<ServiceIdentity> {
+        let (namespace, name) = identity.key.split_once('/')?;
+        let api: Api<Service> = Api::namespaced(self.writer.client().clone(), namespace);
+        let is_deleted = match with_timeout(self.writer.get(&api, &ObjectKey::namespaced(namespace, name))).await {
+            Ok(service) => identity_of(&service) != identity || !index.takes_part(&service),
+            Err(ApiError::NotFound(_)) => true,
+            Err(error) => {
+                tracing::debug!(service = %identity.key, %error, "cannot check whether a recorded Service exists");
+                false
+            }
+        };
+        is_deleted.then_some(identity)
     }
 }
 
-fn removals(changes: &BTreeMap<String, Option<String>>) -> BTreeMap<String, Option<String>> {
-    changes.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| (key.clone(), None)).collect()
+/// Returns the writes of the ConfigMap before and after that of the group.
+pub(super) fn planned_writes(planned: &PlannedRecords) -> Vec<PlannedWrite> {
+    let bounded = |records| rule_records::bounded(records).0;
+    let (before, during, after) = (bounded(&planned.before), bounded(&planned.during), bounded(&planned.after));
+    let write = |before: &RuleRecords, after: &RuleRecords, then: bool| {
+        let changes = rule_records::changes(before, after);
+        let target = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{CONFIG_MAP}");
+        let reason = "record additional and former public addresses in security rules";
+        let patch = || PlannedWrite::patch("config_map", target, reason, json!({"data": changes}));
+        (!changes.is_empty()).then(|| PlannedWrite { then, ..patch() })
+    };
+    write(&before, &during, false).into_iter().chain(write(&during, &after, true)).collect()
 }
 
 fn key() -> ObjectKey {

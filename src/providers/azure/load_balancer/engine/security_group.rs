@@ -15,6 +15,7 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency},
+        load_balancer::events,
         planner::load_balancer::{
             desired::{
                 ServiceRequest,
@@ -51,6 +52,7 @@ impl BatchStage for SecurityGroupStage<'_> {
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<()>, AttemptError> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
         self.context.rule_records.restore(&self.context.service_index).await?;
+        self.context.service_index.note_deleted();
         for _ in 0..MAX_CONFLICTS {
             let request = StagePlanRequest::write(PlanScope::SecurityGroup, requests, self.urgency);
             let StagePlan { plan, input } = self.context.plan(&request).await?;
@@ -96,13 +98,17 @@ impl SecurityGroupStage<'_> {
         let listed = security_rules::listed_destinations(input.observed.security_group.iter().chain([document]));
         self.save_records(services, &listed).await?;
         self.context.announce(PlannedChange::SecurityGroup(outcome), &outcome.causes);
-        Ok(self.context.writer.put_security_group(id, document, Urgency::Shared).await?)
+        Ok(self.context.writer.caused_by(&outcome.causes).put_security_group(id, document, Urgency::Shared).await?)
     }
 
-    /// What the group has with these destinations, and what is planned.
+    /// Records what a process that begins must know of a group with these destinations, and reports to Services what does not fit.
     async fn save_records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> CloudResult<()> {
         let index = &self.context.service_index;
-        self.context.rule_records.save(index.records(planned, listed), index).await
+        let omitted = self.context.rule_records.save(&index.records(planned, listed), index).await?;
+        for service in omitted.iter().filter_map(|identity| index.service(identity)) {
+            self.context.events.record(events::addresses_not_recorded(&service));
+        }
+        Ok(())
     }
 
     async fn record_applied(
@@ -111,7 +117,7 @@ impl SecurityGroupStage<'_> {
         input: &StageInput,
         rules: PlannedSecurityRules,
     ) -> ServiceResults<()> {
-        let PlannedSecurityRules { plan: outcome, services: reaches, refused } = rules;
+        let PlannedSecurityRules { plan: outcome, services: reaches, refused, .. } = rules;
         let requests: BTreeMap<&ServiceIdentity, &ServiceRequest> =
             requests.iter().map(|request| (request.identity(), request)).collect();
         for (who, refusal) in outcome.services.iter().filter_map(|(who, answer)| Some((who, answer.as_ref().err()?))) {

@@ -23,7 +23,7 @@ impl AzureLoadBalancers {
     pub(super) fn record_retained(&self, service: &Service, result: &PipelineResult) {
         let PipelineResult::Done(kept, _) = result else { return };
         let frontends = kept.frontends.iter().map(|kept| events::kept_frontend(service, kept));
-        let public_ips = kept.public_ips.iter().map(|kept| events::kept_public_ip(service, kept));
+        let public_ips = kept.public_ips.iter().chain(&kept.unlabeled).map(|kept| events::kept_public_ip(service, kept));
         frontends.chain(public_ips).for_each(|event| self.events.record(event));
     }
 

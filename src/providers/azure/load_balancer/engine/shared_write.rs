@@ -16,6 +16,11 @@ impl<C> SharedWrite<C> {
         Self { change, done: OnceCell::new() }
     }
 
+    /// Returns the change that is written.
+    pub(super) fn change(&self) -> &C {
+        &self.change
+    }
+
     /// Has `work` do it, or waits until somebody else has done it.
     pub(super) async fn run<'a, F>(&'a self, work: impl FnOnce(&'a C) -> F) -> ArmResult<()>
     where

@@ -11,6 +11,7 @@ use super::{
     drift::{DriftVerdict, DriftWatch},
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
+    placement_labels::PlacementLabels,
     pool_metrics::PoolMetrics,
     pool_sync_state::PoolSyncState,
     private_link_state::PrivateLinkState,
@@ -37,8 +38,7 @@ use crate::{
         planner::load_balancer::{
             desired::ServiceRequest,
             drift::findings::DriftedDocument,
-            entries,
-            labels::LabelMap,
+            entries::{LoadBalancerEntry, namespace_label_keys},
             observed::ObservedNetwork,
             plan::{NetworkReads, print::PlannedChange},
             pools::{claims::ReportedClaims, local_pools::LocalPools},
@@ -89,6 +89,8 @@ pub(super) struct StageContext {
     pub(super) progress: PipelineProgress,
     /// What was right for each Service.
     pub(super) drift: DriftWatch,
+    /// The labels by which Services were placed.
+    pub(super) placement_labels: PlacementLabels,
 }
 
 /// What one round plans on.
@@ -118,11 +120,6 @@ impl StageContext {
     pub(super) async fn refresh_zones(&self, urgency: Urgency) -> ArmResult<()> {
         self.observer.set_zones(self.zones.zones(urgency).await?);
         Ok(())
-    }
-
-    /// Labels of the Service's Namespace that decide where it is.
-    pub(super) fn namespace_labels(&self, spec: &ServiceSpec) -> LabelMap {
-        self.watches.labels_of_namespace(spec.namespace(), &entries::namespace_label_keys(&self.settings.entries))
     }
 
     /// Reads what is missing, doubted or too old. `informed`: whose Services get an event when the load balancers cannot be listed.
@@ -204,6 +201,29 @@ impl StageContext {
     /// Who is to be behind load balancers; `None`: nobody has said yet.
     pub(super) fn hosts(&self) -> Option<Arc<[Arc<Node>]>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns `spec` with the labels that place the Service.
+    pub(super) fn with_placement_labels(&self, service: &Service, spec: Arc<ServiceSpec>) -> Arc<ServiceSpec> {
+        if !self.selects_services() {
+            return spec;
+        }
+        let keys = namespace_label_keys(&self.settings.entries);
+        let namespace_labels = self.watches.labels_of_namespace(spec.namespace(), &keys);
+        let mut placed = ServiceSpec { namespace_labels, ..ServiceSpec::clone(&spec) };
+        self.placement_labels.apply(service, &mut placed);
+        Arc::new(placed)
+    }
+
+    /// Records that a Service is where the labels of `spec` place it.
+    pub(super) fn record_placement_labels(&self, service: &Service, spec: &ServiceSpec) {
+        if self.selects_services() && !self.settings.moves_by_labels {
+            self.placement_labels.record(service, spec);
+        }
+    }
+
+    fn selects_services(&self) -> bool {
+        self.settings.entries.iter().any(LoadBalancerEntry::has_selector)
     }
 }
 

@@ -19,9 +19,12 @@ fn events_are_documented_once_and_as_they_are() {
     assert!(all.iter().all(|event| event.message.starts_with("PUT /x: SubnetIsFull: full. ")));
     all.push(kept_frontend(&service, &RetainedFrontend { id: "fe".into(), uses: Vec::new() }));
     let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/publicIPAddresses", &["a"]);
-    let kept = PublicIpRelease { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
+    let reasons = vec!["NAT gateway `n` uses it".into()];
+    let kept = PublicIpRelease { id, etag: None, reasons, services: Vec::new(), is_notice: false };
     all.push(kept_public_ip(&service, &kept));
     assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept unchanged: NAT gateway `n` uses it"));
+    let notice = kept_public_ip(&service, &PublicIpRelease { is_notice: true, ..kept });
+    assert!(notice.message.ends_with("/publicIPAddresses/a: NAT gateway `n` uses it"), "{notice:?}");
     let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/privateLinkServices", &["l"]);
     let reasons = vec!["its front end goes".into()];
     let gone = PrivateLinkDeletion { id: id.clone(), document: Default::default(), reasons, services: Vec::new() };
@@ -34,6 +37,7 @@ fn events_are_documented_once_and_as_they_are() {
     for reason in [
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,
+        reason::IP_RANGE_FAMILY_MISMATCH,
         reason::CONFLICT_CONFIGURATION,
         reason::UNREADABLE_RESTRICTION,
         reason::IGNORED_CONFIGURATION,
@@ -45,7 +49,7 @@ fn events_are_documented_once_and_as_they_are() {
         all.push(event);
     }
     all.extend([provider_id_conflict(&Node::default(), "n1"), no_nodes_of_family(&service, IpFamily::V6)]);
-    all.push(crowded_interfaces(&service, "more than 300"));
+    all.extend([crowded_interfaces(&service, "more than 300"), addresses_not_recorded(&service)]);
     all.extend([drifted(&service, "somebody else changed it"), repair_delayed(&service, "again and again")]);
     assert_eq!(all.len(), EVENTS.len());
     for event in all {

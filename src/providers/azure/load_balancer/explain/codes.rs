@@ -57,6 +57,9 @@ codes! {
     DnsLabelInvalid Mend ["InvalidDomainNameLabel"]
         "Choose another DNS label in the annotation `azure-dns-label-name`: 3 to 63 lower-case letters, digits and hyphens, \
          beginning with a letter.";
+    TagsInvalid Mend ["InvalidTagValueLength", "InvalidTagNameLength", "InvalidTagName", "InvalidTagNameCharacters", "InvalidTags"]
+        "Azure accepts 50 tags on a resource, names of 512 characters and values of 256: shorten or remove tags of the resource, of \
+         `tags` in the provider's configuration, or of the annotation `azure-pip-tags`.";
     SubnetIsFull Mend ["SubnetIsFull"]
         "Free addresses in the subnet, extend it, or name another in the annotation `azure-load-balancer-internal-subnet`.";
     AddressNotInSubnet Mend ["PrivateIPAddressNotInSubnet"]

@@ -9,8 +9,8 @@ pub fn reference_page() -> String {
          <!-- Generated from the table in src/providers/azure/load_balancer/explain/codes.rs; do not edit. `make docs` writes it again. -->\n\n\
          When Azure Resource Manager refuses a request for a Service, the Service's events and its condition \
          `cloud-controller-manager.io/LoadBalancer` show one of these reasons, the request, Azure's message, what to do, and the \
-         correlation id for Azure's support. Errors that you must fix are retried slowly: every five minutes, or at once when the \
-         Service changes. Other errors are retried soon, with increasing delays.\n\n\
+         correlation id for Azure's support. Errors that you must fix are retried slowly: after 15 s, then less often, up to every \
+         five minutes, or at once when the Service changes. Other errors are retried soon, with increasing delays.\n\n\
          Sources: [Azure Load Balancer error codes](https://learn.microsoft.com/en-us/troubleshoot/azure/load-balancer/load-balancer-common-deployment-errors), \
          [common Azure deployment errors](https://learn.microsoft.com/en-us/azure/azure-resource-manager/troubleshooting/common-deployment-errors), \
          and reports from cloud-provider-azure and its users.\n\n\

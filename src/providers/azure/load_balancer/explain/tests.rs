@@ -177,3 +177,18 @@ fn the_public_ip_to_write_again_is_found() {
     assert_eq!(found("RetryableError", &message), None);
     assert_eq!(found("ReferencedResourceNotProvisioned", REQUEST), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_names_the_quota_or_the_share() {
+    let clock = Clock::manual("2026-01-01T00:01:00Z".parse().unwrap());
+    let (now, seconds) = (clock.now(), Duration::from_secs);
+    let text = |share_since| {
+        let (quota, subscription, until) = ("network-writes".to_owned(), "s".to_owned(), now + seconds(30));
+        delay(&RequestDelay { quota, subscription, until, share_since }, "web", clock).unwrap()
+    };
+    assert!(text(None).contains("request quota network-writes of subscription s until 2026-01-01T00:01:30Z"));
+    let share = text(Some(now - seconds(20)));
+    let start =
+        "Namespace web has used its share of the request quota network-writes of subscription s; since 2026-01-01T00:00:40Z";
+    assert!(share.starts_with(start), "{share}");
+}

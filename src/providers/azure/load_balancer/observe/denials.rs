@@ -3,11 +3,15 @@
 //!
 //! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
 //! arrive: the thing is asked for again after [`FIRST_DELAY`], then after twice as long each time, up to [`MAX_DELAY`]. A subnet or resource group
-//! that does not exist may be created at any moment, and a single answer may be wrong: it is read again as [`MISSING`] says. What nobody has
+//! that does not exist may be created at any moment, and a single answer may be wrong: it is read again as [`MISSING`] says. A namespace with
+//! hundreds of missing names waits longer, and no other does ([`ReadDenials::pause_of`]). What nobody has
 //! asked for for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest when there are more than
 //! [`MAX_DENIALS`].
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -17,15 +21,15 @@ use crate::{
     runtime::backoff::ExponentialBackoff,
 };
 
-const FIRST_DELAY: Duration = Duration::from_secs(120);
+const FIRST_DELAY: Duration = Duration::from_secs(15);
 /// After 5 s, then every 30 s.
 const MISSING: ExponentialBackoff =
     ExponentialBackoff { factor: 6.0, ..ExponentialBackoff::doubling(Duration::from_secs(5), Duration::from_secs(30)) };
-/// Share of each remembered thing in the pauses of all: hundreds of missing ones must not use up the request budget.
+/// Share of each missing name in the pauses of the namespace that uses it: hundreds of them must not use up the request budget.
 const PAUSE_SHARE: Duration = Duration::from_millis(150);
-const MAX_DELAY: Duration = Duration::from_secs(480);
+const MAX_DELAY: Duration = Duration::from_secs(300);
 /// So many are remembered.
-const MAX_DENIALS: usize = 1_000;
+const MAX_DENIALS: usize = 3_000;
 
 /// Why something was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,8 @@ struct ReadDenial {
     cause: DenialCause,
     until: Instant,
     retry_delay: Duration,
+    /// Namespaces of Services that wait for it.
+    namespaces: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -70,10 +76,9 @@ impl ReadDenials {
             soonest.and_then(|what| self.0.remove(&what));
         }
         let backoff = if cause.is_missing() { MISSING } else { ExponentialBackoff::doubling(FIRST_DELAY, MAX_DELAY) };
-        let crowd = PAUSE_SHARE * u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         let retry_delay = backoff.after(before);
-        let pause = retry_delay.max(crowd).min(MAX_DELAY);
-        self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay });
+        let namespaces = self.0.remove(what).map(|denial| denial.namespaces).unwrap_or_default();
+        self.0.insert(what.clone(), ReadDenial { cause, until: now + retry_delay, retry_delay, namespaces });
     }
 
     pub(super) fn clear(&mut self, what: &NetworkCacheKey) {
@@ -89,6 +94,22 @@ impl ReadDenials {
     pub(super) fn missing_for(&self, what: &NetworkCacheKey, now: Instant) -> Option<Duration> {
         let denial = self.0.get(what).filter(|denial| denial.cause.is_missing())?;
         Some(denial.until.saturating_duration_since(now).max(Duration::from_secs(1)))
+    }
+
+    /// Returns how long a Service of `namespace` waits for the first of `keys` that does not exist; `None`: all exist, or are unreadable for
+    /// another reason.
+    ///
+    /// Each missing name of the namespace makes the pauses of that namespace longer.
+    pub(super) fn pause_of(&mut self, keys: &[NetworkCacheKey], namespace: &str, now: Instant) -> Option<Duration> {
+        let pause = keys.iter().filter_map(|key| self.missing_for(key, now)).min()?;
+        for key in keys {
+            if let Some(denial) = self.0.get_mut(key) {
+                denial.namespaces.insert(namespace.to_owned());
+            }
+        }
+        let count = self.0.values().filter(|denial| denial.namespaces.contains(namespace)).count();
+        let share = PAUSE_SHARE * u32::try_from(count).unwrap_or(u32::MAX);
+        Some(pause.max(share.min(MAX_DELAY)))
     }
 
     /// Those whose last read failed: each is read again for those who name it, and nobody else waits.
@@ -121,10 +142,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_stays_forbidden_or_absent_is_asked_for_less_and_less_often() {
-        let forbidden = (public_ips("g"), failed(ArmErrorClass::Forbidden), [120, 240, 480, 480]);
-        let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [5, 30, 30, 30]);
-        let group =
-            (public_ips("h"), DenialCause::GroupMissing(arm_error(ArmErrorClass::ParentNotFound, "", "")), [5, 30, 30, 30]);
+        let forbidden = (public_ips("g"), failed(ArmErrorClass::Forbidden), [15, 30, 60, 120, 240, 300]);
+        let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [5, 30, 30, 30, 30, 30]);
+        let group = (
+            public_ips("h"),
+            DenialCause::GroupMissing(arm_error(ArmErrorClass::ParentNotFound, "", "")),
+            [5, 30, 30, 30, 30, 30],
+        );
         for (what, cause, pauses) in [forbidden, absent, group] {
             let (mut denials, mut now) = (ReadDenials::default(), Instant::now());
             for pause in pauses {
@@ -153,6 +177,21 @@ mod tests {
         assert!(!denials.is_denied(&what));
         note(&mut denials, &what, later);
         assert!(denials.of(&what, later + FIRST_DELAY).is_none(), "long ago it was denied twice");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_names_of_one_namespace_delay_only_that() {
+        let (mut denials, now, regular) = (ReadDenials::default(), Instant::now(), Duration::from_secs(30));
+        let subnet = |index: usize| NetworkCacheKey::Subnet(format!("s{index}"));
+        for index in 0..=1_000 {
+            (0..2).for_each(|_| denials.record_failure(&subnet(index), DenialCause::Absent, now));
+            let namespace = if index == 0 { "quiet" } else { "noisy" };
+            assert!(denials.pause_of(&[subnet(index)], namespace, now).is_some());
+        }
+        assert!(denials.of(&subnet(0), now + regular).is_none(), "it is read again after 30 s");
+        assert_eq!(denials.pause_of(&[subnet(0)], "quiet", now), Some(regular));
+        assert_eq!(denials.pause_of(&[subnet(7)], "noisy", now), Some(PAUSE_SHARE * 1_000));
+        assert_eq!(denials.pause_of(&[public_ips("g")], "noisy", now), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -201,7 +201,7 @@ service {
         PIP_PREFIX_ID_IPV6: PrefixIdFormat = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
         PIP_TAGS: TagListFormat = "azure-pip-tags" "none" "Tags of public IPs created by this program; they override those of the configuration. Ignored keys: those that begin with `k8s-azure-`, `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
         PIP_IP_TAGS: IpTagListFormat = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
-        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of the public IP, also of one that a user created. An invalid label is ignored; an empty value removes a label that this Service has set. Of Services that share a public IP, the one that it was created for has precedence.";
+        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of the public IP, also of one that a user created. An invalid label is ignored; an empty value removes a label that this Service has set on a public IP created by this program. Of Services that share a public IP, the one that it was created for has precedence.";
     }
     "Who may connect" {
         ALLOWED_SERVICE_TAGS: ServiceTagListFormat = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. An invalid tag is ignored, and all traffic that is not allowed is then denied; an empty list denies all.";

@@ -33,6 +33,7 @@ pub mod private_links;
 mod probes;
 mod public_ip_ownership;
 pub mod public_ips;
+pub mod ruled_ports;
 mod rules;
 #[cfg(test)]
 pub(crate) mod samples;

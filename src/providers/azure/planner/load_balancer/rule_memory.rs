@@ -16,13 +16,16 @@ use super::{
         ServiceRequest,
         plan_index::PlanIndex,
         public_ips::public_ip_addresses_of,
-        security_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules},
+        security_rules::{
+            NodeAddresses, PortsByProtocol, RuleOwnership, SecurityRulePlan, ServiceRules, listed_destinations,
+        },
         traces::ports_of,
     },
-    rule_records::{ListedDestinations, RuleRecord, RuleRecords},
+    rule_records::{ListedDestinations, PlannedRecords, RuleRecord, RuleRecords},
     settings::LoadBalancerSettings,
-    spec::{ServiceIdentity, ServiceRefusal, ServiceSpec, parse_leniently, parse_service},
+    spec::{PublicIpSpec, ServiceIdentity, ServiceRefusal, ServiceSpec, is_public, parse_leniently, parse_service},
 };
+use crate::providers::azure::arm::network::NetworkSecurityGroup;
 
 /// What a Service asks for, or why it gets nothing new.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +45,15 @@ impl ParsedService {
         }
     }
 
+    /// Returns `true` if both request the same. The status is not part of it.
+    pub fn is_same_request(&self, other: &Self) -> bool {
+        let refusals = |claim: &Self| match claim {
+            ParsedService::Valid(_) => None,
+            ParsedService::Refused(_, refusals) => Some(Arc::clone(refusals)),
+        };
+        self.spec().is_same_request(other.spec()) && refusals(self) == refusals(other)
+    }
+
     /// The spec, valid or not.
     pub fn spec(&self) -> &Arc<ServiceSpec> {
         match self {
@@ -57,7 +69,8 @@ pub struct RuleHistory {
     addresses: BTreeSet<IpAddr>,
     /// Other addresses that it has or had: it only claims them.
     pub claimed: BTreeSet<IpAddr>,
-    /// Addresses that were destinations of its rules when its rules were last right, or in the records of a process before this one.
+    /// Additional and former public addresses that were in the group when its rules were last right, or in the records of a process before
+    /// this one.
     recorded: BTreeSet<IpAddr>,
     /// What its rules are, where it only claims an address.
     ownership: RuleOwnership,
@@ -92,7 +105,7 @@ impl BackendLookup<'_> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleMemory {
     history: BTreeMap<ServiceIdentity, RuleHistory>,
-    /// Services with a history that are known not to exist any more.
+    /// Recorded Services that are known not to exist any more.
     gone: BTreeSet<ServiceIdentity>,
     nodes: NodeAddresses,
 }
@@ -129,27 +142,67 @@ impl RuleMemory {
         self.history.get(identity)
     }
 
-    /// Takes over what a process before this one recorded. What this one has learnt itself is newer. `gone`: Services that do not exist any
-    /// more.
-    pub fn restore(&mut self, records: RuleRecords, gone: BTreeSet<ServiceIdentity>) {
+    /// Takes over what a process before this one recorded, in addition to what this one has learnt.
+    pub fn restore(&mut self, records: RuleRecords) {
         for (identity, RuleRecord { addresses, rules }) in records {
-            let ownership = RuleOwnership { rules, ..RuleOwnership::default() };
-            let restored = || RuleHistory { recorded: addresses, ownership, ..RuleHistory::default() };
-            self.history.entry(identity).or_insert_with(restored);
+            let history = self.history.entry(identity).or_default();
+            history.recorded.extend(addresses);
+            history.ownership.rules.extend(rules);
         }
-        self.gone.extend(gone);
-        self.gone =
-            std::mem::take(&mut self.gone).into_iter().filter(|identity| self.history.contains_key(identity)).collect();
     }
 
-    /// What each Service has in a group with these destinations, as far as this process knows, with what is planned.
-    pub fn records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> RuleRecords {
-        let mut records: RuleRecords =
-            self.history.iter().map(|(identity, history)| (identity.clone(), history.record())).collect();
-        for rules in planned {
+    /// Returns the recorded Services that this process has not served.
+    pub fn unserved(&self) -> Vec<ServiceIdentity> {
+        let unserved = self.history.iter().filter(|(_, history)| history.applied.is_none());
+        unserved.map(|(identity, _)| identity.clone()).collect()
+    }
+
+    /// Notes recorded Services that do not exist any more.
+    pub fn note_deleted(&mut self, services: impl IntoIterator<Item = ServiceIdentity>) {
+        let recorded = services.into_iter().filter(|identity| self.history.contains_key(identity));
+        self.gone.extend(recorded);
+    }
+
+    /// Returns the recorded Services that do not exist any more and whose addresses are in the group.
+    pub fn deleted(&self) -> &BTreeSet<ServiceIdentity> {
+        &self.gone
+    }
+
+    /// Returns the records for a group with these destinations, in which Services may also have the `planned` ones.
+    pub fn records<'a>(
+        &self,
+        planned: impl IntoIterator<Item = &'a ServiceRules>,
+        listed: &ListedDestinations,
+    ) -> RuleRecords {
+        let remembered = self.history.iter().filter(|(_, history)| !history.recorded.is_empty());
+        let mut records: RuleRecords = remembered.map(|(identity, history)| (identity.clone(), history.record())).collect();
+        for rules in planned.into_iter().filter(|rules| !rules.recorded.is_empty()) {
             records.entry(rules.identity.clone()).or_default().add(rules.record());
         }
         records.into_iter().filter_map(|(identity, record)| Some((identity, record.within(listed)?))).collect()
+    }
+
+    /// Returns the records around the write of `group` that `plan` makes for `services`.
+    pub fn planned_records(
+        &self,
+        group: &NetworkSecurityGroup,
+        plan: &SecurityRulePlan,
+        services: &[ServiceRules],
+    ) -> PlannedRecords {
+        let is_recorded = self.history.values().any(|history| !history.recorded.is_empty());
+        if !is_recorded && services.iter().all(|rules| rules.recorded.is_empty()) {
+            return PlannedRecords::default();
+        }
+        let document = plan.document.as_ref();
+        let before = self.records([], &listed_destinations([group]));
+        let listed = listed_destinations([document.unwrap_or(group)]);
+        let mut after = self.records([], &listed);
+        for rules in services.iter().filter(|rules| plan.services.get(&rules.identity).is_some_and(Result::is_ok)) {
+            after.remove(&rules.identity);
+            after.extend(rules.record().within(&listed).map(|record| (rules.identity.clone(), record)));
+        }
+        let during = document.map(|document| self.records(services, &listed_destinations([group, document])));
+        PlannedRecords { before, during: during.unwrap_or_else(|| after.clone()), after }
     }
 
     /// What has to leave the security group with Services that do not exist any more, but for those that are here again.
@@ -163,7 +216,7 @@ impl RuleMemory {
         let histories = gone.filter_map(|identity| Some((identity, self.history_of(identity)?)));
         let removed = histories.map(|(identity, history)| {
             let mut rules = ServiceRules::removed(identity.clone(), None, &[]);
-            add_history(&mut rules, history);
+            self.add_history(&mut rules, history);
             rules
         });
         removed.collect()
@@ -186,7 +239,7 @@ impl RuleMemory {
             ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &listed),
         };
         if let Some(memory) = self.history_of(request.identity()) {
-            add_history(&mut reach, memory);
+            self.add_history(&mut reach, memory);
         }
         Ok(reach)
     }
@@ -230,6 +283,7 @@ impl RuleMemory {
                 self.gone.remove(identity);
             }
             ServiceRequest::Ensure(spec) => {
+                self.gone.remove(&spec.identity);
                 let memory = self.history.entry(spec.identity.clone()).or_default();
                 let reached = reach.destinations.union(&reach.former);
                 memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
@@ -241,24 +295,33 @@ impl RuleMemory {
             }
         }
     }
+
+    /// Adds the history: addresses of frontends have been the Service's, whatever it only claims now. A Service that is deleted has nothing
+    /// more to record than before.
+    fn add_history(&self, reach: &mut ServiceRules, memory: &RuleHistory) {
+        let ServiceRules { destinations, former, claimed, recorded, .. } = reach;
+        let is_left = |address: &&IpAddr| !destinations.contains(*address) && !former.contains(*address);
+        if reach.wanted {
+            let public = memory.addresses.iter().filter(|address| is_public(**address));
+            recorded.extend(memory.recorded.iter().chain(public).filter(is_left));
+            recorded.retain(|address| !self.nodes.present.contains(address) && !self.nodes.gone.contains(address));
+        }
+        claimed.extend(memory.recorded.iter().filter(is_left));
+        claimed.retain(|address| !memory.addresses.contains(address));
+        former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
+        reach.ownership.add(&memory.ownership);
+        add_ports(&mut reach.node_ports, &memory.node_ports);
+    }
 }
 
-/// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
-fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
-    let ServiceRules { destinations, former, claimed, .. } = reach;
-    claimed.extend(memory.recorded.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
-    claimed.retain(|address| !memory.addresses.contains(address));
-    former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
-    reach.ownership.add(&memory.ownership);
-    add_ports(&mut reach.node_ports, &memory.node_ports);
-}
-
-/// Returns whether both specs lead to the same security rules. Addresses in the status follow the rules, and decide nothing.
+/// Returns whether both specs lead to the same security rules. Addresses in the status follow the rules, and a DNS label has none.
 fn has_same_rules(one: &ServiceSpec, other: &ServiceSpec) -> bool {
+    let public_ip = |spec: &ServiceSpec| PublicIpSpec { dns_label: None, ..spec.public_ip.clone() };
     (one.internal, one.floating_ip, one.own_pool, one.is_others)
         == (other.internal, other.floating_ip, other.own_pool, other.is_others)
         && (&one.families, &one.pinned, &one.additional_ips) == (&other.families, &other.pinned, &other.additional_ips)
-        && (&one.ports, &one.access, &one.public_ip) == (&other.ports, &other.access, &other.public_ip)
+        && (&one.ports, &one.access) == (&other.ports, &other.access)
+        && public_ip(one) == public_ip(other)
 }
 
 fn all_ports(spec: &ServiceSpec) -> PortsByProtocol {
@@ -275,3 +338,6 @@ fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
         ports.entry(*protocol).or_default().extend(numbers);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,12 +4,12 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use super::{
     entries::{self, LoadBalancerEntry},
-    spec::AdditionalIpPolicy,
+    spec::{AdditionalIpPolicy, ServiceLimits},
     tag_list::{parse_tags, tag_value},
 };
 use crate::cloud_provider::{config::ClusterNetworks, load_balancer_class::LoadBalancerClasses};
 use crate::providers::azure::{
-    arm::{ResourceId, spelling},
+    arm::{ResourceId, documents::names, spelling},
     config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
 };
 
@@ -34,6 +34,8 @@ pub struct LoadBalancerSettings {
     /// The security group; `None` when the configuration names none.
     pub security_group: Option<ResourceId>,
     pub location: String,
+    /// Whether the cloud is an Azure Stack, where any address may be that of a public IP.
+    pub is_azure_stack: bool,
     /// Edge zone, when both of its fields are set.
     pub extended_location: Option<String>,
     /// SKU of load balancers and public IPs.
@@ -42,7 +44,7 @@ pub struct LoadBalancerSettings {
     pub load_balancer_name: String,
     /// `multipleStandardLoadBalancerConfigurations`, if load balancers are Standard ones; empty: there is one load balancer of a kind.
     pub entries: Vec<LoadBalancerEntry>,
-    /// `moveServicesOnLabelChange`: whether selectors of entries move existing Services.
+    /// `moveServicesOnLabelChange`: whether an edit of labels alone moves Services.
     pub moves_by_labels: bool,
     /// How long changes of endpoints gather before pools of single Services follow.
     pub pool_update_interval: Duration,
@@ -66,10 +68,8 @@ pub struct LoadBalancerSettings {
     pub interface_rules: Option<InterfaceRuleLimit>,
     /// `maximumPrivateLinkServiceCount`: most private link services of one load balancer.
     pub private_links_per_load_balancer: usize,
-    /// `maximumServiceRuleCount`: most load balancing rules of one Service; `None`: any number.
-    pub rules_per_service: Option<usize>,
-    /// `maximumServiceSourceRangeCount`: most source ranges of one Service; `None`: any number.
-    pub source_ranges_per_service: Option<usize>,
+    /// Limits of what Services and namespaces may take of what all share.
+    pub service_limits: ServiceLimits,
     /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
     pub tags: BTreeMap<String, String>,
     /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
@@ -82,8 +82,9 @@ pub struct LoadBalancerSettings {
     pub additional_public_ips: AdditionalIpPolicy,
     /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
     pub allowed_groups: Vec<String>,
-    /// Whether a public IP that a Service did not get made for it has to name the Service's namespace in a tag, and a private address needs
-    /// the consent of the Service that has it.
+    /// Whether a public IP that was not made for a Service has to name the Service's namespace in a tag.
+    ///
+    /// A private address then needs the consent of the Service that has it.
     pub namespaces_are_enforced: bool,
     /// Fields of the configuration that ask for what is not built: no load balancer is touched while there are any.
     pub unsupported: Vec<&'static str>,
@@ -132,6 +133,7 @@ impl LoadBalancerSettings {
                 in_group(&config.security_group_resource_group).resource("Microsoft.Network/networkSecurityGroups", &[name])
             }),
             location: config.location.clone(),
+            is_azure_stack: config.is_azure_stack(),
             extended_location: both.then(|| config.extended_location_name.clone()),
             sku: config.load_balancer_sku,
             load_balancer_name: config.load_balancer_name.clone(),
@@ -153,17 +155,18 @@ impl LoadBalancerSettings {
             maximum_rules: config.maximum_load_balancer_rule_count,
             interface_rules: interface_rules(config),
             private_links_per_load_balancer: usize::try_from(config.maximum_private_link_service_count).unwrap_or_default(),
-            rules_per_service: cap(config.maximum_service_rule_count),
-            source_ranges_per_service: cap(config.maximum_service_source_range_count),
+            service_limits: service_limits(config),
             tags: tags(config),
             system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
             drift_policy: config.drift_policy,
             // What cannot be read allows nothing; the configuration is refused because of it anyway.
-            additional_public_ips: AdditionalIpPolicy::parse(&config.allowed_additional_public_ips)
-                .unwrap_or(AdditionalIpPolicy::Within(Vec::new())),
+            additional_public_ips: match config.allowed_additional_public_ips.trim() {
+                "" if config.multi_tenant => AdditionalIpPolicy::Within(Vec::new()),
+                text => AdditionalIpPolicy::parse(text).unwrap_or(AdditionalIpPolicy::Within(Vec::new())),
+            },
             allowed_groups: split_list(&config.allowed_public_ip_resource_groups),
-            namespaces_are_enforced: config.enforce_public_ip_namespaces,
+            namespaces_are_enforced: config.enforce_public_ip_namespaces.unwrap_or(config.multi_tenant),
             unsupported: unsupported(config),
             vm_type: config.vm_type,
             primary_vm_set: match config.vm_type {
@@ -255,9 +258,20 @@ fn split_list(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// 0 and less: no cap.
-fn cap(count: i32) -> Option<usize> {
-    usize::try_from(count).ok().filter(|most| *most > 0)
+/// Returns the limits of Services and namespaces. A field that is set wins over `multiTenant`; 0 means no limit.
+fn service_limits(config: &AzureConfig) -> ServiceLimits {
+    let limit = |field: Option<i32>, of_tenants: usize| match field {
+        Some(count) => usize::try_from(count).ok().filter(|count| *count > 0),
+        None => config.multi_tenant.then_some(of_tenants),
+    };
+    ServiceLimits {
+        of_service: [
+            limit(config.maximum_service_rule_count, 100),
+            limit(config.maximum_service_source_range_count, 500),
+            limit(config.maximum_service_security_rule_count, 100),
+        ],
+        namespace_factor: limit(config.maximum_namespace_factor, 4),
+    }
 }
 
 /// Returns the limit of standard load balancers. A negative number means that there is none.
@@ -270,7 +284,8 @@ fn interface_rules(config: &AzureConfig) -> Option<InterfaceRuleLimit> {
     Some(limit).filter(|_| is_standard)
 }
 
-/// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.
+/// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`. Other than there,
+/// tags are left out with which ARM would refuse every document.
 fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
     let mut tags = parse_tags(&config.tags);
     for (key, value) in &config.tags_map {
@@ -280,6 +295,7 @@ fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
             tags.insert(key.to_owned(), value);
         }
     }
+    tags.retain(|key, value| names::is_tag(key, value));
     tags
 }
 
@@ -290,13 +306,28 @@ mod tests {
     #[test]
     fn tags_of_the_map_win_and_bad_pairs_count_for_nothing() {
         let config = AzureConfig {
-            tags: "env=prod,team=a,bad,n= null ,a=b=c, =x".into(),
+            tags: format!("env=prod,team=a,bad,n= null ,a=b=c, =x,a/b=c,{}=x,long={}", "k".repeat(513), "v".repeat(257)),
             tags_map: [("Env".to_owned(), "map".to_owned()), ("owner".to_owned(), "me".to_owned())].into(),
             ..AzureConfig::default()
         };
         let tags = LoadBalancerSettings::new(&config, "kubernetes").tags;
         let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(tags, [("Env", "map"), ("n", " null "), ("owner", "me"), ("team", "a")]);
+    }
+
+    #[test]
+    fn the_name_of_the_cloud_says_whether_it_is_an_azure_stack() {
+        for (cloud, is_disabled, expected) in [
+            ("AzureStackCloud", false, true),
+            (" azurestackcloud ", false, true),
+            ("AzureStackCloud", true, false),
+            ("AzurePublicCloud", false, false),
+            ("", false, false),
+        ] {
+            let config =
+                AzureConfig { cloud: cloud.into(), disable_azure_stack_cloud: is_disabled, ..AzureConfig::default() };
+            assert_eq!(LoadBalancerSettings::new(&config, "kubernetes").is_azure_stack, expected, "{cloud:?}");
+        }
     }
 
     #[test]
@@ -310,7 +341,7 @@ mod tests {
     fn restrictions_of_public_ips_come_from_the_configuration() {
         let config = AzureConfig {
             allowed_public_ip_resource_groups: " shared, other".into(),
-            enforce_public_ip_namespaces: true,
+            enforce_public_ip_namespaces: Some(true),
             ..AzureConfig::default()
         };
         let settings = LoadBalancerSettings::new(&config, "kubernetes");
@@ -318,6 +349,31 @@ mod tests {
         assert!(settings.namespaces_are_enforced);
         let usual = LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes");
         assert!(usual.allowed_groups.is_empty() && !usual.namespaces_are_enforced);
+    }
+
+    #[test]
+    fn one_switch_restricts_tenants_and_explicit_fields_win() {
+        let settings = |config: &AzureConfig| LoadBalancerSettings::new(config, "kubernetes");
+        let open = settings(&AzureConfig::default());
+        assert_eq!(open.service_limits, ServiceLimits::default());
+        assert_eq!(open.additional_public_ips, AdditionalIpPolicy::Any);
+        let none = AdditionalIpPolicy::Within(Vec::new());
+        let tenants = AzureConfig { multi_tenant: true, ..AzureConfig::default() };
+        let closed = settings(&tenants);
+        let limits = ServiceLimits { of_service: [Some(100), Some(500), Some(100)], namespace_factor: Some(4) };
+        assert_eq!((closed.service_limits, closed.namespaces_are_enforced), (limits, true));
+        assert_eq!(closed.additional_public_ips, none);
+        let mixed = settings(&AzureConfig {
+            maximum_service_rule_count: Some(0),
+            maximum_service_security_rule_count: Some(7),
+            maximum_namespace_factor: Some(0),
+            enforce_public_ip_namespaces: Some(false),
+            allowed_additional_public_ips: "any".into(),
+            ..tenants
+        });
+        let limits = ServiceLimits { of_service: [None, Some(500), Some(7)], namespace_factor: None };
+        assert_eq!((mixed.service_limits, mixed.namespaces_are_enforced), (limits, false));
+        assert_eq!(mixed.additional_public_ips, AdditionalIpPolicy::Any);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod access;
 mod additional_ips;
 mod addresses;
+mod limits;
 mod parser;
 mod ports;
 mod private_link;
@@ -19,7 +20,10 @@ mod types;
 pub use additional_ips::{
     AdditionalIpPolicy, ClusterAddresses, additional_ip_conflict, annotated_additional_ips, has_private_additional_ips,
 };
+pub use addresses::is_public;
+pub use limits::ServiceLimits;
 pub use parser::{identity_of, parse_leniently, parse_service, status_addresses, warnings};
+pub use ports::MAX_PORTS;
 pub use types::{
     AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, PrivateLinkSpec, ProbeProtocol, ProbeSpec, Protocol,
     PublicIpSpec, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, reason,

@@ -51,6 +51,8 @@ pub(super) struct Cloud {
     pub(super) members: BackendPoolSyncer,
     pub(super) config: AzureConfig,
     pub(super) migrate_api: bool,
+    /// Whether the Nodes of a sync may not be all of the cluster's.
+    pub(super) may_lack_nodes: bool,
     arm: ArmClient,
     inventory: Arc<Inventory>,
 }
@@ -69,8 +71,8 @@ impl Cloud {
         let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
         let arm = arm_client(world.azure(), clock);
         let inventory = Inventory::new(arm.clone(), InventorySettings::from_config(&config), clock);
-        let cloud =
-            Self { members: members(&arm, &inventory, &config, false), world, config, arm, inventory, migrate_api: false };
+        let members = members(&arm, &inventory, &config, false);
+        let cloud = Self { members, world, config, arm, inventory, migrate_api: false, may_lack_nodes: false };
         LOAD_BALANCERS.iter().for_each(|name| cloud.put_load_balancer(name));
         cloud
     }
@@ -84,7 +86,7 @@ impl Cloud {
     pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
         let members = members(&self.arm, &self.inventory, &config, migrate_api);
         let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
-        Self { world: self.world.clone(), members, config, migrate_api, arm, inventory }
+        Self { world: self.world.clone(), members, config, migrate_api, may_lack_nodes: false, arm, inventory }
     }
 
     pub(super) fn load_balancer_id(&self, name: &str) -> ResourceId {
@@ -181,7 +183,7 @@ impl Cloud {
 
     /// A plan, with all that it needs.
     async fn planned(&self, plan: impl Fn(&PoolReads) -> PoolPlan, urgency: Urgency) -> PoolPlan {
-        let mut reads = PoolReads::default();
+        let mut reads = PoolReads { may_lack_nodes: self.may_lack_nodes, ..PoolReads::default() };
         loop {
             let plan = plan(&reads);
             if plan.needs.is_empty() {

@@ -97,3 +97,22 @@ async fn a_migration_is_completed_by_the_next_process() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn members_stay_while_nodes_may_be_missing() {
+    let kind = PoolKind::Uniform;
+    for configured in [config(kind), by_address(config(kind))] {
+        let mut cloud = Cloud::new(vec![Pool::new(kind, "pool0", 4)], configured);
+        cloud.warm().await;
+        let nodes = cloud.nodes();
+        cloud.sync_nodes(&nodes[..3], &nodes[..3]).await.unwrap();
+        // One Node joins, and one is missing.
+        for (may_lack_nodes, members) in [(true, 4), (false, 3)] {
+            cloud.may_lack_nodes = may_lack_nodes;
+            cloud.sync_nodes(&nodes[1..], &nodes[1..]).await.unwrap();
+            let found = cloud.in_pool("kubernetes").len() + cloud.addresses("kubernetes").len();
+            assert_eq!(found, members, "{:?}", cloud.config.load_balancer_backend_pool_configuration_type);
+            assert!(cloud.members.resync_after().is_some() || !may_lack_nodes, "planned again");
+        }
+    }
+}

@@ -30,40 +30,43 @@ async fn a_call_is_a_comparison_only_if_all_was_right_for_the_same() {
     ] {
         let watch = watch(DriftPolicy::Repair);
         if settled {
-            watch.settled(&service("web"), LabelMap::new(), 7);
+            watch.settled(&service("web"), 7);
         }
-        assert_eq!(watch.begin(spec, &LabelMap::new(), origin), compared, "{name}");
+        assert_eq!(watch.begin(spec, origin), compared, "{name}");
         // Whoever failed comes again as if something had changed.
-        assert_eq!(watch.begin(spec, &LabelMap::new(), Change), compared, "{name}, again");
+        assert_eq!(watch.begin(spec, Change), compared, "{name}, again");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_changes_after_a_comparison_failed_is_a_change() {
-    let (watch, spec) = (watch(DriftPolicy::Report), service("web"));
-    let labels = |team: &str| LabelMap::from([("team".to_owned(), team.to_owned())]);
-    watch.settled(&spec, labels("a"), 7);
-    assert_eq!(watch.begin(&spec, &labels("a"), EnsureOrigin::Comparison), Some(7));
-    assert_eq!(watch.begin(&spec, &labels("a"), EnsureOrigin::Change), Some(7), "the next try");
-    assert_eq!(watch.begin(&spec, &labels("b"), EnsureOrigin::Change), None);
+    let watch = watch(DriftPolicy::Report);
+    let in_team = |team: &str| {
+        let labels = BTreeMap::from([("team".to_owned(), team.to_owned())]);
+        ServiceSpec { namespace_labels: Some(labels), ..service("web") }
+    };
+    watch.settled(&in_team("a"), 7);
+    assert_eq!(watch.begin(&in_team("a"), EnsureOrigin::Comparison), Some(7));
+    assert_eq!(watch.begin(&in_team("a"), EnsureOrigin::Change), Some(7), "the next try");
+    assert_eq!(watch.begin(&in_team("b"), EnsureOrigin::Change), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_repair_has_begun_and_after_a_doubt_nothing_is_compared() {
     let (watch, spec) = (watch(DriftPolicy::Repair), service("web"));
-    watch.settled(&spec, LabelMap::new(), 7);
+    watch.settled(&spec, 7);
     assert!(matches!(watch.judge(&spec.identity, documents(&public_ip("a"))), DriftVerdict::Repair(_)));
-    assert_eq!(watch.begin(&spec, &LabelMap::new(), EnsureOrigin::Comparison), None);
-    watch.settled(&spec, LabelMap::new(), 7);
+    assert_eq!(watch.begin(&spec, EnsureOrigin::Comparison), None);
+    watch.settled(&spec, 7);
     watch.doubt(&spec.identity);
-    assert_eq!(watch.begin(&spec, &LabelMap::new(), EnsureOrigin::Comparison), None);
+    assert_eq!(watch.begin(&spec, EnsureOrigin::Comparison), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_reported_says_when_and_goes_with_the_service() {
     let (watch, spec) = (watch(DriftPolicy::Report), service("web"));
     let who = &spec.identity;
-    watch.settled(&spec, LabelMap::new(), 7);
+    watch.settled(&spec, 7);
     assert_eq!(watch.judge(who, Vec::new()), DriftVerdict::Right);
     let mut told = Vec::new();
     for _ in 0..2 {

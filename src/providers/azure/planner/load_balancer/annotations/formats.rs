@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::patterns;
 use crate::providers::azure::{
-    arm::documents::names,
+    arm::documents::names::{self, MAX_TAGS},
     planner::load_balancer::{spec::ranges, tag_list::parse_tags},
 };
 
@@ -40,12 +40,10 @@ pub struct InvalidAnnotationText<'a>(pub &'a str);
 
 /// Most addresses and ranges of all rules of a security group, so of one list.
 pub const MOST_RANGES: usize = 4_000;
-/// Most service tags of one Service: each is a rule for each protocol and family, and a security group has room for 1,000 rules.
-const MOST_SERVICE_TAGS: usize = 100;
+/// Most service tags of one Service: each is a rule for each protocol and family, and a security group has room for as many rules.
+const MOST_SERVICE_TAGS: usize = 1_000;
 /// Most additional public IPs of one Service.
 const MOST_ADDRESSES: usize = 100;
-/// Most tags of a resource.
-const MOST_TAGS: usize = 50;
 /// What the keys of tags begin with that only this program and operators set.
 const RESERVED: &str = "k8s-azure-";
 /// Tags by which old versions told whose a public IP is; they are still believed.
@@ -149,10 +147,10 @@ kinds! {
     /// Service tags between commas, each by itself: the tag, or the text that is none. A list without any is one text that is none.
     ServiceTagListFormat => Vec<Result<&'a str, &'a str>>, LIST, format!("service tags between commas, at most {MOST_SERVICE_TAGS}"), Some(patterns::SERVICE_TAGS), |text| service_tags(text);
     /// Tags of a resource. Pairs without exactly one `=` do not count, nor do keys that only this program and operators set.
-    TagListFormat => BTreeMap<String, String>, 65_536, format!("at most {MOST_TAGS} `key=value` pairs between commas, keys of at most 512 characters without `<>%&\\?/`, values of at most 256"),
+    TagListFormat => BTreeMap<String, String>, 65_536, format!("at most {MAX_TAGS} `key=value` pairs between commas, keys of at most 512 characters without `<>%&\\?/`, values of at most 256"),
         None, |text| tags(text);
     /// IP tags, sorted by type. Pairs without exactly one `=` do not count; of one type the last value does.
-    IpTagListFormat => Vec<(String, String)>, LIST, format!("at most {MOST_TAGS} `type=value` pairs between commas, each part of at most 256 characters"),
+    IpTagListFormat => Vec<(String, String)>, LIST, format!("at most {MAX_TAGS} `type=value` pairs between commas, each part of at most 256 characters"),
         None, |text| ip_tags(text);
 }
 
@@ -264,7 +262,7 @@ pub fn is_reserved(key: &str) -> bool {
 fn tags(text: &str) -> Result<Option<BTreeMap<String, String>>, InvalidAnnotationText<'_>> {
     let mut tags = parse_tags(text);
     tags.retain(|key, _| !is_reserved(key));
-    if tags.len() > MOST_TAGS || !tags.iter().all(|(key, value)| names::is_tag(key, value)) {
+    if tags.len() > MAX_TAGS || !tags.iter().all(|(key, value)| names::is_tag(key, value)) {
         return Err(InvalidAnnotationText(text));
     }
     Ok(Some(tags))
@@ -276,7 +274,7 @@ fn ip_tags(text: &str) -> Result<Option<Vec<(String, String)>>, InvalidAnnotatio
         _ => None,
     });
     let tags: Vec<_> = pairs.collect::<BTreeMap<_, _>>().into_iter().collect();
-    if tags.len() > MOST_TAGS || !tags.iter().all(|(kind, value)| names::is_ip_tag(kind, value)) {
+    if tags.len() > MAX_TAGS || !tags.iter().all(|(kind, value)| names::is_ip_tag(kind, value)) {
         return Err(InvalidAnnotationText(text));
     }
     Ok(Some(tags))

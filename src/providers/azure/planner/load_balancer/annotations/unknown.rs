@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashSet};
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
-    ANNOTATIONS, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, ServiceAnnotations, excerpt,
+    ALLOWED_IP_RANGES, ANNOTATIONS, CONFIGURATIONS, MOST_RANGES, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL,
+    PREFIX, SOURCE_RANGES, ServiceAnnotations, excerpt,
 };
 use crate::{
     cloud_provider::AnnotationUse,
@@ -41,6 +42,9 @@ pub fn use_in(key: &str, service: Option<&Service>) -> AnnotationUse {
     }
     let read = ANNOTATIONS.iter().find(|row| row.key == key);
     match read {
+        Some(row) if [ALLOWED_IP_RANGES.key, SOURCE_RANGES.key].contains(&key) => {
+            AnnotationUse::ReadList { longest: row.longest, most: MOST_RANGES }
+        }
         Some(row) => AnnotationUse::Read { longest: row.longest },
         None if name.starts_with("azure-") || CONFIGURATIONS.key.eq_ignore_ascii_case(key) => AnnotationUse::Sampled,
         None => AnnotationUse::Unread,
@@ -189,7 +193,14 @@ mod tests {
         let use_of = |name: &str| use_in(&format!("{PREFIX}{name}"), Some(&service));
         for row in ANNOTATIONS {
             let name = row.key.trim_start_matches(PREFIX).replace("{p}", "80");
-            assert_eq!(use_of(&name), AnnotationUse::Read { longest: row.longest }, "{name}");
+            let longest = row.longest;
+            let expected = match name.as_str() {
+                "azure-allowed-ip-ranges" | "load-balancer-source-ranges" => {
+                    AnnotationUse::ReadList { longest, most: MOST_RANGES }
+                }
+                _ => AnnotationUse::Read { longest },
+            };
+            assert_eq!(use_of(&name), expected, "{name}");
         }
         for (name, expected) in [
             ("azure-load-balancer-intrenal", AnnotationUse::Sampled),

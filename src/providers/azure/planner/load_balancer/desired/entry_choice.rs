@@ -1,8 +1,8 @@
 //! Which of the configuration's entries may take a Service, and which of those does. Pure.
 //!
-//! In: entries, a Service, the labels of its Namespace, where it is now, how many rules each load balancer has. Out: an entry, or a refusal
-//! that says how many were lost to what. Nothing is remembered: where a Service is, its names in the documents tell. Selectors apply to new
-//! Services and to those that have to leave their entry: unless `moveServicesOnLabelChange` is set, none makes a Service leave.
+//! In: entries, a Service, its labels and those of its Namespace, where it is now, how many rules each load balancer has. Out: an entry, or a
+//! refusal that says how many were lost to what. Nothing is remembered: where a Service is, its names in the documents tell. The caller decides
+//! of which time the labels are.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getEligibleLoadBalancersForService`, `getMostEligibleLBForService`. Other than there, an
 //! entry with two selectors whose second one does not match has not matched, and takes no entry away from the others.
 
@@ -38,11 +38,6 @@ pub(super) enum EntryObstacle {
 }
 
 impl EntryObstacle {
-    /// Returns `true` if only labels say so.
-    fn is_of_labels(self) -> bool {
-        matches!(self, Self::ServiceLabels | Self::NamespaceLabels | Self::SelectedByOther)
-    }
-
     /// Why, in words for a plan.
     pub(super) fn words(self) -> &'static str {
         match self {
@@ -62,8 +57,6 @@ pub(super) struct EntryCandidate<'a> {
     pub(super) namespace: Option<&'a LabelMap>,
     /// External names of the load balancers, of either kind, that have parts of it.
     pub(super) present_on: &'a [&'a str],
-    /// Whether selectors make it leave an entry.
-    pub(super) moves_by_labels: bool,
 }
 
 impl EntryCandidate<'_> {
@@ -73,7 +66,7 @@ impl EntryCandidate<'_> {
         if names.is_some_and(|names| !names.iter().any(|name| entry.is_called(name))) {
             return Ok(Some(EntryObstacle::NotNamed));
         }
-        if entry.is_closed && !self.is_present(entry) {
+        if entry.is_closed && !self.present_on.iter().any(|name| entry.is_called(name)) {
             return Ok(Some(EntryObstacle::Closed));
         }
         if entry.service_selector.as_ref().is_some_and(|selector| !selector.matches(&self.spec.labels)) {
@@ -82,10 +75,6 @@ impl EntryCandidate<'_> {
         let Some(selector) = &entry.namespace_selector else { return Ok(None) };
         let labels = self.namespace.ok_or_else(|| self.unknown_namespace(entry))?;
         Ok((!selector.matches(labels)).then_some(EntryObstacle::NamespaceLabels))
-    }
-
-    fn is_present(&self, entry: &LoadBalancerEntry) -> bool {
-        self.present_on.iter().any(|name| entry.is_called(name))
     }
 
     fn unknown_namespace(&self, entry: &LoadBalancerEntry) -> ServiceRefusal {
@@ -104,11 +93,6 @@ impl EntryCandidate<'_> {
             if lost.is_none() && !entry.has_selector() {
                 *lost = Some(EntryObstacle::SelectedByOther);
             }
-        }
-        // After the choice between selectors: the entry of an existing Service takes it without being selected.
-        let is_kept = |entry: &LoadBalancerEntry| !self.moves_by_labels && self.is_present(entry);
-        for (_, lost) in entries.iter().zip(&mut found).filter(|(entry, _)| is_kept(entry)) {
-            *lost = lost.filter(|obstacle| !obstacle.is_of_labels());
         }
         Ok(found)
     }

@@ -55,7 +55,7 @@ pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBala
         })
     };
     if going.max(specs().count()) > FEW {
-        return specs().filter(|spec| !is_inside(spec)).flat_map(|spec| asked_for(spec, settings)).collect();
+        return specs().filter(|spec| !is_inside(spec, settings)).flat_map(|spec| asked_for(spec, settings)).collect();
     }
     specs().flat_map(|spec| [asked_for(spec, settings), under_any_name(spec, settings)]).flatten().collect()
 }
@@ -87,20 +87,22 @@ fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<Re
         let prefixes: BTreeSet<Option<&str>> = [None, prefix].into();
         prefixes.into_iter().flat_map(move |prefix| {
             let name = |family, dual| naming::public_ip(&settings.cluster, &spec.identity, prefix, family, dual);
-            [name(family, true), name(IpFamily::V4, false), format!("{}-{family}", name(IpFamily::V4, false))]
+            let of_family = naming::public_ip_of_family(&settings.cluster, &spec.identity, prefix, family);
+            [name(family, true), name(IpFamily::V4, false), of_family]
         })
     });
     names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
 
 /// Whether a Service is internal and has been served as such. One without an address may have been external, and so may one whose address is
-/// in no private range.
-fn is_inside(spec: &ServiceSpec) -> bool {
+/// in no private range. On Azure Stack an address proves neither.
+fn is_inside(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> bool {
     let is_private = |address: &IpAddr| match address {
         IpAddr::V4(address) => address.is_private(),
         IpAddr::V6(address) => address.is_unique_local(),
     };
-    spec.internal && !spec.status_addresses.is_empty() && spec.status_addresses.iter().all(is_private)
+    let is_served = spec.internal && !spec.status_addresses.is_empty() && !settings.is_azure_stack;
+    is_served && spec.status_addresses.iter().all(is_private)
 }
 
 /// Those that the Service has if it has always asked for the same.
@@ -163,6 +165,8 @@ mod tests {
         assert_eq!(names(&many(&inside)), [own.as_str()], "it was never served, and may have been external");
         let served = ServiceSpec { status_addresses: vec!["10.0.0.4".parse().unwrap()], ..inside };
         assert!(many(&served).is_empty());
+        let stack = LoadBalancerSettings { is_azure_stack: true, ..settings.clone() };
+        assert_eq!(names(&public_ips(&[gone(&served)], FEW + 1, &stack)), [own.as_str()], "any address may be public there");
         assert!(public_ips(&vec![gone(&served); FEW + 1], 0, &settings).is_empty(), "so many ask");
         let mut named = web.clone();
         named.public_ip.name.v4 = Some("theirs".to_owned());

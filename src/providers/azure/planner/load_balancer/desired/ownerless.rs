@@ -22,6 +22,7 @@ use super::{
 };
 use crate::providers::azure::arm::{
     ResourceId,
+    document::SubResource,
     network::{ArmLoadBalancer, PublicIpAddress},
     private_link::PrivateLinkService,
     spelling,
@@ -70,7 +71,7 @@ pub fn ownerless(input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
         .flat_map(|document| of_load_balancer(document, &owners, services, settings))
         .chain(security_rules_of_nobody(observed, services, addresses, settings))
         .chain(private_links(observed, services, &owners, settings))
-        .chain(public_ips_of_nobody(observed, services, settings))
+        .chain(public_ips_of_nobody(observed, services, &owners, settings))
         .collect();
     parts.sort_by(|one, other| (one.kind, &one.id).cmp(&(other.kind, &other.id)));
     parts
@@ -174,7 +175,11 @@ fn security_rules_of_nobody(
     let owners = NameOwners::new(services.iter().map(|service| (service, ())));
     let mut known = addresses.clone();
     known.extend(
-        observed.public_ips.iter().filter(|pip| !is_of_nobody(pip, services, settings)).filter_map(public_ips::address_of),
+        observed
+            .public_ips
+            .iter()
+            .filter(|pip| !is_of_nobody(pip, observed, services, &owners, settings))
+            .filter_map(public_ips::address_of),
     );
     let frontends = observed.load_balancers.iter().flat_map(draft::frontends);
     let kept = frontends.filter(|part| {
@@ -212,17 +217,33 @@ fn private_links(
     clusters.filter_map(part).collect()
 }
 
-fn is_of_nobody(pip: &PublicIpAddress, services: &[ServiceIdentity], settings: &LoadBalancerSettings) -> bool {
+/// Returns `true` if the public IP lists only Services that do not exist, and serves no other one.
+fn is_of_nobody(
+    pip: &PublicIpAddress,
+    observed: &ObservedNetwork,
+    services: &[ServiceIdentity],
+    owners: &NameOwners<()>,
+    settings: &LoadBalancerSettings,
+) -> bool {
     let listed = public_ips::services_of_clusters(pip, &settings.cluster);
-    !listed.is_empty() && !listed.iter().any(|key| exists(services, key))
+    !listed.is_empty() && !listed.iter().any(|key| exists(services, key)) && !has_rules(pip, observed, owners)
+}
+
+/// Returns `true` if a rule of a Service uses the frontend of the public IP, whose tag may have no room for the Service.
+fn has_rules(pip: &PublicIpAddress, observed: &ObservedNetwork, owners: &NameOwners<()>) -> bool {
+    let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
+    let Some(frontend) = reference.and_then(SubResource::resource_id) else { return false };
+    let mut uses = observed.load_balancers.iter().flat_map(draft::frontend_uses);
+    uses.any(|(id, user)| id == frontend.key() && user.is_rule() && owners.of_rule(&user.name).is_some())
 }
 
 fn public_ips_of_nobody(
     observed: &ObservedNetwork,
     services: &[ServiceIdentity],
+    owners: &NameOwners<()>,
     settings: &LoadBalancerSettings,
 ) -> Vec<OwnerlessPart> {
-    let gone = observed.public_ips.iter().filter(|pip| is_of_nobody(pip, services, settings));
+    let gone = observed.public_ips.iter().filter(|pip| is_of_nobody(pip, observed, services, owners, settings));
     let part = |pip: &PublicIpAddress| {
         let services = public_ips::services_of_clusters(pip, &settings.cluster);
         let services = services.into_iter().map(str::to_owned).collect();

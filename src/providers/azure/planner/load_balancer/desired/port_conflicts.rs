@@ -2,8 +2,9 @@
 //!
 //! In: the Services on the frontends of a load balancer, and the documents. Out: the Services that want a port which another one has. All ports
 //! of a Service count, those without a load balancing rule too: its addresses are published and its security rules open them. A Service with
-//! high-availability ports has every port of its frontend. A load balancing rule that exists precedes all else; of several Services that want
-//! a free port, the first gets it. Upstream: `pkg/provider/azure_loadbalancer.go`, `checkLoadBalancerResourcesConflicts`.
+//! high-availability ports has every port of its frontend. A load balancing rule that exists precedes all else, then the owner of the
+//! frontend; of several guests that want a free port, the first gets it.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `checkLoadBalancerResourcesConflicts`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,14 +22,17 @@ use super::{
 };
 use crate::providers::azure::{
     arm::network::{LoadBalancingRule, LoadBalancingRuleProperties},
-    planner::load_balancer::spec::{PortSpec, Protocol, ServiceRefusal, ServiceSpec},
+    planner::load_balancer::{
+        naming,
+        spec::{PortSpec, Protocol, ServiceRefusal, ServiceSpec},
+    },
 };
 
 /// A port of a frontend: its id, the protocol and the number, in lower case.
 type FrontendPort = (String, String, i64);
 
 /// Protocol and number that stand for all ports.
-const ALL_PORTS: (&str, i64) = ("all", 0);
+pub(super) const ALL_PORTS: (&str, i64) = ("all", 0);
 
 fn frontend_port(properties: &LoadBalancingRuleProperties) -> FrontendPort {
     (
@@ -42,23 +46,25 @@ fn rule_frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
     rule.properties.as_ref().map(frontend_port)
 }
 
+/// Returns the protocols of load balancing rules that meet a port of a Service.
+pub(super) fn protocol_names(protocol: Protocol) -> &'static [&'static str] {
+    match protocol {
+        Protocol::Tcp => &["tcp"],
+        Protocol::Udp => &["udp"],
+        // Its security rules open the port for every protocol.
+        Protocol::Sctp => &["all", "tcp", "udp"],
+    }
+}
+
 /// Ports that a Service has on a frontend, each with whether it has a load balancing rule.
 fn claimed_ports(spec: &ServiceSpec, frontend: &str) -> Vec<(FrontendPort, bool)> {
     let claim = |protocol: &str, port: i64, has_rule| ((frontend.to_owned(), protocol.to_owned(), port), has_rule);
     if spec.ha_ports.is_some() {
         return vec![claim(ALL_PORTS.0, ALL_PORTS.1, true)];
     }
-    let protocols = |protocol: Protocol| -> &'static [&'static str] {
-        match protocol {
-            Protocol::Tcp => &["tcp"],
-            Protocol::Udp => &["udp"],
-            // Its security rules open the port for every protocol.
-            Protocol::Sctp => &["all", "tcp", "udp"],
-        }
-    };
     let claims = |port: &PortSpec| {
         let of_protocol = |protocol: &&str| claim(protocol, port.port.into(), port.rule);
-        protocols(port.protocol).iter().map(of_protocol).collect::<Vec<_>>()
+        protocol_names(port.protocol).iter().map(of_protocol).collect::<Vec<_>>()
     };
     spec.ports.iter().flat_map(claims).collect()
 }
@@ -150,6 +156,8 @@ struct PortClaim<'s> {
 enum ClaimPrecedence {
     /// Its load balancing rule exists.
     HasRule,
+    /// The frontend is the Service's own: a guest without a rule cannot keep it from a port.
+    OwnsFrontend,
     /// It needs no rule, and the Service has the address already.
     HasAddress,
     New,
@@ -192,6 +200,7 @@ impl PortConflicts<'_, '_> {
             }
         };
         decide(&mut table, ClaimPrecedence::HasRule);
+        decide(&mut table, ClaimPrecedence::OwnsFrontend);
         for (spec, frontend) in self.unruled.on(self.context, self.draft) {
             let ports = claimed_ports(spec, &frontend).into_iter().filter(|(_, has_rule)| !has_rule);
             ports.for_each(|(port, _)| table.add(port, PortHolder::service(None, spec)));
@@ -229,8 +238,11 @@ fn claims<'s>(
     address: Option<&IpAddr>,
 ) -> Vec<PortClaim<'s>> {
     let has_address = address.is_some_and(|address| service.spec.status_addresses.contains(address));
+    let name = service.frontend.rsplit('/').next().unwrap_or_default();
+    let is_owner = naming::owns_rule(&service.spec.identity, name);
     let precedence = |port: &FrontendPort, has_rule: bool| match (has_rule, has_address) {
         _ if rules.contains(&(port.clone(), service.request)) => ClaimPrecedence::HasRule,
+        _ if is_owner => ClaimPrecedence::OwnsFrontend,
         (false, true) => ClaimPrecedence::HasAddress,
         _ => ClaimPrecedence::New,
     };

@@ -123,6 +123,7 @@ pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec 
         mode: None,
         configurations: None,
         labels: BTreeMap::new(),
+        namespace_labels: None,
         private_link: None,
         status_addresses: Vec::new(),
     }

@@ -26,7 +26,7 @@ pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, Ser
 use self::{destination_claims::DestinationClaims, group::SecurityGroupDraft};
 use super::{
     super::{
-        rule_records::ListedDestinations,
+        rule_records::{ListedDestinations, RuleHash},
         settings::LoadBalancerSettings,
         spec::{ServiceIdentity, ServiceRefusal},
     },
@@ -60,7 +60,7 @@ pub fn listed_destinations<'a>(groups: impl IntoIterator<Item = &'a NetworkSecur
     let mut listed = ListedDestinations::new();
     for group in groups.into_iter().map(SecurityGroupDraft::new) {
         for rule in group.rules().filter(|rule| rule.kind.is_some()) {
-            listed.entry(rule.name.to_ascii_lowercase()).or_default().extend(&rule.addresses);
+            listed.entry(RuleHash::of(&rule.name)).or_default().extend(&rule.addresses);
         }
     }
     listed

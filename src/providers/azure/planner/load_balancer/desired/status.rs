@@ -184,7 +184,7 @@ fn serves(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpCo
     (is_own && spec.families.contains(&frontends::family(context, spec, frontend))) || spec.families.iter().any(shares)
 }
 
-fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
+pub(super) fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
     match frontends::frontend_address(frontend)? {
         FrontendAddress::Private(address) => Some(address),
         FrontendAddress::Public(_) => {

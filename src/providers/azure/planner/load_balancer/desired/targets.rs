@@ -317,8 +317,8 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn candidate<'s>(&'s self, spec: &'s ServiceSpec, present_on: &'s [&'s str]) -> EntryCandidate<'s> {
-        let namespace = self.context.observed.namespace_labels.get(spec.namespace());
-        EntryCandidate { spec, namespace, present_on, moves_by_labels: self.context.settings.moves_by_labels }
+        let observed = || self.context.observed.namespace_labels.get(spec.namespace());
+        EntryCandidate { spec, namespace: spec.namespace_labels.as_ref().or_else(observed), present_on }
     }
 
     fn entry_name(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::draft::FrontendUse;
 use crate::providers::azure::{
     arm::ResourceId,
-    planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceSpec},
+    planner::load_balancer::spec::{IpFamily, PublicIpSpec, ServiceIdentity, ServiceSpec},
 };
 
 /// Why a document is written again that ARM could not bring to what it was told.
@@ -46,6 +46,13 @@ impl ServiceRequest {
             ServiceRequest::Ensure(spec) => Some(spec),
             ServiceRequest::Delete(_, last) => last.as_ref(),
         }
+    }
+
+    /// Returns the request without a DNS label: the public IP keeps the one that it has.
+    pub fn without_dns_label(&self) -> Self {
+        let ServiceRequest::Ensure(spec) = self else { return self.clone() };
+        let public_ip = PublicIpSpec { dns_label: None, ..spec.public_ip.clone() };
+        ServiceRequest::Ensure(Arc::new(ServiceSpec { public_ip, ..ServiceSpec::clone(spec) }))
     }
 }
 

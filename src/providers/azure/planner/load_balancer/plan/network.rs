@@ -41,9 +41,13 @@ pub fn plan_network(
     others: &[Arc<ServiceSpec>],
     settings: &LoadBalancerSettings,
 ) -> NetworkPlan {
-    let mut granted = requests.to_vec();
+    let ensured = requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_)));
+    let ensured: Vec<&ServiceSpec> = ensured.filter_map(ServiceRequest::spec).map(Arc::as_ref).collect();
+    let mut refused = settings.service_limits.namespace_refusals(&ensured, others);
+    let (mut granted, out) = partition_refused(requests, &refused);
     let mut others = others.to_vec();
-    let (mut refused, mut notices) = (BTreeMap::new(), Vec::new());
+    others.extend(out.iter().filter_map(ServiceRequest::spec).cloned());
+    let mut notices = Vec::new();
     loop {
         let mut public_ips = public_ips::plan_public_ips(observed, &granted, &others, settings);
         let mut answers = refusals(&public_ips.services);
@@ -141,7 +145,10 @@ pub fn without_recreated(
 mod tests {
     use serde_json::json;
 
-    use super::{super::super::desired::samples::*, *};
+    use super::{
+        super::super::{desired::samples::*, spec::ServiceLimits},
+        *,
+    };
 
     #[test]
     fn a_service_that_cannot_have_a_front_end_gets_no_public_ip() {
@@ -155,5 +162,20 @@ mod tests {
         assert_eq!(plan.load_balancers.services.keys().collect::<Vec<_>>(), [&good.identity]);
         assert!(!plan.is_empty() && plan.to_string().contains("refuse default/bad"), "{plan}");
         assert_eq!(plan.waiting_for_public_ips(), BTreeSet::from([good.identity]));
+    }
+
+    #[test]
+    fn a_full_namespace_refuses_a_new_service_before_any_write() {
+        let service_limits = ServiceLimits { of_service: [Some(3), None, None], namespace_factor: Some(1) };
+        let limited = LoadBalancerSettings { service_limits, ..settings() };
+        let there = observed(Vec::new());
+        let served = Arc::new(ServiceSpec { status_addresses: vec!["20.0.0.9".parse().unwrap()], ..service("zoo") });
+        let new = service("new");
+        for (settings, is_refused) in [(settings(), false), (limited, true)] {
+            let plan =
+                plan_network(&there, &[ServiceRequest::Ensure(Arc::new(new.clone()))], &[Arc::clone(&served)], &settings);
+            assert_eq!(plan.refused.contains_key(&new.identity), is_refused, "{plan}");
+            assert_eq!(plan.is_empty(), is_refused, "{plan}");
+        }
     }
 }

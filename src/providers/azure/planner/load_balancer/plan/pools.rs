@@ -64,6 +64,8 @@ pub struct PoolReads {
     pub machines_at: Option<Vec<Arc<Machine>>>,
     /// The scale sets of the cluster's resource group.
     pub models: Option<ArmResult<ScaleSetModels>>,
+    /// Whether Nodes may exist that the plan does not have, because a list of them is pending. Members without a Node stay meanwhile.
+    pub may_lack_nodes: bool,
 }
 
 /// What has to be read before a plan is complete.
@@ -167,6 +169,9 @@ impl PoolPlan {
 
 /// A machine that is off, or not ready to be written, is looked at again after this.
 pub const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
+
+/// Members stay for this long while the list of Nodes may be incomplete, and are then planned again.
+const INCOMPLETE_RESYNC: Duration = Duration::from_secs(60);
 
 /// Pools that a load balancer has once it is written, and had not before.
 pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec<ResourceId> {

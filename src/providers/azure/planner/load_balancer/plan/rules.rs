@@ -13,6 +13,7 @@ use super::{
         desired::{
             ServiceRequest,
             plan_index::PlanIndex,
+            ruled_ports::RuledPorts,
             security_rules::{self, ServiceRules, managed_destinations},
             status::frontend_owners,
         },
@@ -79,7 +80,9 @@ pub(super) fn plan_group(
     let group = observed.security_group.as_ref()?;
     let all_nodes = input.pools.all_nodes;
     let mut memory = input.memory.clone();
-    memory.note_gone(listed_in_pools(observed, settings));
+    if !input.pools.reads.may_lack_nodes {
+        memory.note_gone(listed_in_pools(observed, settings));
+    }
     memory.note_nodes(all_nodes.iter().flat_map(|node| internal_addresses(node)).collect());
     memory.forget_unlisted(|| managed_destinations(group));
     let (members, needs) = match leads_to_machines(requests, others) {
@@ -127,13 +130,19 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
             }
         }
     }
+    let identities = || {
+        let requested = requests.iter().map(ServiceRequest::identity);
+        requested.chain(others.iter().map(|other| &other.spec().identity))
+    };
+    let specs = || requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
+    if specs().any(|spec| spec.families.iter().any(|family| spec.pins(*family))) {
+        let ruled = RuledPorts::new(&index, settings, identities());
+        other_rules = other_rules.into_iter().map(|rules| ruled.restrict(rules)).collect();
+    }
     if services.iter().chain(&other_rules).any(ServiceRules::denies_rest) {
-        let identities = requests.iter().map(ServiceRequest::identity);
-        let identities = identities.chain(others.iter().map(|other| &other.spec().identity));
-        let owners = frontend_owners(&index, settings, identities);
+        let owners = frontend_owners(&index, settings, identities());
         // Where the owner denies the rest itself, as the Go CCM wrote it for both, a guest adds nothing.
-        let specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
-        let denying = specs.filter(|spec| security_rules::denies_rest(&spec.access)).map(|spec| &spec.identity);
+        let denying = specs().filter(|spec| security_rules::denies_rest(&spec.access)).map(|spec| &spec.identity);
         let denying: BTreeSet<&ServiceIdentity> = denying.collect();
         let as_guest = |rules: ServiceRules| {
             let identity = rules.identity.clone();
@@ -144,5 +153,6 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
         other_rules = other_rules.into_iter().map(as_guest).collect();
     }
     let plan = security_rules::plan_security_rules(group, &services, &other_rules, memory.nodes(), settings);
-    PlannedSecurityRules { plan, services, refused }
+    let records = memory.planned_records(group, &plan, &services);
+    PlannedSecurityRules { plan, services, refused, records }
 }

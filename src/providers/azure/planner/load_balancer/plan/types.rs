@@ -15,6 +15,7 @@ use super::{
         observed::ObservedNetwork,
         occupancy::NetworkOccupancy,
         rule_memory::{ParsedService, RuleMemory},
+        rule_records::PlannedRecords,
         settings::LoadBalancerSettings,
         spec::{ServiceIdentity, ServiceRefusal},
     },
@@ -171,6 +172,8 @@ pub struct PlannedSecurityRules {
     pub services: Vec<ServiceRules>,
     /// Services for which that could not be said, and why.
     pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
+    /// What is recorded of them around the write.
+    pub records: PlannedRecords,
 }
 
 /// Services that do not ask and whose rules lead to machines: those rules follow the members of pools.

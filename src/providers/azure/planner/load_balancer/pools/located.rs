@@ -11,6 +11,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
+    claims::is_own_node,
     managed_pool::ManagedPool,
     member_resource::PoolMemberResource,
     member_updates::PoolMember,
@@ -86,10 +87,12 @@ pub fn shown_members(
     (members, unknown)
 }
 
-/// The machine of a Node that belongs into pools; `Ok(None)`: it has no network interface. An error says why nobody can tell.
+/// The machine of a Node that belongs into pools; `Ok(None)`: it has no network interface, or is another Node's. An error says why nobody
+/// can tell.
 pub fn looked_up_member(wanted: &MachineQuery, found: MachineAnswer) -> Result<Option<PoolMember>, LookupError> {
     let by_id = || wanted.id.as_ref().and_then(|id| PoolMember::of_instance(&wanted.node_name, id));
     match found {
+        Ok(machine) if !is_own_node(&machine, &wanted.node_name) => Ok(None),
         Ok(machine) => Ok(PoolMember::of(&wanted.node_name, &machine)),
         // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
         Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => Ok(by_id()),

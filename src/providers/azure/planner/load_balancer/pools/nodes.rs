@@ -21,10 +21,10 @@ use crate::providers::azure::{
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const ROLE: &str = "kubernetes.io/role";
-const INTERNAL_IP: &str = "InternalIP";
+pub(super) const INTERNAL_IP: &str = "InternalIP";
 
 /// Most internal addresses of one family that count of one Node. A kubelet may write any number of addresses into the status of its Node, and
-/// security rules have room for 4,000 of the whole cluster.
+/// security rules have room for 4,000 of the whole cluster. Those that a known machine lacks do not count at all (`claims`).
 const MAX_ADDRESSES_PER_FAMILY: usize = 8;
 
 /// Labels that are looked at whatever is configured.

@@ -16,9 +16,9 @@ use crate::providers::azure::{
     config::LoadBalancerSku,
     planner::load_balancer::{
         annotations::{
-            ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotatedPorts, AnnotationFormat, CONFIGURATIONS, DISABLE_FLOATING_IP,
-            DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, NamespaceListFormat, SHARED_SECURITY_RULE,
-            SHARING_NAMESPACES, ServiceAnnotations, excerpt, excerpts, unknown_annotations,
+            ALLOWED_SERVICE_TAGS, AnnotatedPorts, AnnotationFormat, CONFIGURATIONS, DISABLE_FLOATING_IP, DISABLE_TCP_RESET,
+            IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, NamespaceListFormat, SHARED_SECURITY_RULE, SHARING_NAMESPACES,
+            ServiceAnnotations, excerpt, excerpts, unknown_annotations,
         },
         entries::service_label_keys,
         labels::LabelMap,
@@ -52,7 +52,8 @@ fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let spec = assemble(&mut reading, service, fields, settings);
     check_pinned_configurations(&mut reading, &spec);
     check_tagged_ports(&mut reading, &spec);
-    check_caps(&mut reading, &spec, settings);
+    check_limits(&mut reading, &spec, settings);
+    access::compare_families(&mut reading, &spec);
     warn_ignored_keys(&mut reading);
     ParsedSpec { spec, refusals: reading.refusals, warnings: reading.warnings }
 }
@@ -75,7 +76,7 @@ fn assemble(
         families.contains(&family) && (internal || !is_named)
     };
     let wanted = addresses::PinRequirement {
-        internal,
+        accepts_private: internal || settings.is_azure_stack,
         effective: PerFamily { v4: decides(IpFamily::V4), v6: decides(IpFamily::V6) },
     };
     let subnet = subnet(reading, internal);
@@ -108,6 +109,7 @@ fn assemble(
         mode: mode(reading, settings),
         configurations: configurations(reading, settings),
         labels: placement_labels(service, settings),
+        namespace_labels: None,
         private_link,
         status_addresses: status_addresses(service),
     }
@@ -160,25 +162,10 @@ fn sharing_namespaces(reading: &mut SpecReader<'_>, settings: &LoadBalancerSetti
     names.into_iter().filter_map(Result::ok).map(str::to_owned).collect()
 }
 
-/// One Service must not use up what all share: rules of network interfaces, and sources of the security group.
-fn check_caps(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadBalancerSettings) {
-    let ranges = if spec.access.disabled { 0 } else { spec.access.ranges.len() };
-    let rules = spec.rule_count();
-    if let Some(most) = settings.rules_per_service.filter(|most| rules > *most) {
-        let message = format!(
-            "expected at most {most} load balancing rules, one for each port and IP family, found {rules}; maximumServiceRuleCount of the \
-             provider's configuration sets the limit"
-        );
-        reading.refuse(refusal("spec.ports", message));
-    }
-    if let Some(most) = settings.source_ranges_per_service.filter(|most| ranges > *most) {
-        let message = format!(
-            "expected at most {most} ranges after ranges that contain others are merged, found {ranges}; maximumServiceSourceRangeCount of \
-             the provider's configuration sets the limit"
-        );
-        let is_annotated = ALLOWED_IP_RANGES.is_given(reading.annotations);
-        reading.refuse(refusal(if is_annotated { ALLOWED_IP_RANGES.key } else { "spec.loadBalancerSourceRanges" }, message));
-    }
+/// Refuses a Service that uses too much of what all share: rules of network interfaces, sources and rules of the security group.
+fn check_limits(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadBalancerSettings) {
+    let refusals = settings.service_limits.refusals(spec, access::field_of_ranges(reading));
+    refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
 }
 
 /// The text as written, since it is part of names.

@@ -1,7 +1,7 @@
 //! What a Service asks for, as plain values; and what keeps it from getting it. Pure.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv4Addr},
 };
@@ -62,6 +62,13 @@ pub struct ServiceIdentity {
     pub key: String,
     /// `a` and the UID without dashes, cut to 32 characters: the beginning of its names.
     pub name_prefix: String,
+}
+
+impl ServiceIdentity {
+    /// Returns the namespace of the Service.
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default()
+    }
 }
 
 /// Protocol of a port.
@@ -237,6 +244,8 @@ pub struct ServiceSpec {
     pub configurations: Option<Vec<String>>,
     /// Those of the Service's labels that some entry of the configuration looks at.
     pub labels: BTreeMap<String, String>,
+    /// Those of its Namespace; `None`: those that were observed.
+    pub namespace_labels: Option<BTreeMap<String, String>>,
     /// The private link service in front of its IPv4 front end.
     pub private_link: Option<PrivateLinkSpec>,
     /// Addresses in the Service's status.
@@ -255,9 +264,36 @@ impl ServiceSpec {
         by_family * self.families.len()
     }
 
+    /// Returns the number of security rules that it needs on frontends of its own.
+    pub fn security_rule_count(&self) -> usize {
+        let AccessControl { tags, ranges, has_invalid_ranges, deny_all, disabled, closed } = &self.access;
+        if *disabled {
+            return 0;
+        }
+        let protocols = self.ports.iter().map(|port| port.protocol).collect::<BTreeSet<_>>().len();
+        let of_additional = self.additional_ips.iter().map(|address| IpFamily::of(*address));
+        let families: BTreeSet<IpFamily> = self.families.iter().copied().chain(of_additional).collect();
+        let is_open = !self.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges;
+        let sources = |family: IpFamily| {
+            let has_ranges = ranges.iter().any(|range| IpFamily::of(range.addr()) == family);
+            if *closed { 0 } else { tags.len() + usize::from(is_open || has_ranges) }
+        };
+        let denies_rest = *has_invalid_ranges || (*deny_all && !ranges.is_empty());
+        // At machines, the rest is denied for each protocol, and probes are let in.
+        let at_machines = if self.floating_ip { 0 } else { protocols + 1 };
+        let denying = usize::from(denies_rest) * (1 + at_machines);
+        families.into_iter().map(|family| protocols * sources(family) + denying).sum()
+    }
+
     /// The namespace that it is in.
     pub fn namespace(&self) -> &str {
-        self.identity.key.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default()
+        self.identity.namespace()
+    }
+
+    /// Returns `true` if both request the same. The status is not part of it: its addresses are this program's.
+    pub fn is_same_request(&self, other: &Self) -> bool {
+        let request = |spec: &Self| Self { status_addresses: Vec::new(), ..spec.clone() };
+        request(self) == request(other)
     }
 
     /// Whether Services of a namespace may pin its private address where namespaces are enforced.
@@ -299,6 +335,8 @@ pub mod reason {
     pub const INVALID_SOURCE_RANGES: &str = "InvalidSourceRanges";
     /// Some range of the annotations is none. As upstream.
     pub const INVALID_ALLOWED_IP_RANGES: &str = "InvalidAllowedIPRanges";
+    /// Ranges of a family that the Service does not have, or a family without ranges. As upstream.
+    pub const IP_RANGE_FAMILY_MISMATCH: &str = "IPRangeFamilyMismatch";
     /// `spec.loadBalancerSourceRanges` together with service tags. As upstream.
     pub const CONFLICT_CONFIGURATION: &str = "ConflictConfiguration";
     /// A known annotation or field that has no effect on this Service.

@@ -108,7 +108,13 @@ fn public_ips_and_private_links_are_judged_by_their_tags() {
         link("not", "default/gone", "b"),
     ];
     let expected = [(OwnerlessKind::PrivateLinkService, "lost".to_owned()), (OwnerlessKind::PublicIp, "gone".to_owned())];
-    assert_eq!(found(&there, &[web], &[]), expected);
+    assert_eq!(found(&there, std::slice::from_ref(&web), &[]), expected);
+    // A Service for which the list had no room uses the public IP.
+    let rule = rule(&format!("{}-TCP-80", web.name_prefix), "shared", "kubernetes");
+    there.load_balancers = vec![balancer("kubernetes", &[frontend("shared")], &[rule], &[])];
+    let user = network("loadBalancers/kubernetes/frontendIPConfigurations/shared");
+    there.public_ips[1].properties = serde_json::from_value(json!({"ipConfiguration": {"id": user}})).unwrap();
+    assert_eq!(found(&there, &[web], &[]), expected[..1]);
 }
 
 #[test]

@@ -96,6 +96,21 @@ fn by_address<'a>(
     belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
 }
 
+/// Puts back the members of `before` that `after` lacks. Returns `true` if `after` has members that `before` lacks.
+pub fn keep_members(before: &BackendAddressPool, after: &mut BackendAddressPool) -> bool {
+    let entries = |pool: &BackendAddressPool| -> Vec<BackendAddress> {
+        let properties = pool.properties.iter();
+        properties.flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten()).cloned().collect()
+    };
+    let addresses = |entries: &[BackendAddress]| entries.iter().filter_map(address).collect::<BTreeSet<IpAddr>>();
+    let mut members = entries(after);
+    let (old, new) = (addresses(&entries(before)), addresses(&members));
+    let lost = entries(before).into_iter().filter(|entry| address(entry).is_some_and(|lost| !new.contains(&lost)));
+    members.extend(lost);
+    after.properties.get_or_insert_default().load_balancer_backend_addresses = Some(members);
+    !new.is_subset(&old)
+}
+
 fn address(entry: &BackendAddress) -> Option<IpAddr> {
     entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }

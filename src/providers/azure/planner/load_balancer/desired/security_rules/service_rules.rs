@@ -11,8 +11,8 @@ use std::{
 
 use super::{
     super::super::{
-        rule_records::RuleRecord,
-        spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec},
+        rule_records::{RuleHash, RuleRecord},
+        spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec, is_public},
     },
     rule::{SecurityRuleKind, WantedSecurityRule},
 };
@@ -37,6 +37,8 @@ pub struct ServiceRules {
     /// Additional IPs that it has, and what else its status lists without any front end there: they may be those of another cluster
     /// with the same security group. They leave only rules that [`ServiceRules::ownership`] shows to be the Service's.
     pub claimed: BTreeSet<IpAddr>,
+    /// Addresses that only a record shows to be the Service's: additional ones, and public ones of frontends that it had.
+    pub recorded: BTreeSet<IpAddr>,
     /// What shows that a rule is the Service's where it only claims an address.
     pub ownership: RuleOwnership,
     /// Ports that are opened: its own, or its NodePorts when floating IP is off.
@@ -52,8 +54,8 @@ pub struct ServiceRules {
 /// What a Service has made, or would make by what it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleOwnership {
-    /// Names of rules, in lower case.
-    pub rules: BTreeSet<String>,
+    /// Rules by the hash of their names.
+    pub rules: BTreeSet<RuleHash>,
     /// Ports that it opens.
     pub ports: PortsByProtocol,
 }
@@ -61,17 +63,17 @@ pub struct RuleOwnership {
 impl RuleOwnership {
     /// Takes over what is remembered.
     pub fn add(&mut self, other: &Self) {
-        self.rules.extend(other.rules.iter().cloned());
+        self.rules.extend(&other.rules);
         for (protocol, ports) in &other.ports {
             self.ports.entry(*protocol).or_default().extend(ports);
         }
     }
 
-    /// Whether a rule with this name (in lower case) and kind is the Service's: it made it, or the rule opens no port but its own.
+    /// Whether a rule with this name and kind is the Service's: it made it, or the rule opens no port but its own.
     pub(super) fn covers(&self, name: &str, kind: &SecurityRuleKind) -> bool {
         let opens_own = |protocol: &Protocol, ports| self.ports.get(protocol).is_some_and(|own| own.is_superset(ports));
         let is_own = matches!(kind, SecurityRuleKind::Allow { protocol, ports, .. } if opens_own(protocol, ports));
-        is_own || self.rules.contains(name)
+        is_own || self.rules.contains(&RuleHash::of(name))
     }
 }
 
@@ -99,11 +101,14 @@ impl ServiceRules {
         let is_left = |address: &&IpAddr| is_former_address(spec, frontends, **address);
         let told = spec.status_addresses.iter().filter(is_left).chain(&spec.additional_ips);
         let is_shown = |address: &&IpAddr| frontends.contains(address) || reached.contains(address);
+        let claimed: BTreeSet<IpAddr> = told.filter(|address| !is_shown(address)).copied().collect();
+        let is_recorded = |address: &&IpAddr| is_public(**address) || spec.additional_ips.contains(address);
         let reach = Self {
             identity: spec.identity.clone(),
             wanted: true,
             former: frontends.iter().filter(|address| !destinations.contains(address)).copied().collect(),
-            claimed: told.filter(|address| !is_shown(address)).copied().collect(),
+            recorded: claimed.iter().filter(is_recorded).copied().collect(),
+            claimed,
             ownership: RuleOwnership::default(),
             guest_at: BTreeSet::new(),
             machines: members.iter().filter(|address| destinations.contains(address)).copied().collect(),
@@ -137,10 +142,9 @@ impl ServiceRules {
         guest
     }
 
-    /// All addresses that it has or had, and the rules that it makes or made.
+    /// Returns its record, with the rules that it makes or made.
     pub fn record(&self) -> RuleRecord {
-        let addresses = self.destinations.iter().chain(&self.former).chain(&self.claimed).copied().collect();
-        RuleRecord { addresses, rules: self.ownership.rules.clone() }
+        RuleRecord { addresses: self.recorded.clone(), rules: self.ownership.rules.clone() }
     }
 
     /// Whether it denies what it does not allow.
@@ -151,7 +155,7 @@ impl ServiceRules {
     /// With the proof that its own rules are.
     fn with_ownership(self) -> Self {
         let everywhere = Self { destinations: &self.destinations | &self.claimed, ..self.clone() };
-        let rules = everywhere.rule_destinations().into_iter().map(|grant| grant.rule.name.to_ascii_lowercase()).collect();
+        let rules = everywhere.rule_destinations().iter().map(|grant| RuleHash::of(&grant.rule.name)).collect();
         Self { ownership: RuleOwnership { rules, ports: self.ports.clone() }, ..self }
     }
 
@@ -166,6 +170,7 @@ impl ServiceRules {
             guest_at: BTreeSet::new(),
             former: frontends.iter().copied().collect(),
             claimed: told.filter(|address| !frontends.contains(address)).copied().collect(),
+            recorded: BTreeSet::new(),
             ownership: RuleOwnership::default(),
             ports: PortsByProtocol::new(),
             node_ports: last.map(|spec| ports(spec, true)).unwrap_or_default(),
@@ -190,6 +195,7 @@ impl ServiceRules {
             guest_at: BTreeSet::new(),
             former: BTreeSet::new(),
             claimed: BTreeSet::new(),
+            recorded: BTreeSet::new(),
             ownership: RuleOwnership::default(),
             ports,
             node_ports: PortsByProtocol::new(),

@@ -10,7 +10,10 @@ use k8s_openapi::api::core::v1::Node;
 use super::{
     super::{
         super::{
-            desired::pool_members::{PoolNode, node_ip::PoolUpdate},
+            desired::pool_members::{
+                PoolNode,
+                node_ip::{PoolUpdate, keep_members},
+            },
             observed::ObservedNetwork,
             pools::{
                 located,
@@ -23,7 +26,7 @@ use super::{
         },
         waiting::WaitingFor,
     },
-    PoolChange, PoolPlanner,
+    INCOMPLETE_RESYNC, PoolChange, PoolPlanner,
 };
 use crate::providers::azure::arm::{ResourceId, network::BackendAddressPool};
 
@@ -42,6 +45,8 @@ pub struct AddressPools {
     joining: Vec<PoolNode>,
     /// The Nodes that stay where they are members.
     staying: Vec<PoolNode>,
+    /// Whether addresses of unknown Nodes stay.
+    may_lack_nodes: bool,
 }
 
 impl AddressPools {
@@ -54,7 +59,11 @@ impl AddressPools {
     ) -> Option<PoolChange> {
         let pool = self.pools.iter().find(|pool| pool.id == *id)?;
         match self.placement.update(pool, document, (&self.joining, &self.staying), settings) {
-            PoolUpdate::Changed(changed) => {
+            PoolUpdate::Changed(mut changed) => {
+                // Who leaves is planned again with the complete list.
+                if self.may_lack_nodes && !keep_members(document, &mut changed) {
+                    return None;
+                }
                 let change = PoolChange::of_pool(id.clone(), document, *changed);
                 Some(change.because(self.placement.reason(&pool.scope)))
             }
@@ -76,10 +85,12 @@ impl PoolPlanner<'_> {
         self.plan.waiting.extend(placement.unplaced.iter().cloned().map(WaitingFor::Entry));
         let unlocated = joining.iter().any(|node| node.is_unlocated).then_some(UNLOCATED_RESYNC);
         let standing_in = placement.has_stand_ins().then_some(STAND_IN_RESYNC);
-        self.plan.resync_after = unlocated.into_iter().chain(standing_in).min();
+        let may_lack_nodes = self.input.reads.may_lack_nodes;
+        let incomplete = may_lack_nodes.then_some(INCOMPLETE_RESYNC);
+        self.plan.resync_after = unlocated.into_iter().chain(standing_in).chain(incomplete).min();
         pools.retain(|pool| pool.members.is_empty() || pool.will_have_members(&joining, self.settings));
         self.migrate(&pools);
-        self.fill(AddressPools { pools, placement, joining, staying });
+        self.fill(AddressPools { pools, placement, joining, staying, may_lack_nodes });
     }
 
     /// What interfaces list is left by them.

@@ -20,7 +20,7 @@ use super::{
         },
         waiting::WaitingFor,
     },
-    POWERED_OFF_RESYNC, PoolChange, PoolPlanner,
+    INCOMPLETE_RESYNC, POWERED_OFF_RESYNC, PoolChange, PoolPlanner,
 };
 use crate::providers::azure::inventory::LookupError;
 
@@ -84,6 +84,10 @@ impl PoolPlanner<'_> {
         let sets = self.sets_of_members(&keys, &owners);
         let companions = members_of_node_sets(&keys, &owners.by_resource, &sets);
         let (leaving, next) = self.plan.orphans.update(owners, &keys, &companions, self.input.now);
+        if self.input.reads.may_lack_nodes {
+            self.plan.resync_after = Some(INCOMPLETE_RESYNC);
+            return BTreeMap::new();
+        }
         self.plan.resync_after = next;
         leaving
     }

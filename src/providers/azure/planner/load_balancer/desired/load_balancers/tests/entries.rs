@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::providers::azure::planner::load_balancer::{entries::LoadBalancerEntry, labels::LabelMatcher};
+use crate::providers::azure::planner::load_balancer::{
+    entries::LoadBalancerEntry,
+    labels::{LabelMap, LabelMatcher},
+};
 
 pub(super) fn entry(name: &str) -> LoadBalancerEntry {
     LoadBalancerEntry { primary_vm_set: format!("set-{name}"), ..LoadBalancerEntry::implied(name) }
@@ -15,7 +18,7 @@ pub(super) fn matcher(key: &str, value: &str) -> Option<LabelMatcher> {
 }
 
 pub(super) fn of(entries: &[LoadBalancerEntry]) -> LoadBalancerSettings {
-    LoadBalancerSettings { entries: entries.to_vec(), moves_by_labels: true, ..settings() }
+    LoadBalancerSettings { entries: entries.to_vec(), ..settings() }
 }
 
 fn three() -> LoadBalancerSettings {
@@ -274,40 +277,29 @@ fn what_no_entry_names_any_more_moves_with_all_that_shares_it() {
     assert!(plan_load_balancers(&after, &all[..3], &rest[2..], &ips_of_all, &three()).changes.is_empty());
 }
 
-/// Where `web` is after its labels changed to `t=gold` or its Namespace's to `team=x`, and what is said about it.
-fn relabeled(spec: &ServiceSpec, entries: &[LoadBalancerEntry], moves_by_labels: bool) -> String {
-    let settings = LoadBalancerSettings { moves_by_labels, ..of(entries) };
-    let mut there = empty();
-    there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "y".to_owned())].into())].into();
-    let mut there = settled(&there, &[ensure(&service("web"))], &[], &settings);
-    assert_eq!(places(&there, &service("web")), ["kubernetes"]);
-    there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "x".to_owned())].into())].into();
-    places(&settled(&there, &[ensure(spec)], &[], &settings), spec).join(",")
-}
-
 #[test]
-fn labels_move_no_service_unless_configured() {
+fn a_service_moves_by_its_labels_and_those_of_its_namespace() {
+    let team = |value: &str| LabelMap::from([("team".to_owned(), value.to_owned())]);
     let gold = LoadBalancerEntry { service_selector: matcher("t", "gold"), ..entry("lb2") };
-    let team = LoadBalancerEntry { namespace_selector: matcher("team", "x"), ..entry("lb2") };
-    let other_team = LoadBalancerEntry { namespace_selector: matcher("team", "y"), ..entry("kubernetes") };
+    let team_x = LoadBalancerEntry { namespace_selector: matcher("team", "x"), ..entry("lb2") };
+    let team_y = LoadBalancerEntry { namespace_selector: matcher("team", "y"), ..entry("kubernetes") };
     let web = service("web");
-    let cases = [
-        (labelled(web.clone(), "gold"), [entry("kubernetes"), gold.clone()]),
-        (web.clone(), [entry("kubernetes"), team]),
-        (web.clone(), [other_team, entry("lb2")]),
-    ];
-    for (spec, entries) in &cases {
-        assert_eq!(relabeled(spec, entries, false), "kubernetes");
-        assert_eq!(relabeled(spec, entries, true), "lb2");
-        // What the Service itself asks for still moves it.
-        assert_eq!(relabeled(&named(spec.clone(), &["lb2"]), entries, false), "lb2");
+    let placed = |value: &str| ServiceSpec { namespace_labels: Some(team(value)), ..web.clone() };
+    for (case, spec, entries, expected) in [
+        ("its own label", labelled(web.clone(), "gold"), [entry("kubernetes"), gold], "lb2"),
+        ("the current label of its Namespace", web.clone(), [entry("kubernetes"), team_x.clone()], "lb2"),
+        ("the label that placed it", placed("y"), [entry("kubernetes"), team_x], "kubernetes"),
+        ("its entry does not match", web.clone(), [team_y.clone(), entry("lb2")], "lb2"),
+        ("its entry matched when it was placed", placed("y"), [team_y, entry("lb2")], "kubernetes"),
+    ] {
+        let settings = of(&entries);
+        let mut there = empty();
+        there.namespace_labels = [("default".to_owned(), team("y"))].into();
+        let mut there = settled(&there, &[ensure(&web)], &[], &settings);
+        assert_eq!(places(&there, &web), ["kubernetes"], "{case}");
+        there.namespace_labels = [("default".to_owned(), team("x"))].into();
+        assert_eq!(places(&settled(&there, &[ensure(&spec)], &[], &settings), &spec), [expected], "{case}");
     }
-    // A Service that has to leave follows its labels.
-    let entries = [entry("kubernetes"), entry("lb2"), LoadBalancerEntry { name: "lb3".into(), ..gold }];
-    let settings = LoadBalancerSettings { moves_by_labels: false, ..of(&entries) };
-    let there = settled(&empty(), &[ensure(&named(web.clone(), &["kubernetes"]))], &[], &settings);
-    let leaving = named(labelled(web, "gold"), &["lb2", "lb3"]);
-    assert_eq!(places(&settled(&there, &[ensure(&leaving)], &[], &settings), &leaving), ["lb3"]);
 }
 
 #[test]

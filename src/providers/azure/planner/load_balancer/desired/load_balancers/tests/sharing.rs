@@ -81,25 +81,34 @@ fn a_port_without_a_rule_has_one_service_too() {
     }
 }
 
-/// A Service without any rule is known by the address in its status. A rule that exists precedes it.
+/// A Service without any rule is known by the address in its status.
 #[test]
-fn a_guest_without_a_rule_keeps_its_port() {
-    let owner = |number: i32| with_ports(service("web"), &[(80, true), (number, true)]);
+fn the_owner_gets_a_port_before_a_guest_without_a_rule() {
+    let owner = |rule: bool| with_ports(service("web"), &[(80, true), (443, rule)]);
     let status_addresses = vec!["20.0.0.1".parse().unwrap()];
     let silent = ServiceSpec { status_addresses, ..with_ports(guest(81), &[(443, false)]) };
-    let ips = shared_by([&owner(443), &silent]);
+    let third =
+        ServiceSpec { ports: with_ports(service("web"), &[(443, true)]).ports, ..pinned("20.0.0.1", service("third")) };
+    let mut ips = shared_by([&owner(true), &silent]);
+    let id = ips[&(silent.identity.clone(), IpFamily::V4)].clone();
+    ips.insert((third.identity.clone(), IpFamily::V4), id.clone());
     let mut there = made_with(&[ensure(&with_ports(service("web"), &[(80, true)]))], &ips);
-    let id = ips[&(silent.identity.clone(), IpFamily::V4)].as_str();
-    there.public_ips = vec![serde_json::from_value(json!({"id": id, "properties": {"ipAddress": "20.0.0.1"}})).unwrap()];
+    let public_ip = json!({"id": id.as_str(), "properties": {"ipAddress": "20.0.0.1"}});
+    there.public_ips = vec![serde_json::from_value(public_ip).unwrap()];
     let others = [Arc::new(silent.clone())];
-    let outcome = plan_load_balancers(&there, &[ensure(&owner(443))], &others, &ips, &settings());
-    assert!(refusal(&outcome, &owner(443)).message.contains("Service default/guest"), "{:?}", outcome.services);
-    let outcome = plan_load_balancers(&there, &[ensure(&owner(444))], &others, &ips, &settings());
-    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
-    let with_rule = applied(&there, &plan_load_balancers(&there, &[ensure(&owner(443))], &[], &ips, &settings()));
-    for requests in [vec![ensure(&owner(443))], vec![ensure(&owner(443)), ensure(&silent)]] {
-        let outcome = plan_load_balancers(&with_rule, &requests, &others[..2 - requests.len()], &ips, &settings());
-        assert!(outcome.services[&owner(443).identity].is_ok(), "{:?}", outcome.services);
+    let both = [Arc::new(silent.clone()), Arc::new(with_ports(service("web"), &[(80, true)]))];
+    let outcome = plan_load_balancers(&there, &[ensure(&third)], &both, &ips, &settings());
+    assert!(refusal(&outcome, &third).message.contains("Service default/guest"), "{:?}", outcome.services);
+    for has_rule in [true, false] {
+        let owner = owner(has_rule);
+        let with_port = applied(&there, &plan_load_balancers(&there, &[ensure(&owner)], &[], &ips, &settings()));
+        for there in [&there, &with_port] {
+            let outcome = plan_load_balancers(there, &[ensure(&owner)], &others, &ips, &settings());
+            assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+            let outcome = plan_load_balancers(there, &[ensure(&silent), ensure(&owner)], &[], &ips, &settings());
+            assert!(outcome.services[&owner.identity].is_ok(), "{:?}", outcome.services);
+            assert!(refusal(&outcome, &silent).message.contains("Service default/web"), "{:?}", outcome.services);
+        }
     }
 }
 

@@ -11,6 +11,32 @@ fn a_denial_gives_way_to_a_rule_that_has_its_priority() {
 }
 
 #[test]
+fn the_number_of_security_rules_follows_from_the_spec() {
+    let ranges = vec!["10.0.0.0/8".parse().unwrap()];
+    let restricted = AccessControl { ranges, ..AccessControl::default() };
+    let tagged = AccessControl { tags: vec!["A".into(), "B".into()], ..restricted.clone() };
+    let denying = AccessControl { deny_all: true, ..restricted };
+    let (v4, both) = (vec![IpFamily::V4], vec![IpFamily::V4, IpFamily::V6]);
+    for (access, families, floating_ip, expected) in [
+        (AccessControl::default(), v4.clone(), true, 2),
+        (AccessControl::default(), both.clone(), true, 4),
+        (tagged, both.clone(), true, 10),
+        (denying.clone(), both, true, 4),
+        (denying, v4.clone(), false, 6),
+        (AccessControl { closed: true, ..AccessControl::default() }, v4.clone(), true, 0),
+        (AccessControl { disabled: true, ..AccessControl::default() }, v4, true, 0),
+    ] {
+        let ports = vec![port(Protocol::Tcp, 80), port(Protocol::Udp, 53)];
+        let web = ServiceSpec { access, families, floating_ip, ports, additional_ips: vec![ip("20.77.0.1")], ..spec("web") };
+        let at = |v4: &str, v6: &str| [ip(v4), ip(v6)][..web.families.len()].to_vec();
+        let members = if floating_ip { Vec::new() } else { at("10.0.0.4", "fd00::4") };
+        let service_rules = ServiceRules::wanted(&web, &at("20.1.2.3", "2603:1030::3"), &members).unwrap();
+        let planned = rules(&after(&group(json!([])), &[service_rules], &[])).len();
+        assert_eq!((planned, web.security_rule_count()), (expected, expected), "{web:?}");
+    }
+}
+
+#[test]
 fn only_services_that_change_a_rule_are_causes() {
     let (first, second) = (service("a", &[80], "20.1.2.3"), service("b", &[80], "20.9.9.9"));
     let both = after(&group(json!([])), &[first.clone(), second.clone()], &[]);
