@@ -4,7 +4,7 @@
 //! - Each class of urgency is worth [`URGENCY_STEP`] of waiting: a caller goes before all that came after it by more than that, however
 //!   urgent they are, so nobody starves. Within that time the more urgent goes first; equals go in the order they came.
 //! - Inside a class, namespaces take turns: first is the one that has used least within the window. A write that several of them cause is
-//!   at the place of the first of these, and a request that no Service causes precedes all.
+//!   at the place of the first of these, and a request that no Service causes precedes all. After [`MAX_TURN_DELAY`] age alone counts.
 //! - Callers with the same shared buckets and causes stand in one line. When one of these buckets is empty, only the first is looked at, so
 //!   a wake-up costs lines, not callers. A bucket of a single resource holds up only those who want that resource.
 //! - A Service whose namespace has used more than its allowance needs a permit before it writes, which leaves the reserve of the window to
@@ -31,13 +31,14 @@ use super::{
     delay::RequestDelay,
     limits::{BucketCharge, BucketId, QuotaLevel},
     urgency::Urgency,
+    window::WINDOW,
 };
 
 /// Waiting time that equals one class of urgency.
 pub(super) const URGENCY_STEP: Duration = Duration::from_secs(60);
 
 /// Whoever has waited so long is ordered by age alone: others that have used less must not keep it out.
-const MAX_TURN_DELAY: Duration = Duration::from_secs(300);
+const MAX_TURN_DELAY: Duration = WINDOW;
 
 /// Order of callers: the time they came, later by [`URGENCY_STEP`] for each class less urgent; then first come, first served.
 type QueueRank = (Instant, u64);
