@@ -81,6 +81,8 @@ pub enum Effect {
     Hang,
     /// The operation that a write starts ends as `Failed` with this code and message.
     FailOperation(String, String),
+    /// The operation that a write starts never ends.
+    HangOperation,
 }
 
 impl Effect {

@@ -182,6 +182,7 @@ fn dispatch(
     }
     let planned = match effect {
         Some(Effect::FailOperation(code, message)) => Outcome::Failed(code.clone(), message.clone()),
+        Some(Effect::HangOperation) => Outcome::InProgress,
         _ => Outcome::Succeeded,
     };
     let write = Write { request, now, planned };

@@ -25,7 +25,7 @@ pub struct Operation {
     pub document: String,
     /// Whether the document is deleted at the end.
     pub deletes: bool,
-    /// Planned end.
+    /// Planned end; [`Outcome::InProgress`]: it never ends.
     pub planned: Outcome,
     /// Current state of the operation.
     pub outcome: Outcome,
@@ -61,7 +61,9 @@ impl Operations {
         let id = format!("00000000-0000-4000-9000-{:012x}", self.started);
         let operation =
             Operation { id: id.clone(), document: document.to_owned(), deletes, planned, outcome: Outcome::InProgress, due };
-        self.due.insert((due, id.clone()));
+        if operation.planned != Outcome::InProgress {
+            self.due.insert((due, id.clone()));
+        }
         self.running.insert(document.to_owned(), id.clone());
         self.all.insert(id.clone(), operation);
         id

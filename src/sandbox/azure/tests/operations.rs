@@ -52,6 +52,27 @@ async fn operations_fail_and_are_superseded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operation_that_hangs_keeps_its_document_busy() {
+    let client = Client::new(slow(Busy::Conflict, AsyncStyle::default()));
+    let hangs = || Fault::new(Effect::HangOperation).path("*/routeTables/table").times(1);
+    client.azure.add_fault(hangs().method("PUT"));
+    let created = client.put(TABLE, table()).await;
+    let other = client.put("$NET/routeTables/other", table()).await;
+    advance(Duration::from_secs(86_400)).await;
+    let status = async |reply: &Reply| client.get(reply.header("azure-asyncoperation")).await.body["status"].clone();
+    assert_eq!((status(&created).await, status(&other).await), (json!("InProgress"), json!("Succeeded")));
+    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Updating");
+    assert_eq!(client.delete(TABLE).await.code(), "AnotherOperationInProgress");
+
+    client.azure.with_options(|options| options.busy = Busy::Supersede);
+    client.azure.add_fault(hangs().method("DELETE"));
+    assert_eq!(client.delete(TABLE).await.status, 202);
+    assert_eq!(status(&created).await, "Canceled");
+    advance(Duration::from_secs(86_400)).await;
+    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Deleting");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_document_that_is_too_large_is_refused() {
     let client = Client::new(AzureOptions::default());
     let with = |bytes: usize| json!({"location": "eastus", "tags": {"t": "x".repeat(bytes)}, "properties": {}});
