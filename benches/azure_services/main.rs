@@ -3,10 +3,12 @@
 //! memory are the binary's own and asserted; times are reported beside those of Go's program.
 //!
 //! `-- 200` makes so many Services at once and nothing else, `-- delete 1500` deletes so many at once. `-- hostile` makes only those that are
-//! as large as the API server takes, in three shapes, next to 200 EndpointSlices of 1,000 Nodes that do not exist.
+//! as large as the API server takes, in three shapes, next to 200 EndpointSlices of 1,000 Nodes that do not exist. `-- contention` plays only
+//! other writers, and Services that compete for what Azure limits.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
+mod contention;
 mod place;
 #[path = "../support/program.rs"]
 mod program;
@@ -81,6 +83,7 @@ fn main() {
             Some(count) if is_asked("delete") => vec![deleted(count).await],
             Some(count) => vec![some(count).await],
             None if is_asked("hostile") => all_hostile(0.0).await,
+            None if is_asked("contention") => Box::pin(contention::all()).await,
             None => all().await,
         }
     });
@@ -119,6 +122,7 @@ async fn all() -> Vec<Row> {
     // Of as many Services as the largest tenth has.
     let ordinary = rows.iter().map(|row| row.own).fold(0.0, f64::max);
     rows.extend(all_hostile(ordinary).await);
+    rows.extend(Box::pin(contention::all()).await);
     rows
 }
 

@@ -78,8 +78,13 @@ impl Place {
     }
 
     pub(super) fn start(&self) -> Manager {
+        self.start_with(&[])
+    }
+
+    /// Starts the program with more flags, of which each replaces the one of the same name.
+    pub(super) fn start_with(&self, flags: &[&str]) -> Manager {
         let port = free_port();
-        let flags = ["--cloud-provider=azure", "--leader-elect=true"];
+        let flags = [&["--cloud-provider=azure", "--leader-elect=true"][..], flags].concat();
         let variables = [("SSL_CERT_FILE", self.file("ca.pem"))];
         let program = Program::start(self.folder.path(), "azure.json", port, &flags, &variables);
         let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
@@ -108,7 +113,7 @@ impl Place {
     }
 
     /// Waits until `holds`, which is checked once in `interval`.
-    async fn until(&self, manager: &Manager, interval: Duration, holds: impl Fn() -> bool) {
+    pub(super) async fn until(&self, manager: &Manager, interval: Duration, holds: impl Fn() -> bool) {
         let (deadline, mut ticks) = (Instant::now() + LIMIT, tokio::time::interval(TICK));
         let mut checked = Instant::now();
         loop {
