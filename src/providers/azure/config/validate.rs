@@ -15,7 +15,7 @@ use super::{
 use crate::providers::azure::arm::documents::names::{MAX_TAGS, is_tag};
 
 pub use credentials::has_credentials;
-pub use load_balancers::missing_cluster_entry;
+pub use load_balancers::{missing_cluster_entry, unusable_cluster_name};
 
 /// Checks `config` after [`super::EnvironmentOverrides::apply`].
 pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {

@@ -24,6 +24,9 @@ pub(super) fn check_fields(config: &AzureConfig, findings: &mut FindingCollector
         "preConfiguredBackendPoolLoadBalancerTypes",
         "expected internal, external, all or nothing, in lower case; any other word has no effect",
     );
+    let name = Some(config.load_balancer_name.as_str()).filter(|name| !name.is_empty());
+    let problem = name.and_then(name_problem);
+    findings.warn_if(problem.is_some(), "loadBalancerName", &problem.unwrap_or_default());
     counts(config, findings);
     private_links(config, findings);
     policy(config, findings);
@@ -139,6 +142,13 @@ pub fn missing_cluster_entry(config: &AzureConfig, cluster: &str) -> Option<Conf
         let advice = format!("has no entry called `{cluster}`, the name of the cluster (--cluster-name): add one");
         ConfigFinding::error(SEVERAL, advice)
     })
+}
+
+/// Returns the problem of the name that load balancers get where no field names them.
+pub fn unusable_cluster_name(config: &AzureConfig, cluster: &str) -> Option<ConfigFinding> {
+    let applies = !cluster.is_empty() && config.load_balancer_name.is_empty();
+    let problem = name_problem(cluster).filter(|_| applies)?;
+    Some(ConfigFinding::warning("--cluster-name", format!("is the name of the load balancers: {problem}")))
 }
 
 /// Returns the problem of an entry's name, whatever the others are called.

@@ -18,7 +18,6 @@ pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
         ("subnetName", &config.subnet_name),
         ("securityGroupName", &config.security_group_name),
         ("routeTableName", &config.route_table_name),
-        ("loadBalancerName", &config.load_balancer_name),
     ];
     let machine_sets = [
         ("primaryAvailabilitySetName", &config.primary_availability_set_name),

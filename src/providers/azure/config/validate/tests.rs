@@ -46,6 +46,8 @@ fn each_rule() {
         ("securityGroupName: nsg-", &["warning securityGroupName"]),
         ("routeTableName: routes_", &[]),
         ("loadBalancerName: a/b", &["warning loadBalancerName"]),
+        ("loadBalancerName: lb-Internal", &["warning loadBalancerName"]),
+        ("loadBalancerName: lb_", &[]),
         ("resourceGroup: Größe_(1)", &[]),
         ("resourceGroup: rg.", &["warning resourceGroup"]),
         ("vnetResourceGroup: a?b", &["warning vnetResourceGroup"]),
@@ -169,6 +171,27 @@ fn one_entry_has_the_name_of_the_cluster() {
     assert_eq!(["kubernetes", "other", ""].map(|cluster| missing(cluster, "standard")), [false, true, false]);
     assert!(!missing("other", "basic"));
     assert!(super::missing_cluster_entry(&AzureConfig::default(), "other").is_none());
+}
+
+#[test]
+fn a_cluster_name_is_judged_where_it_names_load_balancers() {
+    let named = AzureConfig { load_balancer_name: "lb".into(), ..AzureConfig::default() };
+    let (longest, long) = ("c".repeat(71), "c".repeat(72));
+    for (cluster, accepted) in [
+        ("kubernetes", None),
+        ("", None),
+        (&longest, None),
+        (&long, Some("at most 71 letters")),
+        ("my cluster", Some("found `my cluster`")),
+        ("prod-internal", Some("must not end in -internal")),
+    ] {
+        let finding = super::unusable_cluster_name(&AzureConfig::default(), cluster).map(|finding| finding.to_string());
+        match accepted {
+            Some(text) => assert!(finding.as_ref().is_some_and(|finding| finding.contains(text)), "{cluster}: {finding:?}"),
+            None => assert_eq!(finding, None, "{cluster}"),
+        }
+        assert_eq!(super::unusable_cluster_name(&named, cluster), None, "{cluster}");
+    }
 }
 
 #[test]

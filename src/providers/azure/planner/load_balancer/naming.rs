@@ -20,6 +20,8 @@ const OWN_IPV6: &str = "-ipv6";
 pub const NAME_PREFIX_LENGTH: usize = 32;
 /// Longest name before the family's ending.
 const MAX_LENGTH: usize = 75;
+/// Longest name that ARM accepts.
+const MAX_NAME: usize = 80;
 
 /// The identity of a Service: `a` and its UID without dashes, cut to 32 characters.
 pub fn identity(namespace: &str, name: &str, uid: &str) -> ServiceIdentity {
@@ -113,9 +115,25 @@ pub fn pool(cluster: &str, family: IpFamily) -> String {
 }
 
 /// The back-end pool that a Service with policy `Local` has for itself among several load balancers.
+///
+/// Upstream leaves a name that is too long to ARM's refusal, so no pool of upstream has one.
 pub fn own_pool(identity: &ServiceIdentity, family: IpFamily) -> String {
-    let name = identity.key.to_lowercase().replace('/', "-");
-    if family == IpFamily::V6 { name + OWN_IPV6 } else { name }
+    let ending = if family == IpFamily::V6 { OWN_IPV6 } else { "" };
+    shortened(&identity.key.to_lowercase().replace('/', "-"), MAX_NAME - ending.len()) + ending
+}
+
+/// Returns the name of a Node's entry in a backend pool: the Node's, which may have 253 characters.
+pub fn pool_member(node: &str) -> String {
+    shortened(node, MAX_NAME)
+}
+
+/// Returns a name of at most `longest` characters. The hash of a longer name distinguishes it from others with the same beginning.
+fn shortened(name: &str, longest: usize) -> String {
+    if name.len() <= longest {
+        return name.to_owned();
+    }
+    let hash = hash(name);
+    truncated(name, longest - hash.len() - 1) + "-" + &hash
 }
 
 /// The family of the members of the pool called `name`, if it is one that all Services share.
@@ -277,6 +295,24 @@ mod tests {
         assert_eq!(of("Team-A", "Web"), ["team-a-web", "team-a-web-ipv6"]);
         assert_eq!(of("a-b", "c"), of("a", "b-c"), "which is why a name proves no ownership");
         assert_eq!(of("default", "web-ipv6")[0], of("default", "web")[1]);
+    }
+
+    #[test]
+    fn names_that_azure_refuses_are_shortened_and_stay_unique() {
+        let pools = |namespace: &str| {
+            let identity = identity(namespace, &"n".repeat(40), "");
+            [IpFamily::V4, IpFamily::V6].map(|family| own_pool(&identity, family))
+        };
+        let [v4, v6] = pools(&"s".repeat(39));
+        assert_eq!(v4, format!("{}-{}", "s".repeat(39), "n".repeat(40)), "it fits");
+        assert!(v6.len() == 80 && v6.ends_with("-ipv6"), "{v6}");
+        let longest = [pools(&"s".repeat(63)), pools(&format!("{}t", "s".repeat(62)))].concat();
+        assert!(longest.iter().all(|name| name.len() == 80), "{longest:?}");
+        assert_eq!(longest.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{longest:?}");
+
+        assert_eq!(pool_member(&"n".repeat(80)), "n".repeat(80));
+        let of = |last: &str| pool_member(&format!("{}.internal.cloudapp.{last}", "n".repeat(64)));
+        assert!(of("net").len() == 80 && of("net") != of("com"), "{}", of("net"));
     }
 
     #[test]

@@ -5,11 +5,22 @@
 
 /// Between the name of the Node and the CIDR.
 const SEPARATOR: &str = "____";
+/// Longest name that ARM accepts.
+pub const MAX_NAME: usize = 80;
+/// Fewest characters of a CIDR in a name.
+const MIN_CIDR: usize = 8;
+/// Longest name of a Node whose routes can have names.
+pub const MAX_NODE: usize = MAX_NAME - SEPARATOR.len() - MIN_CIDR;
 
 /// What a route to `cidr` (as the Node spells it) of `node` is called: `<node>____<CIDR without dots, colons and slash>`.
+///
+/// Upstream leaves a name above [`MAX_NAME`] to ARM's refusal. Here the CIDR loses its beginning, so the routes of both families keep
+/// different prefix lengths.
 pub fn route_name(node: &str, cidr: &str) -> String {
     let plain: String = cidr.trim().chars().filter(|c| !matches!(c, '.' | ':' | '/')).collect();
-    format!("{node}{SEPARATOR}{plain}")
+    let room = MAX_NAME.saturating_sub(node.len() + SEPARATOR.len()).max(MIN_CIDR);
+    let end = plain.len().checked_sub(room).and_then(|start| plain.get(start..)).unwrap_or(&plain);
+    format!("{node}{SEPARATOR}{end}")
 }
 
 /// The Node that the route `name` leads to, if it leads to one: what stands before the separator, or the whole name, which is the
@@ -36,6 +47,26 @@ mod tests {
         ] {
             assert_eq!(route_name(node, cidr), name);
         }
+    }
+
+    #[test]
+    fn long_names_keep_the_node_and_the_end_of_the_cidr() {
+        let node = "n".repeat(64);
+        for (cidr, end) in [
+            ("10.244.100.0/24", "10244100024"),
+            ("192.168.244.128/25", "824412825"),
+            ("fd00:10:244:1a2b::/64", "102441a2b64"),
+            ("fd00:10:244:1a2c::/64", "102441a2c64"),
+        ] {
+            let name = route_name(&node, cidr);
+            assert!(name.ends_with(end) && name.len() <= MAX_NAME && node_of(&name) == node, "{name}");
+        }
+        let longest = "n".repeat(MAX_NODE);
+        assert_eq!(route_name(&longest, "fd00:10:244:1a2b::/64").len(), MAX_NAME);
+        assert!(
+            route_name(&format!("{longest}n"), "fd00:10:244:1a2b::/64").len() > MAX_NAME,
+            "the Node is found by its name"
+        );
     }
 
     #[test]

@@ -125,7 +125,11 @@ pub fn plan(
             draft.remove(name);
         }
     }
-    let refused: Vec<_> = changes.iter().map(|change| draft.apply(change).err()).collect();
+    let set = |change: &RouteChange| match change {
+        RouteChange::Set(wanted) => draft.set(wanted).err(),
+        RouteChange::Remove(_) => None,
+    };
+    let refused: Vec<_> = changes.iter().map(set).collect();
     let mut tags = table.and_then(|table| table.tags.clone());
     let tags_differ = !settings.tags.is_empty() && tags::merge(&mut tags, &settings.tags, &settings.system_tags);
     let routes = draft.routes();
@@ -239,13 +243,6 @@ impl RouteTableDraft {
         self.slots.iter_mut().filter(|(route, _)| route.name_is(name)).for_each(|(_, stays)| *stays = false);
     }
 
-    fn apply(&mut self, change: &RouteChange) -> Result<(), String> {
-        match change {
-            RouteChange::Set(wanted) => self.set(wanted),
-            RouteChange::Remove(_) => Ok(()),
-        }
-    }
-
     fn set(&mut self, wanted: &DesiredRoute) -> Result<(), String> {
         let known = self.slots.iter().position(|(route, _)| route.name_is(&wanted.name));
         self.check_room(wanted)?;
@@ -263,13 +260,19 @@ impl RouteTableDraft {
 
     /// Whether ARM would take the route in.
     fn check_room(&self, wanted: &DesiredRoute) -> Result<(), String> {
+        if wanted.name.len() > names::MAX_NAME {
+            let (most, of_node) = (names::MAX_NAME, names::MAX_NODE);
+            return Err(format!(
+                "its name has more than {most} characters, which is Azure's limit; give the Node a name of at most {of_node}"
+            ));
+        }
         let prefix = RoutePrefix::of(&wanted.prefix);
         let mut others = 0;
         for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !route.name_is(&wanted.name)) {
             others += 1;
             if prefix_of(route) == prefix {
-                let name = route.name.as_deref().unwrap_or_default();
-                return Err(format!("route {name:?} has {} already, and a route table has each prefix once", wanted.prefix));
+                let (name, prefix) = (name_of(route), &wanted.prefix);
+                return Err(format!("route {name:?} has {prefix} already, and a route table has each prefix once"));
             }
         }
         if others >= self.limit {
@@ -325,14 +328,16 @@ fn new_route(wanted: &DesiredRoute) -> ArmRoute {
     route
 }
 
-/// The same route under its full name, when it is called like the Node whose pods it leads to.
+/// The same route under its full name, when it is called like the Node whose pods it leads to, and that name fits.
 fn with_full_name(route: ArmRoute, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> ArmRoute {
-    let node = route.name.as_deref().unwrap_or_default().to_lowercase();
+    let node = name_of(&route).to_lowercase();
     let leads_to = |cidr: &String| prefix_of(&route) == RoutePrefix::of(cidr);
     let cidrs = if names::is_bare(&node) { cidrs_of(&node) } else { Vec::new() };
     match cidrs.iter().find(|cidr| leads_to(cidr)) {
-        Some(cidr) => ArmRoute { name: Some(names::route_name(&node, cidr)), id: None, extra: Extra::new(), ..route },
-        None => route,
+        Some(cidr) if node.len() <= names::MAX_NODE => {
+            ArmRoute { name: Some(names::route_name(&node, cidr)), id: None, extra: Extra::new(), ..route }
+        }
+        _ => route,
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     ServiceRequest,
-    context::{KnownServices, PlanContext, ensured_spec},
+    context::{KnownServices, PlanContext},
     draft::LoadBalancerDraft,
     pools,
     rules::reference_key,
@@ -19,18 +19,14 @@ use super::{
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::LoadBalancingRule, spelling},
+    arm::{ResourceId, network::LoadBalancingRule},
     planner::load_balancer::{
         naming,
         spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
 };
 
-/// Longest name that ARM takes.
-const MAX_LENGTH: usize = 80;
-const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
-
-/// Those who cannot have a pool of their own, and why. The name is the ownership, so that none is shortened or shared.
+/// Those who cannot have a pool of their own, and why. The name is the ownership, so that none is shared.
 pub(super) fn refusals(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],
@@ -41,8 +37,7 @@ pub(super) fn refusals(
     let mut taken: BTreeMap<(DraftIdx, String), String> = BTreeMap::new();
     let mut refused = Vec::new();
     let existing = LazyCell::new(|| drafts.iter().map(PoolRules::before).collect::<Vec<_>>());
-    for (request, target) in targets.iter() {
-        let (Some(target), Some(spec)) = (target, ensured_spec(requests[request.0])) else { continue };
+    for (request, target, spec) in targets.ensured(requests) {
         for family in spec.families.iter().filter(|_| spec.own_pool && has_rules(spec)) {
             let name = naming::own_pool(&spec.identity, *family);
             let seat = (target, name.clone());
@@ -76,10 +71,7 @@ fn problem<'d>(
     identity: &ServiceIdentity,
     known: &KnownServices<'_>,
 ) -> Option<String> {
-    if name.len() > MAX_LENGTH {
-        return Some(format!("its back-end pool would be called {name}, which has more than {MAX_LENGTH} characters"));
-    }
-    if is_shared(context, name) {
+    if context.settings.shares_pool(name) {
         return Some(format!("the back-end pool {name} is that of all Services of the cluster"));
     }
     let rule = rules().iter().find(|rule| !is_rule_of(rule, identity))?.name.as_deref().unwrap_or_default();
@@ -87,10 +79,6 @@ fn problem<'d>(
         Some(holder) => format!("Service {} has the back-end pool {name} already", holder.identity.key),
         None => format!("rule {rule}, which is not the Service's, leads to the back-end pool {name}"),
     })
-}
-
-fn is_shared(context: &PlanContext<'_>, name: &str) -> bool {
-    FAMILIES.iter().any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
 }
 
 fn is_rule_of(rule: &LoadBalancingRule, identity: &ServiceIdentity) -> bool {
@@ -105,8 +93,7 @@ pub(super) fn needed(
     drafts: &[LoadBalancerDraft<'_>],
 ) -> Vec<Vec<String>> {
     let mut needed: Vec<BTreeSet<(bool, IpFamily, String)>> = vec![BTreeSet::new(); drafts.len()];
-    for (request, target) in targets.iter() {
-        let (Some(target), Some(spec)) = (target, ensured_spec(requests[request.0])) else { continue };
+    for (_, target, spec) in targets.ensured(requests) {
         for family in spec.families.iter().filter(|_| !spec.own_pool || has_rules(spec)) {
             needed[target.0].insert((spec.own_pool, *family, pools::name(spec, context.settings, *family)));
         }
@@ -146,7 +133,8 @@ impl<'r> RequestedPools<'r> {
 
     /// Returns the requests whose pool would be called `name`.
     fn called(&self, name: &str) -> impl Iterator<Item = &'r ServiceIdentity> {
-        let named = |identity: &'r ServiceIdentity| FAMILIES.map(|family| (naming::own_pool(identity, family), identity));
+        let named =
+            |identity: &'r ServiceIdentity| IpFamily::ALL.map(|family| (naming::own_pool(identity, family), identity));
         let build = || {
             let mut found: HashMap<String, Vec<&ServiceIdentity>> = HashMap::new();
             for (name, identity) in self.requests.iter().flat_map(|request| named(request.identity())) {
@@ -168,7 +156,7 @@ pub(super) fn remove(
 ) {
     let needed: BTreeSet<&str> = needed.iter().map(String::as_str).collect();
     let there = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let there = there.filter_map(|pool| pool.name.as_deref()).filter(|name| !is_shared(context, name));
+    let there = there.filter_map(|pool| pool.name.as_deref()).filter(|name| !context.settings.shares_pool(name));
     let there: BTreeSet<String> = there.map(str::to_lowercase).filter(|name| !needed.contains(name.as_str())).collect();
     if there.is_empty() {
         return;

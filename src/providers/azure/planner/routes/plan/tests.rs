@@ -149,6 +149,15 @@ fn the_limit_is_azures() {
 }
 
 #[test]
+fn nodes_with_too_long_names_are_refused_alone() {
+    let changes = [set(&"n".repeat(70), "10.0.1.0/24", "10.1.0.2"), set("node-2", "10.0.2.0/24", "10.1.0.3")];
+    let outcome = planned(&table(&[]), &changes);
+    let [Some(reason), None] = outcome.refused.as_slice() else { panic!("{:?}", outcome.refused) };
+    assert!(reason.contains("more than 80 characters") && reason.contains("at most 68"), "{reason}");
+    assert_eq!(written(&outcome).len(), 1);
+}
+
+#[test]
 fn a_missing_table_is_made_for_a_route_only() {
     let none = |changes: &[RouteChange]| plan(None, changes, &tagged(), &no_cidrs);
     assert_eq!(none(&[]).document, None);

@@ -33,48 +33,27 @@ pub enum PoolUpdate {
 /// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are,
 /// whatever their names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about
 /// to go are to end by themselves.
+///
+/// `own_family` is the family of a pool that one Service has for itself: the name does not tell it, and traffic may end with the last endpoint.
 pub fn pool<'a>(
     pool: &BackendAddressPool,
+    own_family: Option<IpFamily>,
     joining: impl IntoIterator<Item = &'a PoolNode>,
     staying: impl IntoIterator<Item = &'a PoolNode>,
     settings: &LoadBalancerSettings,
 ) -> PoolUpdate {
-    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+    let family = own_family.unwrap_or_else(|| naming::pool_family(pool.name.as_deref().unwrap_or_default()));
     let belongs = |node: &PoolNode| node.belongs(settings);
     let joining = by_address(joining, family, belongs);
     let staying = by_address(staying, family, |node| belongs(node) || node.is_foreign);
-    update(pool, (&joining, &staying), false, settings)
-}
-
-/// The same for a pool that one Service has for itself: its name does not tell the family, and traffic may end when the last endpoint
-/// does.
-pub fn own_pool<'a>(
-    pool: &BackendAddressPool,
-    family: IpFamily,
-    joining: impl IntoIterator<Item = &'a PoolNode>,
-    staying: impl IntoIterator<Item = &'a PoolNode>,
-    settings: &LoadBalancerSettings,
-) -> PoolUpdate {
-    let belongs = |node: &PoolNode| node.belongs(settings);
-    let joining = by_address(joining, family, belongs);
-    let staying = by_address(staying, family, |node| belongs(node) || node.is_foreign);
-    update(pool, (&joining, &staying), true, settings)
-}
-
-fn update(
-    pool: &BackendAddressPool,
-    (joining, staying): (&BTreeMap<IpAddr, &str>, &BTreeMap<IpAddr, &str>),
-    may_be_empty: bool,
-    settings: &LoadBalancerSettings,
-) -> PoolUpdate {
     let properties = pool.properties.clone().unwrap_or_default();
     if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
         return PoolUpdate::HasInterfaces;
     }
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
     let was_empty = existing.iter().all(|entry| address(entry).is_none());
-    let mut entries = joined(existing, joining, staying);
-    if entries.is_empty() && (was_empty || !may_be_empty) {
+    let mut entries = joined(existing, &joining, &staying);
+    if entries.is_empty() && (was_empty || own_family.is_none()) {
         return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
     }
     let mut changed = pool.clone();
@@ -127,7 +106,7 @@ fn joined(
     let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
     new.sort_by_key(|(_, name)| **name);
     entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
-        name: Some((*name).to_owned()),
+        name: Some(naming::pool_member(name)),
         properties: Some(BackendAddressProperties {
             ip_address: Some(address.to_string()),
             ..BackendAddressProperties::default()
@@ -169,6 +148,16 @@ mod tests {
         serde_json::from_value(json!({"name": name, "properties": properties, "unknown": 1})).unwrap()
     }
 
+    /// Plans a pool that all Services share.
+    fn pool(
+        before: &BackendAddressPool,
+        joining: &[PoolNode],
+        staying: &[PoolNode],
+        settings: &LoadBalancerSettings,
+    ) -> PoolUpdate {
+        super::pool(before, None, joining, staying, settings)
+    }
+
     fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
         match pool(before, nodes, nodes, &settings()) {
             PoolUpdate::Changed(after) => {
@@ -188,6 +177,9 @@ mod tests {
         assert_eq!(document, json!({"virtualNetwork": network, "loadBalancerBackendAddresses": members}));
         let six = after(&of("kubernetes-IPv6", &json!({})), &nodes);
         assert_eq!(six["loadBalancerBackendAddresses"], json!([entry("n1", "fd00::1")]));
+        let long = after(&of("kubernetes", &json!({})), &[node(&"n".repeat(253), &["10.0.0.4"])]);
+        let name = long["loadBalancerBackendAddresses"][0]["name"].as_str().map(str::len);
+        assert_eq!(name, Some(80), "Azure accepts no longer name");
         let mut renamed = entry("renamed", "10.0.0.5");
         renamed["properties"]["adminState"] = json!("Up");
         let listed = |members: Value| json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": members});
@@ -253,7 +245,7 @@ mod tests {
         let (one, two) = (node("n1", &["10.0.0.4"]), node("n2", &["10.0.0.5", "fd00::5"]));
         let full = of("default-web-ipv6", &json!({"loadBalancerBackendAddresses": [entry("n1", "10.0.0.4")]}));
         let update = |joining: Vec<&PoolNode>, staying: Vec<&PoolNode>, family| {
-            own_pool(&full, family, joining, staying, &settings())
+            super::pool(&full, Some(family), joining, staying, &settings())
         };
         let listed = |update: PoolUpdate| match update {
             PoolUpdate::Changed(pool) => {
