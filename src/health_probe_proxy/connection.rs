@@ -41,11 +41,8 @@ pub(super) async fn serve(
     target: ProbeTarget,
     stop: &Shutdown,
 ) -> Result<(), ServeError> {
-    let (source, rest) = tokio::select! {
-        biased;
-        () = stop.begun() => return Ok(()),
-        header = timeout(HEAD, read_header(&mut stream)) => header.map_err(|_| "no header in time")??,
-    };
+    let Some(header) = stop.run_until_begun(timeout(HEAD, read_header(&mut stream))).await else { return Ok(()) };
+    let (source, rest) = header.map_err(|_| "no header in time")??;
     let client = source.unwrap_or(peer);
     let service = service_fn(move |request: Request<Incoming>| {
         let target = target.clone();
@@ -54,20 +51,14 @@ pub(super) async fn serve(
     let (read, mut write) = stream.into_split();
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_LIMIT);
-    let ends = async {
-        tokio::select! {
-            biased;
-            () = stop.begun() => {}
-            () = sleep(LIFETIME) => {}
-        }
-    };
+    let ends = stop.run_until_begun(sleep(LIFETIME));
     let served = {
         let stream = join(AsyncReadExt::chain(io::Cursor::new(rest), read), &mut write);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             biased;
             ended = connection.as_mut() => Ok(ended),
-            () = ends => {
+            _ = ends => {
                 connection.as_mut().graceful_shutdown();
                 timeout(LAST, connection).await
             }

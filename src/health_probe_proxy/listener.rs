@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
 };
 
 use tokio::net::{TcpListener, TcpStream};
@@ -31,11 +31,9 @@ pub(super) struct ProbeListener {
 impl ProbeListener {
     /// Listens on all addresses of the machine; on those of IPv4 alone where the kernel has no IPv6.
     pub(super) fn bind(port: u16) -> Result<Self, ListenError> {
-        let both = listen((Ipv6Addr::UNSPECIFIED, port).into());
-        let bound = match both {
-            Err(error) if has_no_ipv6(&error) => listen((Ipv4Addr::UNSPECIFIED, port).into()),
-            bound => bound,
-        };
+        let options = ListenOptions { only_v6: false, share_port: false, buffer: SOCKET_BUFFER, backlog: BACKLOG };
+        let bound = listen_socket::listen_everywhere(port, options)
+            .and_then(|listener| Ok(Self { local: listener.local_addr()?, listener }));
         bound.map_err(|source| ListenError { port, source })
     }
 
@@ -49,20 +47,10 @@ impl ProbeListener {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<ProbeListener> {
-    let options = ListenOptions { only_v6: false, share_port: false, buffer: SOCKET_BUFFER, backlog: BACKLOG };
-    let listener = listen_socket::listen(address, options)?;
-    Ok(ProbeListener { local: listener.local_addr()?, listener })
-}
-
-/// Returns `true` for the errors of a kernel that was built or started without IPv6.
-fn has_no_ipv6(error: &io::Error) -> bool {
-    const EAFNOSUPPORT: i32 = 97;
-    matches!(error.kind(), io::ErrorKind::AddrNotAvailable) || error.raw_os_error() == Some(EAFNOSUPPORT)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     #[tokio::test]

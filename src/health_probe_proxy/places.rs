@@ -6,8 +6,10 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Open connections in all. Azure probes each Node every few seconds, over one connection at a time for each probe.
 pub(super) const MOST: usize = 128;
@@ -47,7 +49,7 @@ impl ProbePlaces {
     }
 
     fn slots_by_client(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.slots_by_client.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots_by_client.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,19 +19,15 @@ use hyper::{
     client::conn::http1,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
-};
+use tokio::{net::TcpStream, time::timeout};
 
 use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
+use crate::runtime::log_rate_limit::LogRateLimit;
 
 /// From a request's head to the end of its answer. Azure gives a probe up after its interval, 5 s at least.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer's body; kube-proxy's has less than 200.
 const BODY_LIMIT: usize = 64 * 1024;
-/// Between two lines of the log about probes without a response.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -40,38 +36,13 @@ type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) struct ProbeTarget {
     /// Tried in this order.
     addresses: [SocketAddr; 2],
-    unanswered: Arc<UnansweredProbes>,
-}
-
-/// Probes without a response from the target. Peers decide how many there are, so that the log gets one line per second.
-#[derive(Default)]
-struct UnansweredProbes {
-    /// Time of the last line, and the number of omitted ones since.
-    logged: Mutex<(Option<Instant>, u64)>,
-}
-
-impl UnansweredProbes {
-    fn warn(&self, error: &dyn fmt::Display) {
-        if let Some(since) = self.due(Instant::now()) {
-            tracing::warn!(%error, others = since, "the target did not answer a probe");
-        }
-    }
-
-    /// Returns how many probes were omitted from the log since the last line, if another one is due.
-    fn due(&self, now: Instant) -> Option<u64> {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.0.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
-            logged.1 += 1;
-            return None;
-        }
-        let (_, left_out) = std::mem::replace(&mut *logged, (Some(now), 0));
-        Some(left_out)
-    }
+    /// Of probes without a response. Peers decide how many there are.
+    log: Arc<LogRateLimit>,
 }
 
 impl ProbeTarget {
     pub(super) fn new(addresses: [SocketAddr; 2]) -> Self {
-        Self { addresses, unanswered: Arc::default() }
+        Self { addresses, log: Arc::default() }
     }
 
     /// Returns the target's response, or one that reports its absence.
@@ -85,13 +56,19 @@ impl ProbeTarget {
         match timeout(RESPONSE_TIMEOUT, self.forward(request, client)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                self.unanswered.warn(&error);
+                self.warn(&error);
                 plain_response(StatusCode::BAD_GATEWAY)
             }
             Err(_) => {
-                self.unanswered.warn(&format!("no response within {RESPONSE_TIMEOUT:?}"));
+                self.warn(&format!("no response within {RESPONSE_TIMEOUT:?}"));
                 plain_response(StatusCode::GATEWAY_TIMEOUT)
             }
+        }
+    }
+
+    fn warn(&self, error: &dyn fmt::Display) {
+        if let Some(omitted) = self.log.permit() {
+            tracing::warn!(%error, others = omitted, "the target did not answer a probe");
         }
     }
 
@@ -142,17 +119,4 @@ fn plain_response(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_gets_one_line_per_second() {
-        let (unanswered, start) = (UnansweredProbes::default(), Instant::now());
-        let lines: Vec<u64> =
-            (0..72_000).filter_map(|number| unanswered.due(start + Duration::from_secs(6) * number / 72_000)).collect();
-        assert_eq!(lines, [0, 11_999, 11_999, 11_999, 11_999, 11_999]);
-    }
 }

@@ -1,6 +1,10 @@
 //! Sockets that listen. In: an address and what the kernel may hold for it. Out: a listener that a restart can bind again at once.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,6 +46,14 @@ pub(crate) fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<
     socket.bind(&address.into())?;
     socket.listen(options.backlog)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Opens a listening socket on all addresses of the machine; on those of IPv4 alone where IPv6 cannot be used.
+pub(crate) fn listen_everywhere(port: u16, options: ListenOptions) -> io::Result<TcpListener> {
+    match listen((Ipv6Addr::UNSPECIFIED, port).into(), ListenOptions { only_v6: false, ..options }) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen((Ipv4Addr::UNSPECIFIED, port).into(), options),
+        bound => bound,
+    }
 }
 
 /// Lets a connection end with a reset, of which the kernel keeps nothing.

@@ -104,15 +104,14 @@ pub(super) struct BoundListener {
 /// Listens on the configured address.
 pub(super) fn bind(config: &SecureServingConfig) -> Result<BoundListener, ServingError> {
     let address = SocketAddr::new(config.bind_address, config.port);
-    let options = ListenOptions {
-        // As Go: the unspecified IPv6 address serves IPv4 as well.
-        only_v6: !address.ip().is_unspecified(),
-        share_port: config.permit_port_sharing,
-        buffer: SOCKET_BUFFER,
-        backlog: BACKLOG,
+    let options =
+        ListenOptions { only_v6: true, share_port: config.permit_port_sharing, buffer: SOCKET_BUFFER, backlog: BACKLOG };
+    // As Go: the unspecified address of either family serves both.
+    let listener = match address.ip().is_unspecified() {
+        true => listen_socket::listen_everywhere(address.port(), options),
+        false => listen_socket::listen(address, options),
     };
-    let bound = listen_socket::listen(address, options)
-        .and_then(|listener| Ok(BoundListener { local: listener.local_addr()?, listener }));
+    let bound = listener.and_then(|listener| Ok(BoundListener { local: listener.local_addr()?, listener }));
     bound.map_err(|source| ServingError::Bind { address, source })
 }
 
@@ -259,6 +258,8 @@ async fn respond(
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     #[tokio::test]
@@ -273,5 +274,19 @@ mod tests {
         let error = bind(&local(first.local.port(), false)).err().unwrap().to_string();
         assert!(error.starts_with("--bind-address, --secure-port: cannot listen on 127.0.0.1:"), "{error}");
         assert_eq!(bind(&local(first.local.port(), true)).unwrap().local, first.local);
+    }
+
+    #[tokio::test]
+    async fn the_unspecified_address_of_either_family_serves_both() {
+        let unspecified = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+        for bind_address in unspecified {
+            let bound = bind(&SecureServingConfig { bind_address, port: 0, ..Default::default() }).unwrap();
+            let port = bound.local.port();
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+            // A machine without IPv6 has one family to serve.
+            if bound.local.is_ipv6() && std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+                TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
+            }
+        }
     }
 }
