@@ -1,6 +1,6 @@
 //! DNS labels of public IPs, those that users create included.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -71,12 +71,7 @@ async fn a_label_conflict_costs_the_label_and_not_the_service() {
 /// In Azure, labels are unique in a region.
 #[tokio::test(start_paused = true)]
 async fn a_label_of_another_public_ip_costs_only_the_label() {
-    let cluster = Cluster::with_two_nodes();
-    let theirs = cluster.put_public_ip("theirs", "203.0.113.9");
-    let name = "taken.eastus.cloudapp.azure.com";
-    assert!(cluster.azure().change_document(&theirs, |document| {
-        document["properties"]["dnsSettings"] = json!({"domainNameLabel": "taken", "fqdn": name});
-    }));
+    let (cluster, _) = with_a_taken_label();
     let _life = cluster.serve(&[with(external("web"), LABEL, "taken")]).await;
     cluster.until_warned("web", "does not get the DNS label `taken`: another public IP").await;
     assert!(
@@ -93,9 +88,39 @@ async fn a_label_of_another_public_ip_costs_only_the_label() {
     cluster.settle().await;
     cluster.until_ready(MINUTE).await;
     assert_eq!(domain_name(&cluster, own), has("mine"), "the former label is kept");
-    assert!(cluster.azure().delete_document(&theirs));
+}
+
+/// Returns a cluster, another public IP with the DNS label `taken`, and the id of that.
+fn with_a_taken_label() -> (Cluster, String) {
+    let cluster = Cluster::with_two_nodes();
+    let theirs = cluster.put_public_ip("theirs", "203.0.113.9");
+    assert!(cluster.azure().change_document(&theirs, |document| {
+        document["properties"]["dnsSettings"] =
+            json!({"domainNameLabel": "taken", "fqdn": "taken.eastus.cloudapp.azure.com"});
+    }));
+    (cluster, theirs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_label_is_sent_again_at_a_comparison() {
+    let (cluster, theirs) = with_a_taken_label();
+    cluster.create(&with(external("web"), LABEL, "taken"));
+    let life = cluster.start_with(&["--min-resync-period=10m"]);
+    cluster.until_ready(5 * MINUTE).await;
+    let refusals = |cluster: &Cluster| cluster.writes().iter().filter(|write| write.ends_with("(400)")).count();
+    assert_eq!(refusals(&cluster), 1);
     cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some("5")));
-    cluster.until("it has its label", 5 * MINUTE, |cluster| domain_name(cluster, own) == has("taken")).await;
+    let has_timeout = |cluster: &Cluster| cluster.balancers()[0].to_string().contains("\"idleTimeoutInMinutes\":5");
+    cluster.until("the change is written", MINUTE, has_timeout).await;
+    cluster.quiet_for(MINUTE).await;
+    assert_eq!(refusals(&cluster), 1);
+    let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
+    assert_eq!(life.plan(&cluster.service("web").unwrap(), &nodes).await, "");
+    assert!(cluster.azure().delete_document(&theirs));
+    let expected = json!("taken.eastus.cloudapp.azure.com");
+    let is_set = |cluster: &Cluster| domain_name(cluster, &public_ip_name(cluster)) == expected;
+    cluster.until("it has its label", 25 * MINUTE, is_set).await;
+    life.stop().await;
 }
 
 fn public_ip_name(cluster: &Cluster) -> String {

@@ -25,19 +25,21 @@ mod presence;
 mod private_link_state;
 mod private_links;
 mod progress;
+mod refused_labels;
 mod rule_record_store;
 mod security_group;
 mod service_warnings;
 mod shared_write;
 mod stage_context;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, Service},
     discovery::v1::EndpointSlice,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -50,6 +52,7 @@ use self::{
     pool_metrics::PoolMetrics,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
+    refused_labels::RefusedLabels,
     rule_record_store::RuleRecordStore,
     stage_context::StageContext,
 };
@@ -198,13 +201,13 @@ impl AzureLoadBalancers {
             reported_claims: Mutex::default(),
             pool_sync: Mutex::default(),
             public_ip_attempts: Mutex::default(),
+            refused_labels: RefusedLabels::default(),
             progress: PipelineProgress::new(clock),
             drift: DriftWatch::new(settings.drift_policy, Arc::clone(&metrics), clock),
             placement_labels: PlacementLabels::default(),
             events: events.clone(),
         };
-        let flow = ServicePipeline::new(context);
-        Self { pipeline: flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
+        Self { pipeline: ServicePipeline::new(context), settings, locker, events, metrics, clock, epoch: Mutex::default() }
     }
 
     /// What is being done and why it is not done yet, for the status page.
@@ -220,7 +223,7 @@ impl AzureLoadBalancers {
     pub fn remembered(&self) -> String {
         let context = &self.pipeline.context;
         let pools = context.backend_pools.memory();
-        let sync = context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).synced;
+        let sync = context.pool_sync.lock().synced;
         let (unfilled, attempts) = (context.unfilled_pools().clone(), context.public_ip_attempts().clone());
         let progress = context.progress.status();
         format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#}", context.service_index)
@@ -244,7 +247,7 @@ impl AzureLoadBalancers {
     /// Holds the lease. What was read before somebody else held it, or by a standby before it ever held it, is read again.
     async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
         let held = self.locker.hold().await?;
-        let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut epoch = self.epoch.lock();
         if epoch.replace(held.epoch()) != Some(held.epoch()) {
             self.pipeline.context.observer.invalidate(NetworkCacheKey::LoadBalancers);
             self.pipeline.context.observer.invalidate_private_links();
@@ -319,30 +322,27 @@ impl AzureLoadBalancers {
         let (spec, _) = checked?;
         self.record_unserved_families(service, &spec.families, nodes);
         let context = &self.pipeline.context;
-        let observer = &context.observer;
         context.watches.synced().await?;
         let spec = context.with_placement_labels(service, spec);
         let request = ServiceRequest::Ensure(Arc::clone(&spec));
         let compared = context.drift.begin(&spec, origin);
+        context.refused_labels.begin(&spec, origin);
         let ended = self.run_request(operation_name, service, &request, urgency, compared).await;
-        match &ended {
-            Ok(PipelineResult::LeftDrifted) => {
-                // The status may list addresses of other writers, so it counts only where Azure shows no address.
-                let cached = Some(observer.cached_status(&spec)).filter(|cached| cached.len() >= spec.families.len());
-                return Ok(plan_services::ingress(cached.as_deref().unwrap_or(&spec.status_addresses)));
-            }
-            Ok(PipelineResult::Done(kept, nodes)) => {
-                context.record_placement_labels(service, &spec);
-                match kept.is_settled() {
-                    true => context.drift.settled(&spec, *nodes),
-                    false => context.drift.doubt(&spec.identity),
-                }
-            }
-            Err(_) => {}
+        let addresses = context.observer.cached_status(&spec);
+        if let Ok(PipelineResult::LeftDrifted) = &ended {
+            // The status may list addresses of other writers, so it counts only where Azure shows no address.
+            let is_shown = addresses.len() >= spec.families.len();
+            return Ok(plan_services::ingress(if is_shown { &addresses } else { &spec.status_addresses }));
         }
-        let addresses = observer.cached_status(&spec);
+        if let Ok(PipelineResult::Done(kept, nodes)) = &ended {
+            context.record_placement_labels(service, &spec);
+            match kept.is_settled() {
+                true => context.drift.settled(&spec, *nodes),
+                false => context.drift.doubt(&spec.identity),
+            }
+        }
         if addresses.is_empty() {
-            observer.invalidate_public_ips_without_address();
+            context.observer.invalidate_public_ips_without_address();
         }
         ended?;
         if addresses.is_empty() {

@@ -7,7 +7,7 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::{borrow::Cow, collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::{join, join_all};
 use tracing::Instrument;
@@ -34,11 +34,7 @@ use crate::{
         },
         load_balancer::{events::ArmCallKind, explain::cloud_error},
         planner::load_balancer::{
-            desired::{
-                ServiceRequest, expected,
-                load_balancers::RetainedFrontend,
-                public_ips::{PublicIpChange, PublicIpRelease},
-            },
+            desired::{ServiceRequest, expected, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             plan::print::PlannedChange,
             spec::ServiceIdentity,
         },
@@ -82,14 +78,6 @@ pub(super) struct RetainedResources {
     pub(super) public_ips: Vec<PublicIpRelease>,
     /// Public IP without the DNS label of the Service, because another public IP has it.
     pub(super) unlabeled: Option<PublicIpRelease>,
-}
-
-/// Reason to start again.
-enum ReplanReason {
-    /// A document differs from the planned one.
-    Modified,
-    /// ARM refused the DNS label of this public IP, so the Service gets none.
-    LabelInUse(PublicIpRelease),
 }
 
 /// Code of ARM for a DNS label that another public IP of the region has.
@@ -147,37 +135,30 @@ impl ServicePipeline {
         urgency: Urgency,
         mut compared: Option<u64>,
     ) -> CloudResult<PipelineResult> {
-        let (mut request, mut unlabeled) = (Cow::Borrowed(request), None);
         for _ in 0..MAX_PASSES {
-            match self.run_once(&request, urgency, &mut compared).await? {
-                Ok(mut result) => {
-                    if let ServiceRequest::Delete(identity, _) = &*request {
-                        self.context.public_ip_attempts().remove(identity);
-                        self.context.drift.forget(identity);
-                        self.context.placement_labels.forget(identity);
-                    }
-                    if let PipelineResult::Done(retained, _) = &mut result {
-                        retained.unlabeled = unlabeled;
-                    }
-                    return Ok(result);
-                }
-                Err(ReplanReason::Modified) => {}
-                Err(ReplanReason::LabelInUse(public_ip)) => {
-                    request = Cow::Owned(request.without_dns_label());
-                    unlabeled = Some(public_ip);
-                }
+            let (attempt, unlabeled) = self.context.refused_labels.without_label(request);
+            let Some(mut result) = self.run_once(&attempt, urgency, &mut compared).await? else { continue };
+            if let ServiceRequest::Delete(identity, _) = request {
+                self.context.public_ip_attempts().remove(identity);
+                self.context.refused_labels.forget(identity);
+                self.context.drift.forget(identity);
+                self.context.placement_labels.forget(identity);
             }
+            if let PipelineResult::Done(retained, _) = &mut result {
+                retained.unlabeled = unlabeled;
+            }
+            return Ok(result);
         }
         Err(CloudError::failed(format!("public IPs modified concurrently; gave up after {MAX_PASSES} attempts")))
     }
 
-    /// Runs the stages once. The inner error says why the Service starts again.
+    /// Runs the stages once. Returns `None` if the Service starts again, because a document differs from the planned one.
     async fn run_once(
         &self,
         ask: &ServiceRequest,
         urgency: Urgency,
         compared: &mut Option<u64>,
-    ) -> CloudResult<Result<PipelineResult, ReplanReason>> {
+    ) -> CloudResult<Option<PipelineResult>> {
         let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
         let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
@@ -187,12 +168,12 @@ impl ServicePipeline {
         match self.context.judge_drift(ask.identity(), drift) {
             DriftVerdict::Right => {}
             DriftVerdict::Repair(_) => *compared = None,
-            DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Ok(PipelineResult::LeftDrifted)),
+            DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Some(PipelineResult::LeftDrifted)),
         }
         let queued = || queued(None);
         let put = self.put_public_ips(ask, &public_ips, urgency).instrument(trace::step("public IPs"));
-        if let Some(reason) = put.await? {
-            return Ok(Err(reason));
+        if !put.await? {
+            return Ok(None);
         }
         self.report_stage(ask, PipelineStage::LoadBalancer);
         let step = self
@@ -201,7 +182,7 @@ impl ServicePipeline {
             .instrument(trace::step("load balancer"))
             .await;
         let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else {
-            return Ok(Err(ReplanReason::Modified));
+            return Ok(None);
         };
         drop(newcomer);
         let reached = async {
@@ -226,7 +207,7 @@ impl ServicePipeline {
             self.release(ask, &got, urgency).instrument(trace::step("release")).await? && !got.recreated && is_linked;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
         let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept, unlabeled: None };
-        Ok(is_done.then_some(PipelineResult::Done(kept, nodes)).ok_or(ReplanReason::Modified))
+        Ok(is_done.then_some(PipelineResult::Done(kept, nodes)))
     }
 
     /// Says that a load balancer is about to be made for this Service.
@@ -270,17 +251,10 @@ impl ServicePipeline {
         admit(&self.context, requests, compared, urgency).await
     }
 
-    /// Writes public IPs. Returns why the Service starts again; `None`: they are as planned.
-    async fn put_public_ips(
-        &self,
-        request: &ServiceRequest,
-        puts: &PublicIpWrites,
-        urgency: Urgency,
-    ) -> CloudResult<Option<ReplanReason>> {
+    /// Writes public IPs. Returns `false` if the Service starts again, without the DNS label if ARM refused that.
+    async fn put_public_ips(&self, request: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
         if !puts.is_empty() {
             self.report_stage(request, PipelineStage::PublicIps);
-        }
-        if !puts.is_empty() {
             self.context.public_ip_attempts().insert(request.identity().clone());
         }
         let had_address = request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
@@ -294,8 +268,11 @@ impl ServicePipeline {
         for (put, written) in puts.iter().zip(join_all(writes).await) {
             match written {
                 Ok(()) => {}
-                Err(error) if error.class == ArmErrorClass::Conflict => return Ok(Some(ReplanReason::Modified)),
-                Err(error) if error.mentions(LABEL_IN_USE) => return Ok(Some(label_in_use(request, put.change()))),
+                Err(error) if error.class == ArmErrorClass::Conflict => return Ok(false),
+                Err(error) if error.mentions(LABEL_IN_USE) => {
+                    self.context.refused_labels.record(request, put.change());
+                    return Ok(false);
+                }
                 Err(error) => {
                     self.context.record_failed_call(
                         std::slice::from_ref(request),
@@ -306,7 +283,7 @@ impl ServicePipeline {
                 }
             }
         }
-        Ok(None)
+        Ok(true)
     }
 
     async fn write_load_balancers(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<LoadBalancerStageResult>> {
@@ -392,23 +369,6 @@ impl ServicePipeline {
             }
         }
     }
-}
-
-/// Returns the reason to start again after ARM refused a DNS label. A Service without one waits for the one that requested it.
-fn label_in_use(request: &ServiceRequest, change: &PublicIpChange) -> ReplanReason {
-    let label = request.spec().and_then(|spec| spec.public_ip.dns_label.as_deref()).filter(|label| !label.is_empty());
-    let Some(label) = label else { return ReplanReason::Modified };
-    let reason = format!(
-        "it does not get the DNS label `{label}`: another public IP in this region has it; choose another in the annotation \
-         azure-dns-label-name"
-    );
-    ReplanReason::LabelInUse(PublicIpRelease {
-        id: change.id.clone(),
-        etag: change.etag.clone(),
-        reasons: vec![reason],
-        services: vec![request.identity().clone()],
-        is_notice: true,
-    })
 }
 
 /// All asks, with the greatest urgency of them.

@@ -18,7 +18,7 @@ use super::{
     stage_context::{StageContext, StageInput},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, PlannedWrite, ServiceDemand, ServicesPlan, WritePlan},
+    cloud_provider::{CloudError, CloudResult, ServiceDemand, ServicesPlan, WritePlan},
     providers::azure::{
         arm::Urgency,
         load_balancer::explain::cloud_error,
@@ -61,7 +61,6 @@ pub(super) async fn plan_services(context: &StageContext, demand: &ServiceDemand
     let writes = writes_of(&input, &plan);
     planned.existing = existing(&writes, &requests);
     planned.writes.extend(writes);
-    planned.writes.writes.extend(writes_of_record(&plan));
     let refused = plan.refused().iter();
     planned
         .refused
@@ -77,9 +76,7 @@ async fn plan_deleted(context: &StageContext, nodes: &[Arc<Node>]) -> CloudResul
     }
     let request = StagePlanRequest { scope: PlanScope::SecurityGroup, ..StagePlanRequest::print(&[], nodes) };
     let StagePlan { plan, input } = context.plan(&request).await?;
-    let mut writes = writes_of(&input, &plan);
-    writes.writes.extend(writes_of_record(&plan));
-    Ok(writes)
+    Ok(writes_of(&input, &plan))
 }
 
 /// Refuses all Services for this reason.
@@ -103,7 +100,10 @@ async fn ensure_requests(
     for service in services {
         match context.service_index.parsed(service) {
             ParsedService::Valid(spec) => match context.without_conflicting_ips(spec, Urgency::Resync).await {
-                Ok((spec, _)) => requests.push(ServiceRequest::Ensure(spec)),
+                Ok((spec, _)) => {
+                    let request = ServiceRequest::Ensure(spec);
+                    requests.push(context.refused_labels.without_label(&request).0.into_owned());
+                }
                 Err(error) => {
                     let key = identity_of(service).key;
                     planned.writes.unread.insert(format!("Service {key}: {error}"));
@@ -134,19 +134,15 @@ fn existing(writes: &WritePlan, requests: &[ServiceRequest]) -> BTreeSet<String>
     requests.iter().filter(exists).map(|request| request.identity().key.clone()).collect()
 }
 
-/// Returns the writes of `plan`.
+/// Returns the writes of `plan`, then those of the ConfigMap around that of the security group.
 fn writes_of(input: &StageInput, plan: &Plan) -> WritePlan {
     let mut writes = writes::requests(&input.observed, plan);
+    writes.writes.extend(plan.rules.iter().flat_map(|rules| planned_writes(&rules.records)));
     if let (Some(error), false) = (&input.reads.unread_zones, plan.network.is_empty()) {
         let error = cloud_error("read the zones of the region", error.clone());
         writes.unread.insert(format!("zones of the region: {error}"));
     }
     writes
-}
-
-/// Returns the writes of the ConfigMap around that of the security group.
-fn writes_of_record(plan: &Plan) -> Vec<PlannedWrite> {
-    plan.rules.as_ref().map(|rules| planned_writes(&rules.records)).unwrap_or_default()
 }
 
 /// Returns the status of each Service whose addresses are known when all is written.

@@ -1,11 +1,9 @@
 //! What every stage works with: settings, who there is, what there is, and who writes.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     drift::{DriftVerdict, DriftWatch},
@@ -16,6 +14,7 @@ use super::{
     pool_sync_state::PoolSyncState,
     private_link_state::PrivateLinkState,
     progress::{PipelineProgress, PipelineStage},
+    refused_labels::RefusedLabels,
     rule_record_store::RuleRecordStore,
 };
 use crate::{
@@ -85,6 +84,8 @@ pub(super) struct StageContext {
     pub(super) pool_sync: Mutex<PoolSyncState>,
     /// Services for which this process has sent a public IP to ARM, whatever came of it.
     pub(super) public_ip_attempts: Mutex<BTreeSet<ServiceIdentity>>,
+    /// DNS labels that ARM has refused.
+    pub(super) refused_labels: RefusedLabels,
     /// Where each Service is on its way.
     pub(super) progress: PipelineProgress,
     /// What was right for each Service.
@@ -114,7 +115,7 @@ impl StageInput {
 impl StageContext {
     /// Services for which this process has sent a public IP to ARM.
     pub(super) fn public_ip_attempts(&self) -> MutexGuard<'_, BTreeSet<ServiceIdentity>> {
-        self.public_ip_attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.public_ip_attempts.lock()
     }
 
     pub(super) async fn refresh_zones(&self, urgency: Urgency) -> ArmResult<()> {
@@ -195,12 +196,12 @@ impl StageContext {
     }
 
     pub(super) fn set_hosts(&self, nodes: &[Arc<Node>]) {
-        *self.hosts.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.into());
+        *self.hosts.lock() = Some(nodes.into());
     }
 
     /// Who is to be behind load balancers; `None`: nobody has said yet.
     pub(super) fn hosts(&self) -> Option<Arc<[Arc<Node>]>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hosts.lock().clone()
     }
 
     /// Returns `spec` with the labels that place the Service.
