@@ -101,6 +101,7 @@ struct PlanMemory {
     deleting: Vec<ResourceId>,
     hosts: Option<Vec<Arc<Node>>>,
     all_nodes: Vec<Arc<Node>>,
+    has_corrected_nodes: bool,
 }
 
 /// Returns the error of a Service for which nothing can be planned.
@@ -145,6 +146,7 @@ impl StageContext {
                         (input.observed, input.reads.failures) = self.observe(&query, informed, request.urgency).await?;
                         (input.reads.query, input.reads.denied) = (Some(query), self.observer.denied());
                         memory = self.plan_memory(request, &input.observed).await;
+                        pool_reads.has_corrected_nodes = memory.has_corrected_nodes;
                     }
                     self.backend_pools.read(&pools, &mut pool_reads, request.urgency).await;
                 }
@@ -227,7 +229,9 @@ impl StageContext {
     async fn plan_memory(&self, request: &StagePlanRequest<'_>, observed: &ObservedNetwork) -> PlanMemory {
         let mut memory = PlanMemory::default();
         if request.is_written() && !self.service_index.may_lack_nodes() {
-            self.service_index.record_pool_addresses(listed_in_pools(observed, &self.settings));
+            // A process that has just begun knows no other addresses of Nodes.
+            let addresses = listed_in_pools(observed, &self.settings);
+            self.service_index.with_memory(|memory| memory.note_gone(addresses));
         }
         let (has_members, has_rules) = match request.scope {
             PlanScope::Network | PlanScope::LoadBalancers | PlanScope::Eviction(_) => return memory,
@@ -238,6 +242,7 @@ impl StageContext {
         let nodes = self.service_index.nodes();
         let claims = self.claims(&nodes).await;
         memory.all_nodes = claims.counted(&nodes);
+        memory.has_corrected_nodes = claims.has_corrected_nodes();
         match request.purpose {
             PlanPurpose::Print(hosts) => {
                 memory.hosts = Some(claims.counted(hosts));
@@ -248,7 +253,7 @@ impl StageContext {
                 memory.deleting = self.lock_deleting().iter().cloned().collect();
                 if let (PlanScope::SecurityGroup, Some(group)) = (request.scope, &observed.security_group) {
                     self.service_index.note_nodes(&memory.all_nodes);
-                    self.service_index.note_listed(|| managed_destinations(group));
+                    self.service_index.with_memory(|memory| memory.forget_unlisted(|| managed_destinations(group)));
                 }
             }
         }

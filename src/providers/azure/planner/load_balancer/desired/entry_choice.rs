@@ -38,6 +38,11 @@ pub(super) enum EntryObstacle {
 }
 
 impl EntryObstacle {
+    /// Returns `true` if only labels are the reason.
+    pub(super) fn is_of_labels(self) -> bool {
+        matches!(self, Self::ServiceLabels | Self::NamespaceLabels | Self::SelectedByOther)
+    }
+
     /// Why, in words for a plan.
     pub(super) fn words(self) -> &'static str {
         match self {

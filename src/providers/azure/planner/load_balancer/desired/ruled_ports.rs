@@ -1,7 +1,7 @@
 //! Ports that load balancing rules lead to Services. Pure.
 //!
-//! In: the load balancers and the Services of the cluster. Out: the security rules of a Service without the ports that a load balancing rule
-//! leads to another one at the same address. A guest that opened such a port earlier would expose the other Service to its own sources.
+//! In: the load balancers and the Services of the cluster. Out: the security rules of a Service, at each address without the ports that a load
+//! balancing rule leads to another one there. A guest that opened such a port earlier would expose the other Service to its own sources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use super::{
     plan_index::PlanIndex,
     port_conflicts::{ALL_PORTS, protocol_names},
     rules,
-    security_rules::ServiceRules,
+    security_rules::{PortsByProtocol, ServiceRules},
     status::address_of,
 };
 use crate::providers::azure::{
@@ -50,7 +50,7 @@ impl<'a> RuledPorts<'a> {
             for rule in draft::rules(document) {
                 let owner = rule.name.as_deref().and_then(|name| owners.of_rule(name));
                 let (Some(owner), Some(properties)) = (owner, &rule.properties) else { continue };
-                let frontend = rules::reference_key(properties.frontend_ip_configuration.as_ref());
+                let frontend = rules::frontend_key(rule);
                 let address = frontend.rsplit('/').next().and_then(|name| addresses.get(name));
                 if let Some(address) = address {
                     by_address.entry(*address).or_default().entry(port_key(properties)).or_default().insert(owner);
@@ -60,21 +60,33 @@ impl<'a> RuledPorts<'a> {
         Self { by_address }
     }
 
-    /// Removes from the rules of a Service the ports that lead to others at one of its destinations and nowhere to itself.
-    pub fn restrict(&self, mut rules: ServiceRules) -> ServiceRules {
-        let destinations: Vec<&PortHolders<'_>> =
-            rules.destinations.iter().filter_map(|address| self.by_address.get(address)).collect();
-        let identity = &rules.identity;
-        for (protocol, ports) in &mut rules.ports {
-            ports.retain(|port| {
-                let found: Vec<_> = destinations.iter().map(|holders| services_at(holders, *protocol, *port)).collect();
-                let is_own = found.iter().any(|services| services.contains(identity));
-                is_own || found.iter().all(BTreeSet::is_empty)
-            });
+    /// Leaves out ports that lead to others at a destination. Destinations with the same ports remain together.
+    pub fn restrict(&self, mut rules: ServiceRules) -> Vec<ServiceRules> {
+        let mut shared: BTreeMap<PortsByProtocol, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (address, holders) in rules.destinations.iter().filter_map(|address| self.by_address.get_key_value(address)) {
+            let ports = open_ports(&rules, holders);
+            if ports != rules.ports {
+                shared.entry(ports).or_default().insert(*address);
+            }
         }
-        rules.ports.retain(|_, ports| !ports.is_empty());
-        rules
+        rules.destinations.retain(|address| !shared.values().any(|destinations| destinations.contains(address)));
+        let restricted = |(ports, destinations)| ServiceRules { ports, destinations, ..rules.clone() };
+        let mut all: Vec<ServiceRules> = shared.into_iter().map(restricted).collect();
+        all.push(rules);
+        all
     }
+}
+
+/// Returns the ports of a Service that lead to it or to no Service at an address with these holders.
+fn open_ports(rules: &ServiceRules, holders: &PortHolders<'_>) -> PortsByProtocol {
+    let is_open = |protocol: Protocol, port: i32| {
+        let services = services_at(holders, protocol, port);
+        services.is_empty() || services.contains(&rules.identity)
+    };
+    let mut open = rules.ports.clone();
+    open.iter_mut().for_each(|(protocol, ports)| ports.retain(|port| is_open(*protocol, *port)));
+    open.retain(|_, ports| !ports.is_empty());
+    open
 }
 
 fn addresses_by_name(context: &PlanContext<'_>, document: &ArmLoadBalancer) -> BTreeMap<String, IpAddr> {
@@ -97,4 +109,38 @@ fn port_key(properties: &LoadBalancingRuleProperties) -> (&'static str, i64) {
 fn services_at<'a>(holders: &PortHolders<'a>, protocol: Protocol, port: i32) -> BTreeSet<&'a ServiceIdentity> {
     let keys = protocol_names(protocol).iter().map(|name| (*name, i64::from(port))).chain([ALL_PORTS]);
     keys.filter_map(|key| holders.get(&key)).flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::samples::{load_balancer, observed, service, settings},
+        *,
+    };
+
+    #[test]
+    fn ports_of_others_close_at_their_addresses_only() {
+        let (owner, guest) = (service("owner").identity, service("guest").identity);
+        let frontend = |name: &str, address: &str| json!({"name": name, "properties": {"privateIPAddress": address}});
+        let rule = |service: &ServiceIdentity, frontend: &str, port: i32| {
+            let reference = json!({"id": format!("/x/frontendIPConfigurations/{frontend}")});
+            let properties = json!({"protocol": "Tcp", "frontendPort": port, "frontendIPConfiguration": reference});
+            json!({"name": format!("{}-TCP-{port}", service.name_prefix), "properties": properties})
+        };
+        let properties = json!({
+            "frontendIPConfigurations": [frontend("shared", "10.0.0.4"), frontend("own", "10.0.0.5")],
+            "loadBalancingRules": [rule(&owner, "shared", 443), rule(&guest, "shared", 80), rule(&guest, "own", 443)],
+        });
+        let there = observed(vec![load_balancer(json!({"name": "kubernetes-internal", "properties": properties}))]);
+        let (index, settings) = (PlanIndex::new(&there), settings());
+        let ruled = RuledPorts::new(&index, &settings, [&owner, &guest].into_iter());
+        let [shared, own]: [IpAddr; 2] = ["10.0.0.4", "10.0.0.5"].map(|address| address.parse().unwrap());
+        let ports = |numbers: &[i32]| PortsByProtocol::from([(Protocol::Tcp, numbers.iter().copied().collect())]);
+        let rules = ServiceRules::unknown(guest.clone(), BTreeSet::from([shared, own]), ports(&[80, 443]));
+        let restricted = ruled.restrict(rules).into_iter().map(|rules| (rules.ports, rules.destinations));
+        let expected = [(ports(&[80]), BTreeSet::from([shared])), (ports(&[80, 443]), BTreeSet::from([own]))];
+        assert_eq!(restricted.collect::<Vec<_>>(), expected);
+    }
 }

@@ -15,7 +15,7 @@ use super::{
     ServiceRequest,
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{FrontendUse, LoadBalancerDraft, uses_by_frontend},
-    entry_choice::{EntryCandidate, RuleLoad},
+    entry_choice::{EntryCandidate, EntryObstacle, RuleLoad},
     former_groups::{self, AskingServices, FormerGroup},
     frontends::{self, FrontendAddress},
     placement,
@@ -58,6 +58,14 @@ impl TargetLoadBalancers {
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIdx, Option<DraftIdx>)> {
         self.by_request.iter().enumerate().map(|(place, target)| (RequestIdx(place), *target))
     }
+
+    /// Returns every request that shall have a load balancer, with its draft and spec.
+    pub(super) fn ensured<'r>(
+        &self,
+        requests: &[&'r ServiceRequest],
+    ) -> impl Iterator<Item = (RequestIdx, DraftIdx, &'r ServiceSpec)> {
+        self.iter().filter_map(move |(request, target)| Some((request, target?, ensured_spec(requests[request.0])?)))
+    }
 }
 
 /// Places every ask, adding the load balancers that are missing.
@@ -69,7 +77,7 @@ pub(super) fn choose_targets<'a>(
     known: &KnownServices<'_>,
 ) -> TargetLoadBalancers {
     let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], ..TargetLoadBalancers::default() };
-    let locations = PartLocations::by_request(drafts, owners, requests.len());
+    let locations = part_locations(drafts, owners, requests.len());
     let ensured = || requests.iter().enumerate().filter_map(|(place, request)| Some((place, ensured_spec(request)?)));
     let presence = |(place, spec): (usize, &ServiceSpec)| {
         (spec.identity.clone(), ServicePresence::new(drafts, spec.internal, &locations[place]))
@@ -128,31 +136,23 @@ fn relocations<'a>(
     found
 }
 
-/// The load balancers that have parts of one request, in their order.
-#[derive(Clone, Default)]
-struct PartLocations {
-    frontends: Vec<DraftIdx>,
-    rules: Vec<DraftIdx>,
-}
-
-impl PartLocations {
-    /// Returns the locations for each request, in one pass over all parts as ARM sent them.
-    fn by_request(drafts: &[LoadBalancerDraft<'_>], owners: &NameOwners, requests: usize) -> Vec<Self> {
-        let mut found = vec![Self::default(); requests];
-        let mut add = |name: &Option<String>, draft: DraftIdx, list: fn(&mut Self) -> &mut Vec<DraftIdx>| {
-            let owner = name.as_deref().and_then(|name| owners.of_rule(name));
-            let Some(locations) = owner.and_then(|owner| found.get_mut(owner.0)).map(list) else { return };
-            if locations.last() != Some(&draft) {
-                locations.push(draft);
-            }
-        };
-        for (position, draft) in drafts.iter().enumerate() {
-            let position = DraftIdx(position);
-            draft.frontends_before().iter().for_each(|part| add(&part.name, position, |it| &mut it.frontends));
-            draft.rules_before().iter().for_each(|part| add(&part.name, position, |it| &mut it.rules));
+/// Returns the load balancers that have parts of each request as ARM sent them, in their order, those with frontends first.
+fn part_locations(drafts: &[LoadBalancerDraft<'_>], owners: &NameOwners, requests: usize) -> Vec<Vec<DraftIdx>> {
+    let mut found: Vec<Vec<DraftIdx>> = vec![Vec::new(); requests];
+    let mut add = |name: &Option<String>, position: usize| {
+        let owner = name.as_deref().and_then(|name| owners.of_rule(name));
+        let Some(locations) = owner.and_then(|owner| found.get_mut(owner.0)) else { return };
+        if locations.last() != Some(&DraftIdx(position)) {
+            locations.push(DraftIdx(position));
         }
-        found
+    };
+    for (position, draft) in drafts.iter().enumerate() {
+        draft.frontends_before().iter().for_each(|part| add(&part.name, position));
     }
+    for (position, draft) in drafts.iter().enumerate() {
+        draft.rules_before().iter().for_each(|part| add(&part.name, position));
+    }
+    found
 }
 
 /// External names of the load balancers that have parts of a Service.
@@ -165,9 +165,9 @@ struct ServicePresence {
 }
 
 impl ServicePresence {
-    fn new(drafts: &[LoadBalancerDraft<'_>], is_internal: bool, locations: &PartLocations) -> Self {
+    fn new(drafts: &[LoadBalancerDraft<'_>], is_internal: bool, locations: &[DraftIdx]) -> Self {
         let names = |internal: bool| {
-            let found = locations.frontends.iter().chain(&locations.rules).map(|position| &drafts[position.0]);
+            let found = locations.iter().map(|position| &drafts[position.0]);
             found.filter(|draft| draft.internal == internal).map(|draft| draft.external_name.clone()).collect()
         };
         Self { same_kind: names(is_internal), other_kind: names(!is_internal) }
@@ -325,17 +325,29 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         // Who does not ask keeps the addresses that it has, whatever others it names.
         let fixed = if self.asking.ensures(spec) { self.fixed_place(spec)? } else { None };
         let present = presence.all();
-        let entries = self.entries.clone();
+        let found = self.eligible_name(spec, &present, fixed.as_deref());
+        found.or_else(|refusal| self.name_despite_labels(spec, presence, fixed.as_deref()).ok_or(refusal))
+    }
+
+    fn eligible_name(&self, spec: &ServiceSpec, present: &[&str], fixed: Option<&str>) -> Result<String, ServiceRefusal> {
         // Only parts of the Service open a closed entry, not the address alone.
-        let eligible = self.candidate(spec, &present).eligible(&entries)?;
+        let eligible = self.candidate(spec, present).eligible(&self.entries)?;
         if let Some(place) = fixed {
-            return match eligible.iter().any(|entry| entry.is_called(&place)) {
-                true => Ok(place),
-                false => Err(self.ineligible_address(spec, &present, &eligible, &place)),
+            return match eligible.iter().any(|entry| entry.is_called(place)) {
+                true => Ok(place.to_owned()),
+                false => Err(self.ineligible_address(spec, present, &eligible, place)),
             };
         }
         let load = RuleLoad { counts: &self.load, internal: spec.internal, order: &self.order };
-        Ok(load.choose(&eligible, &present, self.context.settings.has_entries())?.name.clone())
+        Ok(load.choose(&eligible, present, self.context.settings.has_entries())?.name.clone())
+    }
+
+    /// Returns the load balancer where the Service is, if nothing but labels speaks against it: they evict no Service that cannot move.
+    fn name_despite_labels(&self, spec: &ServiceSpec, presence: &ServicePresence, fixed: Option<&str>) -> Option<String> {
+        let name = presence.same_kind.iter().find(|name| fixed.is_none_or(|fixed| spelling::same_name(fixed, name)))?;
+        let position = self.entries.iter().position(|entry| entry.is_called(name))?;
+        let obstacles = self.candidate(spec, &presence.all()).obstacles(&self.entries).ok()?;
+        obstacles.get(position).copied().flatten().is_some_and(EntryObstacle::is_of_labels).then(|| name.clone())
     }
 
     /// The load balancer with the address that the Service names, unless the Service may take it along.

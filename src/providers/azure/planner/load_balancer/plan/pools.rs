@@ -66,6 +66,8 @@ pub struct PoolReads {
     pub models: Option<ArmResult<ScaleSetModels>>,
     /// Whether Nodes may exist that the plan does not have, because a list of them is pending. Members without a Node stay meanwhile.
     pub may_lack_nodes: bool,
+    /// Whether some Node has addresses that its machine lacks, which may have gained them since it was read.
+    pub has_corrected_nodes: bool,
 }
 
 /// What has to be read before a plan is complete.
@@ -167,7 +169,7 @@ impl PoolPlan {
     }
 }
 
-/// A machine that is off, or not ready to be written, is looked at again after this.
+/// A machine that is off, not ready to be written, or older than its Node is looked at again after this.
 pub const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
 
 /// Members stay for this long while the list of Nodes may be incomplete, and are then planned again.
@@ -182,8 +184,7 @@ pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec
 }
 
 fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
-    let pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    pools.filter_map(|pool| pool.name.as_deref()).collect()
+    managed_pool::pools(balancer).filter_map(|pool| pool.name.as_deref()).collect()
 }
 
 /// Where the machines of Nodes are in pools, as far as they were read, and what is to be read.
@@ -275,6 +276,8 @@ impl<'a> PoolPlanner<'a> {
             BackendPoolType::NodeIp => self.by_address(observed, pools, hosts),
             BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => self.by_interface(&pools, hosts),
         }
+        let corrected = self.input.reads.has_corrected_nodes.then_some(POWERED_OFF_RESYNC);
+        self.plan.resync_after = corrected.into_iter().chain(self.plan.resync_after).min();
     }
 
     /// Everything that lists one of these pools lists it no more.
@@ -342,5 +345,43 @@ impl<'a> PoolPlanner<'a> {
             self.plan.needs.machines.insert(query.node_name.clone(), query.clone());
         }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::azure::planner::load_balancer::desired::samples;
+
+    #[test]
+    fn pools_follow_corrected_nodes_without_an_event() {
+        let document = json!({
+            "id": samples::network("loadBalancers/kubernetes"),
+            "name": "kubernetes",
+            "sku": {"name": "Standard"},
+            "properties": {"backendAddressPools": [{"name": "kubernetes"}]},
+        });
+        let there = samples::observed(vec![samples::load_balancer(document)]);
+        for pool_type in [BackendPoolType::NodeIp, BackendPoolType::NodeIpConfiguration] {
+            let settings = LoadBalancerSettings { pool_type, ..samples::settings() };
+            for (has_corrected_nodes, expected) in [(false, None), (true, Some(POWERED_OFF_RESYNC))] {
+                let reads = PoolReads { has_corrected_nodes, ..PoolReads::default() };
+                let input = PoolInput {
+                    hosts: Some(&[]),
+                    all_nodes: &[],
+                    reads: &reads,
+                    memory: &PoolMemory::default(),
+                    local: &LocalPools::default(),
+                    unfilled: &[],
+                    deleting: &[],
+                    group: &settings.group,
+                    migrate_api: false,
+                    now: Instant::now(),
+                };
+                assert_eq!(plan_members(&there, &input, &settings).resync_after, expected, "{pool_type:?}");
+            }
+        }
     }
 }

@@ -137,7 +137,7 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
     let specs = || requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
     if specs().any(|spec| spec.families.iter().any(|family| spec.pins(*family))) {
         let ruled = RuledPorts::new(&index, settings, identities());
-        other_rules = other_rules.into_iter().map(|rules| ruled.restrict(rules)).collect();
+        other_rules = other_rules.into_iter().flat_map(|rules| ruled.restrict(rules)).collect();
     }
     if services.iter().chain(&other_rules).any(ServiceRules::denies_rest) {
         let owners = frontend_owners(&index, settings, identities());

@@ -62,6 +62,11 @@ impl NodeClaims {
         counted.map(|node| Arc::clone(self.corrected.get(node::name(node)).unwrap_or(node))).collect()
     }
 
+    /// Returns `true` if some Node has addresses that its machine lacks: it may have gained them since it was read.
+    pub fn has_corrected_nodes(&self) -> bool {
+        !self.corrected.is_empty()
+    }
+
     /// Returns queries for the machines of Nodes that have none of the known addresses: the inventory may be older than these.
     pub fn outdated_machines(&self) -> Vec<MachineQuery> {
         let without_address = self.corrected.values().filter(|node| internal_addresses(node).is_empty());
@@ -191,6 +196,7 @@ mod tests {
             let claims = claims(&nodes, "set000000");
             assert_eq!(claims.counted(&nodes), [with(counted)], "{listed:?}");
             assert_eq!(!claims.outdated_machines().is_empty(), is_outdated, "{listed:?}");
+            assert_eq!(claims.has_corrected_nodes(), listed != counted, "{listed:?}");
         }
         let nodes = [with(&["10.0.0.9"])];
         let unread = Machine { interfaces: Vec::new(), computer_name: String::new(), ..scale_set_instance("set", 0) };

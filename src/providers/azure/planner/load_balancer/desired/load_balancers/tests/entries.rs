@@ -29,7 +29,7 @@ pub(super) fn named(spec: ServiceSpec, entries: &[&str]) -> ServiceSpec {
     ServiceSpec { configurations: Some(entries.iter().map(|name| (*name).to_owned()).collect()), ..spec }
 }
 
-pub(super) fn labelled(spec: ServiceSpec, value: &str) -> ServiceSpec {
+pub(super) fn with_label(spec: ServiceSpec, value: &str) -> ServiceSpec {
     ServiceSpec { labels: [("t".to_owned(), value.to_owned())].into(), ..spec }
 }
 
@@ -122,10 +122,10 @@ fn annotation_selectors_and_closed_entries_decide() {
     let web = service("web");
     assert_eq!(place(&web, Some("y")), "kubernetes");
     assert_eq!(place(&web, Some("x")), "lb3");
-    assert_eq!(place(&labelled(web.clone(), "gold"), Some("y")), "lb2");
+    assert_eq!(place(&with_label(web.clone(), "gold"), Some("y")), "lb2");
     // Both match; the first one that is not there comes first.
-    assert_eq!(place(&labelled(web.clone(), "gold"), Some("x")), "lb2");
-    assert_eq!(place(&labelled(web.clone(), "both"), Some("y")), "kubernetes", "half a match is none");
+    assert_eq!(place(&with_label(web.clone(), "gold"), Some("x")), "lb2");
+    assert_eq!(place(&with_label(web.clone(), "both"), Some("y")), "kubernetes", "half a match is none");
     assert_eq!(place(&named(web.clone(), &["kubernetes", "lb3"]), Some("x")), "lb3", "what selects beats what is named");
     assert!(place(&named(web.clone(), &["lb4"]), Some("x")).contains("lb4 (allowServicePlacement is false)"));
     assert!(place(&named(web.clone(), &["lb2"]), Some("x")).contains("serviceLabelSelector does not match"));
@@ -200,14 +200,35 @@ fn who_names_an_address_goes_where_it_is() {
     let selected = LoadBalancerEntry { service_selector: matcher("t", "x"), ..entry("lb2") };
     let settings = of(&[entry("kubernetes"), selected]);
     let there = settled(&empty(), &[ensure(&owner)], &[], &settings);
-    let elsewhere = labelled(guest.clone(), "x");
+    let elsewhere = with_label(guest.clone(), "x");
     let outcome = planned(&there, &[ensure(&elsewhere)], &[Arc::new(owner.clone())], &settings);
     let told = refusal(&outcome, &elsewhere).to_string();
     let expected = "on load balancer kubernetes, which is not in the eligible set (lb2): another entry's selector matches";
     assert!(told.contains(expected), "{told}");
     let shared = settled(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &settings);
-    let outcome = planned(&shared, &[ensure(&labelled(owner, "x"))], &[Arc::new(guest)], &settings);
-    assert!(outcome.services.values().all(Result::is_err) && outcome.changes.is_empty(), "others hold its front end");
+    let outcome = planned(&shared, &[ensure(&with_label(owner, "x"))], &[Arc::new(guest)], &settings);
+    let is_unchanged = outcome.services.values().all(Result::is_ok) && outcome.changes.is_empty();
+    assert!(is_unchanged, "others hold its frontend: {:?}", outcome.services);
+}
+
+#[test]
+fn labels_do_not_evict_a_service_that_cannot_move() {
+    let owner = pinned("20.0.0.1", service("a"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned("20.0.0.1", service("b")) };
+    let plain = of(&["kubernetes", "lb2"].map(entry));
+    let there = settled(&empty(), &[ensure(&owner), ensure(&guest)], &[], &plain);
+    assert_eq!(places(&there, &guest), ["kubernetes"]);
+    let of_gold = |name: &str| LoadBalancerEntry { service_selector: matcher("t", "gold"), ..entry(name) };
+    for (case, label, entries) in [
+        ("the address is there", "gold", [entry("kubernetes"), of_gold("lb2")]),
+        ("no entry takes it", "silver", [of_gold("kubernetes"), of_gold("lb2")]),
+    ] {
+        let moved = with_label(guest.clone(), label);
+        let outcome = planned(&there, &[ensure(&moved)], &[Arc::new(owner.clone())], &of(&entries));
+        assert!(outcome.services[&moved.identity].is_ok() && outcome.changes.is_empty(), "{case}: {:?}", outcome.services);
+        let outcome = planned(&there, &[ensure(&named(moved, &["lb2"]))], &[Arc::new(owner.clone())], &of(&entries));
+        assert!(outcome.services.values().all(Result::is_err), "{case}: the annotation does");
+    }
 }
 
 #[test]
@@ -286,7 +307,7 @@ fn a_service_moves_by_its_labels_and_those_of_its_namespace() {
     let web = service("web");
     let placed = |value: &str| ServiceSpec { namespace_labels: Some(team(value)), ..web.clone() };
     for (case, spec, entries, expected) in [
-        ("its own label", labelled(web.clone(), "gold"), [entry("kubernetes"), gold], "lb2"),
+        ("its own label", with_label(web.clone(), "gold"), [entry("kubernetes"), gold], "lb2"),
         ("the current label of its Namespace", web.clone(), [entry("kubernetes"), team_x.clone()], "lb2"),
         ("the label that placed it", placed("y"), [entry("kubernetes"), team_x], "kubernetes"),
         ("its entry does not match", web.clone(), [team_y.clone(), entry("lb2")], "lb2"),

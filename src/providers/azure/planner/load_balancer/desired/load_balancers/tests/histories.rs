@@ -8,7 +8,7 @@ use std::sync::Arc;
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::{
-    entries::{empty, entry, ips, labelled, matcher, named, of},
+    entries::{empty, entry, ips, matcher, named, of, with_label},
     *,
 };
 use crate::providers::azure::planner::load_balancer::entries::LoadBalancerEntry;
@@ -42,7 +42,7 @@ fn parse_service(text: &str) -> ServiceSpec {
             "internal" => spec.internal = true,
             "dual" => spec.families = vec![IpFamily::V4, IpFamily::V6],
             "pin" => spec = pinned(&format!("10.0.0.{value}"), spec),
-            "t" => spec = labelled(spec, value),
+            "t" => spec = with_label(spec, value),
             "at" => spec = named(spec, &value.split('/').collect::<Vec<_>>()),
             "n" => number = value.parse().unwrap(),
             other => panic!("{other}"),

@@ -94,17 +94,19 @@ fn the_second_service_with_the_name_of_a_pool_is_refused() {
 }
 
 #[test]
-fn names_that_are_taken_or_too_long_are_refused() {
+fn names_that_are_taken_are_refused_and_long_ones_shortened() {
     let own = |name: &str, namespace: &str| named(namespace, name, 5);
     let mut settings = settings();
     settings.cluster = "prod-web".to_owned();
     let taken = plan_with(&observed(Vec::new()), &[ensure(&own("web", "prod"))], &settings);
     assert!(refusal(&taken, &own("web", "prod")).message.contains("that of all Services"), "{:?}", taken.services);
     let long = own(&"n".repeat(40), &"s".repeat(40));
-    let outcome = plan(&observed(Vec::new()), &[ensure(&long)]);
-    assert!(refusal(&outcome, &long).message.contains("more than 80 characters"), "{:?}", outcome.services);
-    let fits = own(&"n".repeat(40), &"s".repeat(39));
-    assert!(plan(&observed(Vec::new()), &[ensure(&fits)]).services[&fits.identity].is_ok());
+    let there = made(&[&long]);
+    let names = pool_names(&there.load_balancers[0]);
+    assert!(names.len() == 1 && names[0].len() == 80, "{names:?}");
+    assert!(plan(&there, &[ensure(&long)]).changes.is_empty(), "twice");
+    let shared = ServiceSpec { own_pool: false, ..long };
+    assert_eq!(pool_names(put(&plan(&there, &[ensure(&shared)]), "kubernetes")), ["kubernetes"]);
 }
 
 #[test]
@@ -113,9 +115,10 @@ fn a_service_without_rules_has_no_pool() {
     quiet.ports.iter_mut().for_each(|port| port.rule = false);
     let there = made(&[&quiet, &service("other")]);
     assert_eq!(pool_names(&there.load_balancers[0]), ["kubernetes"]);
-    let long = ServiceSpec { ports: quiet.ports, ..named(&"s".repeat(40), &"n".repeat(40), 6) };
-    let outcome = plan(&observed(Vec::new()), &[ensure(&long)]);
-    assert!(outcome.services[&long.identity].is_ok(), "{:?}", outcome.services);
+    let settings = LoadBalancerSettings { cluster: "prod-web".into(), ..settings() };
+    let namesake = ServiceSpec { ports: quiet.ports, ..named("prod", "web", 6) };
+    let outcome = plan_with(&observed(Vec::new()), &[ensure(&namesake)], &settings);
+    assert!(outcome.services[&namesake.identity].is_ok(), "{:?}", outcome.services);
 }
 
 /// Whether it asks itself or comes along with another one.
