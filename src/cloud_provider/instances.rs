@@ -147,15 +147,6 @@ pub trait Instances: Send + Sync {
     async fn instance_type(&self, name: &str) -> CloudResult<String>;
     /// Returns the machine type of the instance with this provider ID.
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String>;
-    /// Adds a public key to all instances. No controller uses it; kept for parity.
-    async fn add_ssh_key_to_all_instances(&self, user: &str, key_data: &[u8]) -> CloudResult<()> {
-        let _ = (user, key_data);
-        Err(CloudError::NotImplemented)
-    }
-    /// Returns the name of the node that runs on the machine with this host name.
-    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
-        Ok(hostname.to_owned())
-    }
     /// Returns `true` if the instance exists.
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool>;
     /// Returns `true` if the instance is shut down.

@@ -3,19 +3,18 @@
 //! In: a provider. Out: the same provider, whose calls are measured, end at a deadline, and write only while this replica leads.
 //! Every method is passed on, also those with a default, so that what a provider overrides is never lost.
 
-mod clusters;
-
 use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::Instant;
 
 use super::{
-    AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata,
-    Instances, InstancesV2, LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks,
-    ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServiceListLimits, ServicesPlan,
-    WritePlan, Zone, Zones,
+    AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Existence, InstanceMetadata, Instances,
+    InstancesV2, LabelsRead, LoadBalancer, LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext,
+    Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServiceListLimits, ServicesPlan, WritePlan, Zone,
+    Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -121,324 +120,173 @@ impl CallMeter {
     }
 }
 
-#[async_trait]
-impl CloudProvider for MeteredProvider<dyn CloudProvider> {
-    fn provider_name(&self) -> &str {
-        self.inner.provider_name()
-    }
-
-    fn has_cluster_id(&self) -> bool {
-        self.inner.has_cluster_id()
-    }
-    fn health(&self) -> Result<(), String> {
-        self.inner.health()
-    }
-    fn status(&self) -> serde_json::Value {
-        self.inner.status()
-    }
-    fn observe(&self) {
-        self.inner.observe();
-    }
-    fn reads_node_label(&self, key: &str) -> bool {
-        self.inner.reads_node_label(key)
-    }
-    fn is_foreign(&self, node: &Node) -> bool {
-        self.inner.is_foreign(node)
-    }
-    fn needs_provider_id(&self, node: &Node) -> bool {
-        self.inner.needs_provider_id(node)
-    }
-    fn cache_age(&self) -> Duration {
-        self.inner.cache_age()
-    }
-    fn reads_service_label(&self, key: &str) -> bool {
-        self.inner.reads_service_label(key)
-    }
-    fn service_list_limits(&self) -> ServiceListLimits {
-        self.inner.service_list_limits()
-    }
-    fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
-        self.inner.service_annotation(key, service)
-    }
-    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
-        self.inner.refuses_cluster(nodes)
-    }
-
-    async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
-        let limit = self.meter.deadlines.writes;
-        let result = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|result| result);
-        self.meter.counted("initialize", result)
-    }
-
-    fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
-        self.inner.webhooks()
-    }
-
-    fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
-        Some(self.meter.wrap(self.inner.load_balancer()?))
-    }
-
-    fn instances(&self) -> Option<Arc<dyn Instances>> {
-        Some(self.meter.wrap(self.inner.instances()?))
-    }
-
-    fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
-        Some(self.meter.wrap(self.inner.instances_v2()?))
-    }
-
-    fn zones(&self) -> Option<Arc<dyn Zones>> {
-        Some(self.meter.wrap(self.inner.zones()?))
-    }
-
-    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
-        Some(self.meter.wrap(self.inner.clusters()?))
-    }
-
-    fn routes(&self) -> Option<Arc<dyn Routes>> {
-        let meter = CallMeter { leadership: self.meter.route_leadership.clone(), ..self.meter.clone() };
-        Some(meter.wrap(self.inner.routes()?))
-    }
-
-    fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
-        Some(self.meter.wrap(self.inner.pod_cidr_masks()?))
-    }
+/// Implements traits by passing every method on. Clippy refuses a table that lacks a method.
+///
+/// A `read` or `write` is measured and ends at its deadline, an accessor responds at once, and a part is wrapped. The methods
+/// after `with` are written out.
+macro_rules! relay {
+    ($(
+        impl $interface:ident {
+            $($kind:ident $call:ident($($arg:ident: &$type:ty),*) -> $result:ty;)*
+        }
+        $(accessors { $($accessor:ident($($value:ident: $value_type:ty),*) $(-> $returned:ty)?;)* })?
+        $(parts { $($getter:ident: $part:ident;)* })?
+        $(with { $($method:tt)* })?
+    )*) => {$(
+        #[async_trait]
+        #[deny(clippy::missing_trait_methods)]
+        impl $interface for MeteredProvider<dyn $interface> {
+            $(async fn $call(&self, $($arg: &$type),*) -> CloudResult<$result> {
+                self.meter.$kind(stringify!($call), self.inner.$call($($arg),*)).await
+            })*
+            $($(fn $accessor(&self, $($value: $value_type),*) $(-> $returned)? {
+                self.inner.$accessor($($value),*)
+            })*)?
+            $($(fn $getter(&self) -> Option<Arc<dyn $part>> {
+                Some(self.meter.wrap(self.inner.$getter()?))
+            })*)?
+            $($($method)*)?
+        }
+    )*};
 }
 
-#[async_trait]
-impl PodCidrMasks for MeteredProvider<dyn PodCidrMasks> {
-    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
-        self.meter.read("mask_sizes", self.inner.mask_sizes(node)).await
+relay! {
+    impl CloudProvider {}
+    accessors {
+        provider_name() -> &str;
+        has_cluster_id() -> bool;
+        health() -> Result<(), String>;
+        status() -> serde_json::Value;
+        observe();
+        reads_node_label(key: &str) -> bool;
+        is_foreign(node: &Node) -> bool;
+        needs_provider_id(node: &Node) -> bool;
+        cache_age() -> Duration;
+        reads_service_label(key: &str) -> bool;
+        service_list_limits() -> ServiceListLimits;
+        service_annotation(key: &str, service: Option<&Service>) -> AnnotationUse;
+        refuses_cluster(nodes: &[Arc<Node>]) -> Option<String>;
+        webhooks() -> Vec<Arc<dyn AdmissionWebhook>>;
     }
-}
-
-#[async_trait]
-impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
-    async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
-        self.meter.read("instance_exists", self.inner.instance_exists(node)).await
+    parts {
+        load_balancer: LoadBalancer;
+        instances: Instances;
+        instances_v2: InstancesV2;
+        zones: Zones;
+        pod_cidr_masks: PodCidrMasks;
     }
+    with {
+        async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
+            let (call, limit) = ("initialize", self.meter.deadlines.writes);
+            let result = self.meter.within(call, limit, self.inner.initialize(context)).await.and_then(|result| result);
+            self.meter.counted(call, result)
+        }
 
-    async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
-        self.meter.read("instance_shutdown", self.inner.instance_shutdown(node)).await
-    }
-
-    async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
-        self.meter.read("instance_runs", self.inner.instance_runs(node)).await
-    }
-
-    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        self.meter.read("instance_metadata", self.inner.instance_metadata(node)).await
-    }
-
-    async fn existence(&self, node: &Node) -> Existence {
-        let call = "existence";
-        match self.meter.within(call, self.meter.deadlines.reads, self.inner.existence(node)).await {
-            Ok(Existence::Unknown(reason)) => {
-                self.meter.count(call, "unknown");
-                Existence::Unknown(reason)
-            }
-            Ok(verdict) => verdict,
-            Err(error) => {
-                self.meter.count(call, error.class());
-                Existence::Unknown(error.to_string())
-            }
+        fn routes(&self) -> Option<Arc<dyn Routes>> {
+            let meter = CallMeter { leadership: self.meter.route_leadership.clone(), ..self.meter.clone() };
+            Some(meter.wrap(self.inner.routes()?))
         }
     }
 
-    async fn second_look(&self, node: &Node) -> SecondLook {
-        let call = "second_look";
-        let seen = self.meter.within(call, self.meter.deadlines.reads, self.inner.second_look(node)).await;
-        self.meter.counted(call, seen).unwrap_or_else(|error| SecondLook::Silent(error.to_string()))
+    impl PodCidrMasks {
+        read mask_sizes(node: &Node) -> PodCidrMaskSizes;
     }
 
-    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
-        self.meter.read("is_unlisted", self.inner.is_unlisted(node)).await
+    impl InstancesV2 {
+        read instance_exists(node: &Node) -> bool;
+        read instance_shutdown(node: &Node) -> bool;
+        read instance_runs(node: &Node) -> bool;
+        read instance_metadata(node: &Node) -> Option<InstanceMetadata>;
+        read is_unlisted(node: &Node) -> bool;
+    }
+    with {
+        async fn existence(&self, node: &Node) -> Existence {
+            let call = "existence";
+            let existence = self.meter.read(call, self.inner.existence(node).map(Ok)).await;
+            if matches!(existence, Ok(Existence::Unknown(_))) {
+                self.meter.count(call, "unknown");
+            }
+            existence.unwrap_or_else(|error| Existence::Unknown(error.to_string()))
+        }
+
+        async fn second_look(&self, node: &Node) -> SecondLook {
+            let verdict = self.meter.read("second_look", self.inner.second_look(node).map(Ok)).await;
+            verdict.unwrap_or_else(|error| SecondLook::Silent(error.to_string()))
+        }
+
+        async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+            let call = "instance_metadata_batch";
+            let work = self.inner.instance_metadata_batch(nodes);
+            let results = self.meter.within(call, self.meter.deadlines.reads, work).await;
+            let results = results.unwrap_or_else(|error| vec![Err(error); nodes.len()]);
+            results.into_iter().map(|result| self.meter.counted(call, result)).collect()
+        }
     }
 
-    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
-        let call = "instance_metadata_batch";
-        let work = self.inner.instance_metadata_batch(nodes);
-        let results = self.meter.within(call, self.meter.deadlines.reads, work).await;
-        let results = results.unwrap_or_else(|error| vec![Err(error); nodes.len()]);
-        results.into_iter().map(|result| self.meter.counted(call, result)).collect()
-    }
-}
-
-#[async_trait]
-impl Instances for MeteredProvider<dyn Instances> {
-    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
-        self.meter.read("node_addresses", self.inner.node_addresses(name)).await
+    impl Instances {
+        read node_addresses(name: &str) -> Vec<NodeAddress>;
+        read node_addresses_by_provider_id(provider_id: &str) -> Vec<NodeAddress>;
+        read instance_id(name: &str) -> String;
+        read instance_type(name: &str) -> String;
+        read instance_type_by_provider_id(provider_id: &str) -> String;
+        read instance_exists_by_provider_id(provider_id: &str) -> bool;
+        read instance_shutdown_by_provider_id(provider_id: &str) -> bool;
     }
 
-    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
-        let work = self.inner.node_addresses_by_provider_id(provider_id);
-        self.meter.read("node_addresses_by_provider_id", work).await
+    impl Zones {
+        read get_zone_by_provider_id(provider_id: &str) -> Zone;
+        read get_zone_by_node_name(name: &str) -> Zone;
     }
 
-    async fn instance_id(&self, name: &str) -> CloudResult<String> {
-        self.meter.read("instance_id", self.inner.instance_id(name)).await
+    impl LoadBalancer {
+        read get_load_balancer(cluster: &str, service: &Service) -> Option<LoadBalancerStatus>;
+        write ensure_load_balancer(cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> LoadBalancerStatus;
+        write compare_load_balancer(cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> LoadBalancerStatus;
+        write update_load_balancer(cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> ();
+        write sync_hosts(cluster: &str, nodes: &[Arc<Node>]) -> ();
+        write ensure_load_balancer_deleted(cluster: &str, service: &Service) -> ();
+        read plan_services(cluster: &str, demand: &ServiceDemand) -> ServicesPlan;
+    }
+    accessors {
+        get_load_balancer_name(cluster: &str, service: &Service) -> String;
+        labels_read() -> LabelsRead;
+        max_in_flight() -> Option<usize>;
+        reverts_external_changes() -> bool;
+        problem() -> Option<String>;
+        is_same_request(old: &Service, new: &Service) -> bool;
+        delay(service: &Service) -> Option<String>;
+        disregards_limit(limit: usize) -> Option<&'static str>;
+    }
+    with {
+        async fn hosts_changed(&self) {
+            self.inner.hosts_changed().await;
+        }
+
+        async fn configuration_changed(&self) {
+            self.inner.configuration_changed().await;
+        }
     }
 
-    async fn instance_type(&self, name: &str) -> CloudResult<String> {
-        self.meter.read("instance_type", self.inner.instance_type(name)).await
+    impl Routes {
+        read list_routes(cluster: &str) -> Vec<Route>;
+        write create_route(cluster: &str, name_hint: &str, route: &Route) -> ();
+        write delete_route(cluster: &str, route: &Route) -> ();
+        read routes_for_plan(cluster: &str) -> Vec<Route>;
+        read plan_changes(cluster: &str, changes: &RouteChanges) -> WritePlan;
     }
-
-    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
-        let work = self.inner.instance_type_by_provider_id(provider_id);
-        self.meter.read("instance_type_by_provider_id", work).await
-    }
-
-    async fn add_ssh_key_to_all_instances(&self, user: &str, key_data: &[u8]) -> CloudResult<()> {
-        let work = self.inner.add_ssh_key_to_all_instances(user, key_data);
-        self.meter.write("add_ssh_key_to_all_instances", work).await
-    }
-
-    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
-        self.meter.read("current_node_name", self.inner.current_node_name(hostname)).await
-    }
-
-    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let work = self.inner.instance_exists_by_provider_id(provider_id);
-        self.meter.read("instance_exists_by_provider_id", work).await
-    }
-
-    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let work = self.inner.instance_shutdown_by_provider_id(provider_id);
-        self.meter.read("instance_shutdown_by_provider_id", work).await
-    }
-}
-
-#[async_trait]
-impl Zones for MeteredProvider<dyn Zones> {
-    async fn get_zone(&self) -> CloudResult<Zone> {
-        self.meter.read("get_zone", self.inner.get_zone()).await
-    }
-
-    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
-        self.meter.read("get_zone_by_provider_id", self.inner.get_zone_by_provider_id(provider_id)).await
-    }
-
-    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
-        self.meter.read("get_zone_by_node_name", self.inner.get_zone_by_node_name(name)).await
-    }
-}
-
-#[async_trait]
-impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
-    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        self.meter.read("get_load_balancer", self.inner.get_load_balancer(cluster, service)).await
-    }
-
-    fn get_load_balancer_name(&self, cluster: &str, service: &Service) -> String {
-        self.inner.get_load_balancer_name(cluster, service)
-    }
-
-    async fn ensure_load_balancer(
-        &self,
-        cluster: &str,
-        service: &Service,
-        nodes: &[Arc<Node>],
-    ) -> CloudResult<LoadBalancerStatus> {
-        self.meter.write("ensure_load_balancer", self.inner.ensure_load_balancer(cluster, service, nodes)).await
-    }
-
-    async fn compare_load_balancer(
-        &self,
-        cluster: &str,
-        service: &Service,
-        nodes: &[Arc<Node>],
-    ) -> CloudResult<LoadBalancerStatus> {
-        self.meter.write("compare_load_balancer", self.inner.compare_load_balancer(cluster, service, nodes)).await
-    }
-
-    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        self.meter.write("update_load_balancer", self.inner.update_load_balancer(cluster, service, nodes)).await
-    }
-
-    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        self.meter.write("sync_hosts", self.inner.sync_hosts(cluster, nodes)).await
-    }
-
-    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
-        let work = self.inner.ensure_load_balancer_deleted(cluster, service);
-        self.meter.write("ensure_load_balancer_deleted", work).await
-    }
-
-    fn labels_read(&self) -> LabelsRead {
-        self.inner.labels_read()
-    }
-
-    async fn hosts_changed(&self) {
-        self.inner.hosts_changed().await;
-    }
-
-    async fn configuration_changed(&self) {
-        self.inner.configuration_changed().await;
-    }
-
-    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
-        self.meter.read("plan_services", self.inner.plan_services(cluster, demand)).await
-    }
-
-    fn max_in_flight(&self) -> Option<usize> {
-        self.inner.max_in_flight()
-    }
-
-    fn reverts_external_changes(&self) -> bool {
-        self.inner.reverts_external_changes()
-    }
-
-    fn problem(&self) -> Option<String> {
-        self.inner.problem()
-    }
-
-    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
-        self.inner.is_same_request(old, new)
-    }
-
-    fn delay(&self, service: &Service) -> Option<String> {
-        self.inner.delay(service)
-    }
-
-    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
-        self.inner.disregards_limit(limit)
-    }
-}
-
-#[async_trait]
-impl Routes for MeteredProvider<dyn Routes> {
-    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        self.meter.read("list_routes", self.inner.list_routes(cluster)).await
-    }
-
-    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
-        self.meter.write("create_route", self.inner.create_route(cluster, name_hint, route)).await
-    }
-
-    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
-        self.meter.write("delete_route", self.inner.delete_route(cluster, route)).await
-    }
-
-    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
-        let call = "apply_routes";
-        let outcomes = match self.meter.may_write() {
-            Ok(()) => self.meter.within(call, self.meter.deadlines.writes, self.inner.apply_routes(cluster, changes)).await,
-            Err(error) => Err(error),
-        };
-        let outcomes = outcomes.unwrap_or_else(|error| RouteOutcomes {
-            deleted: vec![Err(error.clone()); changes.delete.len()],
-            created: vec![Err(error); changes.create.len()],
-        });
-        let failures = outcomes.deleted.iter().chain(&outcomes.created).filter_map(|outcome| outcome.as_ref().err());
-        failures.for_each(|error| self.meter.count(call, error.class()));
-        outcomes
-    }
-
-    async fn routes_for_plan(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        self.meter.read("routes_for_plan", self.inner.routes_for_plan(cluster)).await
-    }
-
-    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        self.meter.read("plan_changes", self.inner.plan_changes(cluster, changes)).await
+    with {
+        async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+            let call = "apply_routes";
+            let (limit, work) = (self.meter.deadlines.writes, self.inner.apply_routes(cluster, changes));
+            let outcomes = match self.meter.may_write() {
+                Ok(()) => self.meter.within(call, limit, work).await,
+                Err(error) => Err(error),
+            };
+            let outcomes = outcomes.unwrap_or_else(|error| RouteOutcomes::failed(changes, &error));
+            let failures = outcomes.deleted.iter().chain(&outcomes.created).filter_map(|outcome| outcome.as_ref().err());
+            failures.for_each(|error| self.meter.count(call, error.class()));
+            outcomes
+        }
     }
 }
 

@@ -44,6 +44,14 @@ pub struct RouteOutcomes {
     pub created: Vec<CloudResult<()>>,
 }
 
+impl RouteOutcomes {
+    /// Returns outcomes in which `error` prevented all `changes`.
+    pub fn failed(changes: &RouteChanges, error: &CloudError) -> Self {
+        let failures = |count| vec![Err(error.clone()); count];
+        Self { deleted: failures(changes.delete.len()), created: failures(changes.create.len()) }
+    }
+}
+
 /// Routes of a cloud. Upstream: `cloud.go`, `Routes`.
 #[async_trait]
 pub trait Routes: Send + Sync {

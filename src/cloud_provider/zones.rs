@@ -16,8 +16,6 @@ pub struct Zone {
 /// Zones of a cloud. Upstream: `cloud.go`, `Zones`.
 #[async_trait]
 pub trait Zones: Send + Sync {
-    /// Returns the zone this program runs in.
-    async fn get_zone(&self) -> CloudResult<Zone>;
     /// Returns the zone of the instance with this provider ID.
     async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone>;
     /// Returns the zone of the node called `name`.

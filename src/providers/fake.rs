@@ -23,8 +23,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
-use cloud::lock;
-
 pub use call_log::RecordedCall;
 pub use calls::{CallBehaviour, CallName, FakeErrorClass};
 pub use cloud::FakeCloud;
@@ -35,8 +33,8 @@ pub use config::{
 pub use state::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::cloud_provider::{
-    CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig, PodCidrMasks, ProviderContext,
-    Routes, Zones, registry::ProviderConfig,
+    CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, LocalConfig, PodCidrMasks, ProviderContext, Routes,
+    Zones, registry::ProviderConfig,
 };
 
 /// Builds the provider for [`crate::cloud_provider::Registry`].
@@ -68,7 +66,7 @@ impl CloudProvider for FakeCloud {
         self.read_call(CallName::Initialize, "", |_| Ok(())).await?;
         // Fails early when the state file is unusable.
         self.with_state(|_, _| Ok(()))?;
-        *lock(&self.leadership) = Some(context.leadership);
+        *self.leadership.lock() = Some(context.leadership);
         if self.cloud.path.is_some() {
             context.shutdown.spawn(reload::follow(self.clone(), context.shutdown.clone()));
         }
@@ -100,10 +98,6 @@ impl CloudProvider for FakeCloud {
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
         (!self.inner().config.instances_v2).then(|| Arc::new(self.clone()) as Arc<dyn Zones>)
-    }
-
-    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
-        Some(Arc::new(self.clone()))
     }
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {

@@ -1,7 +1,7 @@
 //! Checks of [`InstancesV2`]. In: a fixture. Out: the provider's results for machines that are created, stopped, deleted,
 //! and unreachable.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::{Instant, sleep};
@@ -38,9 +38,13 @@ async fn eventually<T, F: Future<Output = T>>(request: impl Fn() -> F, fits: imp
     }
 }
 
-/// Returns a Node that was initialized from `instance_metadata`.
-async fn initialised(instances: &dyn InstancesV2, node: &Node) -> CheckResult<Node> {
-    Ok(with_provider_id(node, &metadata(instances, node).await?.provider_id))
+/// Adds a machine. Returns its Node as the node controller leaves it, and a process that knows it.
+async fn initialized_machine(fixture: &dyn CloudFixture, name: &str) -> CheckResult<(Node, Process, Arc<dyn InstancesV2>)> {
+    let node = fixture.add_machine(name).await.at("add_machine")?;
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let instances = process.instances()?;
+    let node = with_provider_id(&node, &metadata(instances.as_ref(), &node).await?.provider_id);
+    Ok((node, process, instances))
 }
 
 pub(super) async fn a_machine_is_described_the_same_by_name_and_by_provider_id(fixture: &dyn CloudFixture) -> CheckResult {
@@ -72,10 +76,7 @@ pub(super) async fn a_batch_answers_as_single_calls_do(fixture: &dyn CloudFixtur
 }
 
 pub(super) async fn a_removed_machine_is_gone(fixture: &dyn CloudFixture) -> CheckResult {
-    let node = fixture.add_machine("removed").await.at("add_machine")?;
-    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
-    let instances = process.instances()?;
-    let node = initialised(instances.as_ref(), &node).await?;
+    let (node, _process, instances) = initialized_machine(fixture, "removed").await?;
     fixture.remove_machine(&node).await.at("remove_machine")?;
     let existence = eventually(|| instances.existence(&node), |existence| *existence == Existence::Gone).await;
     require(existence == Existence::Gone, || format!("existence is {existence:?}"))?;
@@ -84,10 +85,7 @@ pub(super) async fn a_removed_machine_is_gone(fixture: &dyn CloudFixture) -> Che
 }
 
 pub(super) async fn a_stopped_machine_is_shut_down_and_exists(fixture: &dyn CloudFixture) -> CheckResult {
-    let node = fixture.add_machine("stopped").await.at("add_machine")?;
-    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
-    let instances = process.instances()?;
-    let node = initialised(instances.as_ref(), &node).await?;
+    let (node, _process, instances) = initialized_machine(fixture, "stopped").await?;
     let running = instances.instance_shutdown(&node).await.at("instance_shutdown")?;
     require(!running, || "a running machine is said to be shut down".to_owned())?;
     fixture.stop_machine(&node).await.at("stop_machine")?;
@@ -98,10 +96,7 @@ pub(super) async fn a_stopped_machine_is_shut_down_and_exists(fixture: &dyn Clou
 }
 
 pub(super) async fn an_outage_proves_nothing(fixture: &dyn CloudFixture) -> CheckResult {
-    let node = fixture.add_machine("unreachable").await.at("add_machine")?;
-    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
-    let instances = process.instances()?;
-    let node = initialised(instances.as_ref(), &node).await?;
+    let (node, _process, instances) = initialized_machine(fixture, "unreachable").await?;
     fixture.set_outage(true).await.at("set_outage")?;
     let existence = instances.existence(&node).await;
     fixture.set_outage(false).await.at("set_outage")?;

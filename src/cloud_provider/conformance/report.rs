@@ -23,10 +23,6 @@ pub struct ConformanceReport {
 }
 
 impl ConformanceReport {
-    pub(super) fn add(&mut self, name: &'static str, outcome: CheckOutcome) {
-        self.checks.push((name, outcome));
-    }
-
     /// Returns `true` if no check failed.
     pub fn conforms(&self) -> bool {
         !self.checks.iter().any(|(_, outcome)| matches!(outcome, CheckOutcome::Failed(_)))
@@ -52,31 +48,21 @@ impl fmt::Display for ConformanceReport {
     }
 }
 
-/// Reason why a check stopped early.
-#[derive(Debug)]
-pub(super) enum CheckStop {
-    Skip(String),
-    Fail(String),
-}
-
-pub(super) type CheckResult<T = ()> = Result<T, CheckStop>;
+/// Result of a step of a check. The error is the outcome of a check that stops early.
+pub(super) type CheckResult<T = ()> = Result<T, CheckOutcome>;
 
 pub(super) fn outcome(result: CheckResult) -> CheckOutcome {
-    match result {
-        Ok(()) => CheckOutcome::Passed,
-        Err(CheckStop::Skip(reason)) => CheckOutcome::Skipped(reason),
-        Err(CheckStop::Fail(reason)) => CheckOutcome::Failed(reason),
-    }
+    result.err().unwrap_or(CheckOutcome::Passed)
 }
 
 /// Fails the check with `reason` unless `holds`.
 pub(super) fn require(holds: bool, reason: impl FnOnce() -> String) -> CheckResult {
-    if holds { Ok(()) } else { Err(CheckStop::Fail(reason())) }
+    if holds { Ok(()) } else { Err(CheckOutcome::Failed(reason())) }
 }
 
 /// Returns `part`, or skips the check without it.
 pub(super) fn needed<T>(part: Option<T>, name: &str) -> CheckResult<T> {
-    part.ok_or_else(|| CheckStop::Skip(format!("the provider has no {name}")))
+    part.ok_or_else(|| CheckOutcome::Skipped(format!("the provider has no {name}")))
 }
 
 /// Names the step at which a call failed.
@@ -88,8 +74,8 @@ pub(super) trait AtStep<T> {
 impl<T> AtStep<T> for CloudResult<T> {
     fn at(self, step: &str) -> CheckResult<T> {
         self.map_err(|error| match error {
-            CloudError::NotImplemented => CheckStop::Skip(format!("{step}: not implemented")),
-            error => CheckStop::Fail(format!("{step}: {} ({error})", error.class())),
+            CloudError::NotImplemented => CheckOutcome::Skipped(format!("{step}: not implemented")),
+            error => CheckOutcome::Failed(format!("{step}: {} ({error})", error.class())),
         })
     }
 }

@@ -1,13 +1,10 @@
 //! Every method goes through, writes ask for leadership, calls end at their deadline, and all is counted.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
+use parking_lot::Mutex;
 
 use super::{super::*, *};
 use crate::{
@@ -15,7 +12,7 @@ use crate::{
     runtime::{leader_election::LeadershipState, shutdown::Shutdown},
 };
 
-/// Overrides every method, notes its name, and answers after `latency` or with `error`.
+/// Overrides every method, records its name, and returns after `latency`, with `error` if there is one.
 #[derive(Clone, Default)]
 struct Probe {
     reached: Arc<Mutex<BTreeSet<&'static str>>>,
@@ -25,7 +22,7 @@ struct Probe {
 
 impl Probe {
     fn note<T>(&self, name: &'static str, answer: T) -> T {
-        self.reached.lock().unwrap().insert(name);
+        self.reached.lock().insert(name);
         answer
     }
 
@@ -40,7 +37,7 @@ impl Probe {
     }
 
     fn reached(&self) -> BTreeSet<&'static str> {
-        self.reached.lock().unwrap().clone()
+        self.reached.lock().clone()
     }
 }
 
@@ -106,9 +103,6 @@ impl CloudProvider for Probe {
     fn zones(&self) -> Option<Arc<dyn Zones>> {
         Some(self.part("zones")?)
     }
-    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
-        Some(self.part("clusters")?)
-    }
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(self.part("routes")?)
     }
@@ -117,188 +111,135 @@ impl CloudProvider for Probe {
     }
 }
 
-#[async_trait]
-impl PodCidrMasks for Probe {
-    async fn mask_sizes(&self, _: &Node) -> CloudResult<PodCidrMaskSizes> {
-        self.answer("mask_sizes", PodCidrMaskSizes::default()).await
-    }
+/// Implements traits for the probe: each call returns the default. The methods after `with` are written out.
+macro_rules! probe {
+    ($(
+        impl $interface:ident {
+            $($call:ident($(&$type:ty),*) -> $result:ty;)*
+        }
+        $(with { $($method:tt)* })?
+    )*) => {$(
+        #[async_trait]
+        impl $interface for Probe {
+            $(async fn $call(&self, $(_: &$type),*) -> CloudResult<$result> {
+                self.answer(stringify!($call), Default::default()).await
+            })*
+            $($($method)*)?
+        }
+    )*};
 }
 
-#[async_trait]
-impl InstancesV2 for Probe {
-    async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
-        self.answer("instance_exists", true).await
+probe! {
+    impl PodCidrMasks {
+        mask_sizes(&Node) -> PodCidrMaskSizes;
     }
-    async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
-        self.answer("instance_shutdown", true).await
+
+    impl InstancesV2 {
+        instance_exists(&Node) -> bool;
+        instance_shutdown(&Node) -> bool;
+        instance_runs(&Node) -> bool;
+        instance_metadata(&Node) -> Option<InstanceMetadata>;
+        is_unlisted(&Node) -> bool;
     }
-    async fn instance_runs(&self, _: &Node) -> CloudResult<bool> {
-        self.answer("instance_runs", true).await
-    }
-    async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        self.answer("instance_metadata", None).await
-    }
-    async fn existence(&self, _: &Node) -> Existence {
-        match self.answer("existence", Existence::Gone).await {
-            Ok(existence) => existence,
-            Err(error) => Existence::Unknown(error.to_string()),
+    with {
+        async fn existence(&self, _: &Node) -> Existence {
+            match self.answer("existence", Existence::Gone).await {
+                Ok(existence) => existence,
+                Err(error) => Existence::Unknown(error.to_string()),
+            }
+        }
+        async fn second_look(&self, _: &Node) -> SecondLook {
+            match self.answer("second_look", SecondLook::Agrees).await {
+                Ok(seen) => seen,
+                Err(error) => SecondLook::Silent(error.to_string()),
+            }
+        }
+        async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+            vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
         }
     }
-    async fn second_look(&self, _: &Node) -> SecondLook {
-        match self.answer("second_look", SecondLook::Agrees).await {
-            Ok(seen) => seen,
-            Err(error) => SecondLook::Silent(error.to_string()),
+
+    impl Instances {
+        node_addresses(&str) -> Vec<NodeAddress>;
+        node_addresses_by_provider_id(&str) -> Vec<NodeAddress>;
+        instance_id(&str) -> String;
+        instance_type(&str) -> String;
+        instance_type_by_provider_id(&str) -> String;
+        instance_exists_by_provider_id(&str) -> bool;
+        instance_shutdown_by_provider_id(&str) -> bool;
+    }
+
+    impl Zones {
+        get_zone_by_provider_id(&str) -> Zone;
+        get_zone_by_node_name(&str) -> Zone;
+    }
+
+    impl LoadBalancer {
+        get_load_balancer(&str, &Service) -> Option<LoadBalancerStatus>;
+        ensure_load_balancer(&str, &Service, &[Arc<Node>]) -> LoadBalancerStatus;
+        compare_load_balancer(&str, &Service, &[Arc<Node>]) -> LoadBalancerStatus;
+        update_load_balancer(&str, &Service, &[Arc<Node>]) -> ();
+        sync_hosts(&str, &[Arc<Node>]) -> ();
+        ensure_load_balancer_deleted(&str, &Service) -> ();
+    }
+    with {
+        fn get_load_balancer_name(&self, _: &str, _: &Service) -> String {
+            self.note("get_load_balancer_name", "of-the-probe".into())
+        }
+        fn labels_read(&self) -> LabelsRead {
+            self.note("labels_read", LabelsRead { service: ["tier".to_owned()].into(), ..LabelsRead::default() })
+        }
+        async fn hosts_changed(&self) {
+            self.note("hosts_changed", ())
+        }
+        async fn configuration_changed(&self) {
+            self.note("configuration_changed", ())
+        }
+        fn max_in_flight(&self) -> Option<usize> {
+            self.note("max_in_flight", Some(7))
+        }
+        fn reverts_external_changes(&self) -> bool {
+            self.note("reverts_external_changes", false)
+        }
+        async fn plan_services(&self, _: &str, _: &ServiceDemand) -> CloudResult<ServicesPlan> {
+            let plan = ServicesPlan { existing: ["a/b".to_owned()].into(), ..ServicesPlan::default() };
+            self.answer("plan_services", plan).await
+        }
+        fn problem(&self) -> Option<String> {
+            self.note("problem", Some("no".to_owned()))
+        }
+        fn is_same_request(&self, _: &Service, _: &Service) -> bool {
+            self.note("is_same_request", true)
+        }
+        fn delay(&self, _: &Service) -> Option<String> {
+            self.note("delay", Some("a quota".to_owned()))
+        }
+        fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+            self.note("disregards_limit", (limit == 1).then_some("one is none"))
         }
     }
-    async fn is_unlisted(&self, _: &Node) -> CloudResult<bool> {
-        self.answer("is_unlisted", true).await
+
+    impl Routes {
+        list_routes(&str) -> Vec<Route>;
+        create_route(&str, &str, &Route) -> ();
+        delete_route(&str, &Route) -> ();
+        routes_for_plan(&str) -> Vec<Route>;
+        plan_changes(&str, &RouteChanges) -> WritePlan;
     }
-    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
-        vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
+    with {
+        async fn apply_routes(&self, _: &str, changes: &RouteChanges) -> RouteOutcomes {
+            let outcome = self.answer("apply_routes", ()).await;
+            let created = vec![outcome.clone(); changes.create.len()];
+            RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
+        }
     }
 }
 
-#[async_trait]
-impl Instances for Probe {
-    async fn node_addresses(&self, _: &str) -> CloudResult<Vec<NodeAddress>> {
-        self.answer("node_addresses", Vec::new()).await
-    }
-    async fn node_addresses_by_provider_id(&self, _: &str) -> CloudResult<Vec<NodeAddress>> {
-        self.answer("node_addresses_by_provider_id", Vec::new()).await
-    }
-    async fn instance_id(&self, _: &str) -> CloudResult<String> {
-        self.answer("instance_id", String::new()).await
-    }
-    async fn instance_type(&self, _: &str) -> CloudResult<String> {
-        self.answer("instance_type", String::new()).await
-    }
-    async fn instance_type_by_provider_id(&self, _: &str) -> CloudResult<String> {
-        self.answer("instance_type_by_provider_id", String::new()).await
-    }
-    async fn add_ssh_key_to_all_instances(&self, _: &str, _: &[u8]) -> CloudResult<()> {
-        self.answer("add_ssh_key_to_all_instances", ()).await
-    }
-    async fn current_node_name(&self, _: &str) -> CloudResult<String> {
-        self.answer("current_node_name", String::new()).await
-    }
-    async fn instance_exists_by_provider_id(&self, _: &str) -> CloudResult<bool> {
-        self.answer("instance_exists_by_provider_id", true).await
-    }
-    async fn instance_shutdown_by_provider_id(&self, _: &str) -> CloudResult<bool> {
-        self.answer("instance_shutdown_by_provider_id", true).await
-    }
-}
-
-#[async_trait]
-impl Zones for Probe {
-    async fn get_zone(&self) -> CloudResult<Zone> {
-        self.answer("get_zone", Zone::default()).await
-    }
-    async fn get_zone_by_provider_id(&self, _: &str) -> CloudResult<Zone> {
-        self.answer("get_zone_by_provider_id", Zone::default()).await
-    }
-    async fn get_zone_by_node_name(&self, _: &str) -> CloudResult<Zone> {
-        self.answer("get_zone_by_node_name", Zone::default()).await
-    }
-}
-
-#[async_trait]
-impl LoadBalancer for Probe {
-    async fn get_load_balancer(&self, _: &str, _: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        self.answer("get_load_balancer", None).await
-    }
-    fn get_load_balancer_name(&self, _: &str, _: &Service) -> String {
-        self.note("get_load_balancer_name", "of-the-probe".into())
-    }
-    async fn ensure_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
-        self.answer("ensure_load_balancer", LoadBalancerStatus::default()).await
-    }
-    async fn compare_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
-        self.answer("compare_load_balancer", LoadBalancerStatus::default()).await
-    }
-    async fn update_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<()> {
-        self.answer("update_load_balancer", ()).await
-    }
-    async fn sync_hosts(&self, _: &str, _: &[Arc<Node>]) -> CloudResult<()> {
-        self.answer("sync_hosts", ()).await
-    }
-    async fn ensure_load_balancer_deleted(&self, _: &str, _: &Service) -> CloudResult<()> {
-        self.answer("ensure_load_balancer_deleted", ()).await
-    }
-    fn labels_read(&self) -> LabelsRead {
-        self.note("labels_read", LabelsRead { service: ["tier".to_owned()].into(), ..LabelsRead::default() })
-    }
-    async fn hosts_changed(&self) {
-        self.note("hosts_changed", ())
-    }
-    async fn configuration_changed(&self) {
-        self.note("configuration_changed", ())
-    }
-    fn max_in_flight(&self) -> Option<usize> {
-        self.note("max_in_flight", Some(7))
-    }
-    fn reverts_external_changes(&self) -> bool {
-        self.note("reverts_external_changes", false)
-    }
-    async fn plan_services(&self, _: &str, _: &ServiceDemand) -> CloudResult<ServicesPlan> {
-        self.answer("plan_services", ServicesPlan { existing: ["a/b".to_owned()].into(), ..ServicesPlan::default() }).await
-    }
-    fn problem(&self) -> Option<String> {
-        self.note("problem", Some("no".to_owned()))
-    }
-
-    fn is_same_request(&self, _: &Service, _: &Service) -> bool {
-        self.note("is_same_request", true)
-    }
-
-    fn delay(&self, _: &Service) -> Option<String> {
-        self.note("delay", Some("a quota".to_owned()))
-    }
-
-    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
-        self.note("disregards_limit", (limit == 1).then_some("one is none"))
-    }
-}
-
-#[async_trait]
-impl Routes for Probe {
-    async fn list_routes(&self, _: &str) -> CloudResult<Vec<Route>> {
-        self.answer("list_routes", Vec::new()).await
-    }
-    async fn create_route(&self, _: &str, _: &str, _: &Route) -> CloudResult<()> {
-        self.answer("create_route", ()).await
-    }
-    async fn delete_route(&self, _: &str, _: &Route) -> CloudResult<()> {
-        self.answer("delete_route", ()).await
-    }
-    async fn apply_routes(&self, _: &str, changes: &RouteChanges) -> RouteOutcomes {
-        let outcome = self.answer("apply_routes", ()).await;
-        let created = vec![outcome.clone(); changes.create.len()];
-        RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
-    }
-    async fn routes_for_plan(&self, _: &str) -> CloudResult<Vec<Route>> {
-        self.answer("routes_for_plan", Vec::new()).await
-    }
-    async fn plan_changes(&self, _: &str, _: &RouteChanges) -> CloudResult<WritePlan> {
-        self.answer("plan_changes", WritePlan::default()).await
-    }
-}
-
-#[async_trait]
-impl Clusters for Probe {
-    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
-        self.answer("list_clusters", Vec::new()).await
-    }
-    async fn master(&self, _: &str) -> CloudResult<String> {
-        self.answer("master", String::new()).await
-    }
-}
-
-const WRITES: &str = "add_ssh_key_to_all_instances apply_routes compare_load_balancer create_route delete_route \
-    ensure_load_balancer ensure_load_balancer_deleted sync_hosts update_load_balancer";
+const WRITES: &str = "apply_routes compare_load_balancer create_route delete_route ensure_load_balancer \
+    ensure_load_balancer_deleted sync_hosts update_load_balancer";
 
 /// Accessors that answer at once, and waits that end with a change; all other methods are calls.
-const ACCESSORS: &str = "cache_age clusters configuration_changed delay disregards_limit get_load_balancer_name \
+const ACCESSORS: &str = "cache_age configuration_changed delay disregards_limit get_load_balancer_name \
     has_cluster_id health hosts_changed instances instances_v2 is_foreign is_same_request labels_read load_balancer max_in_flight \
     needs_provider_id observe pod_cidr_masks problem provider_name reads_node_label reads_service_label \
     refuses_cluster reverts_external_changes routes service_annotation service_list_limits status webhooks zones";
@@ -359,12 +300,9 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("instance_id", v1.instance_id("").await.map(drop)));
     calls.push(("instance_type", v1.instance_type("").await.map(drop)));
     calls.push(("instance_type_by_provider_id", v1.instance_type_by_provider_id("").await.map(drop)));
-    calls.push(("add_ssh_key_to_all_instances", v1.add_ssh_key_to_all_instances("", b"").await));
-    calls.push(("current_node_name", v1.current_node_name("").await.map(drop)));
     calls.push(("instance_exists_by_provider_id", v1.instance_exists_by_provider_id("").await.map(drop)));
     calls.push(("instance_shutdown_by_provider_id", v1.instance_shutdown_by_provider_id("").await.map(drop)));
     let zones = cloud.zones().unwrap();
-    calls.push(("get_zone", zones.get_zone().await.map(drop)));
     calls.push(("get_zone_by_provider_id", zones.get_zone_by_provider_id("").await.map(drop)));
     calls.push(("get_zone_by_node_name", zones.get_zone_by_node_name("").await.map(drop)));
     let balancer = cloud.load_balancer().unwrap();
@@ -385,9 +323,6 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
     calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));
     calls.push(("mask_sizes", cloud.pod_cidr_masks().unwrap().mask_sizes(&node).await.map(drop)));
-    let clusters = cloud.clusters().unwrap();
-    calls.push(("list_clusters", clusters.list_clusters().await.map(drop)));
-    calls.push(("master", clusters.master("").await.map(drop)));
     Answers { calls, existence, second_look }
 }
 

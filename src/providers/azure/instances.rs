@@ -1,9 +1,8 @@
 //! Instances: Azure's information about the machines behind Nodes.
 //!
-//! In: Nodes, names or provider IDs, and the inventory. Out: [`AzureInstances`], which implements
-//! [`crate::cloud_provider`]'s `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). The decisions are made by pure
-//! functions of plain data: [`ownership`] (the owner of a Node), [`describe`] (its metadata), [`existence`] (whether the
-//! machine exists and runs), [`provider_id`] and [`errors`].
+//! In: Nodes and the inventory. Out: [`AzureInstances`], which implements [`crate::cloud_provider`]'s `InstancesV2` (in
+//! `v2`). The decisions are made by pure functions of plain data: [`ownership`] (the owner of a Node), [`describe`] (its
+//! metadata), [`existence`] (whether the machine exists and runs), [`provider_id`] and [`errors`].
 
 pub mod describe;
 pub mod errors;
@@ -14,26 +13,20 @@ pub mod ownership;
 pub mod provider_id;
 #[cfg(test)]
 mod tests;
-mod v1;
 mod v2;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use describe::TopologyRules;
 use existence::SystemUuidEvidence;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     config::AzureConfig,
     inventory::{Freshness, Inventory, LookupError, Machine, MachineExistence, MachineQuery},
 };
-use crate::{
-    cloud_provider::{CloudResult, SecondLook},
-    runtime::clock::Clock,
-};
+use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
 
 /// Largest age of information about one machine's existence and power.
 ///
@@ -103,13 +96,6 @@ impl AzureInstances {
     }
 
     fn uuid_evidence(&self) -> MutexGuard<'_, SystemUuidEvidence> {
-        self.uuid_evidence.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns one machine, as old as the caches allow.
-    async fn machine(&self, query: MachineQuery) -> CloudResult<Arc<Machine>> {
-        let found = self.lookup.look_up(&[query], Freshness::Cached).await.pop();
-        let not_listed = || LookupError::NotListed("the inventory did not answer".to_owned());
-        found.unwrap_or_else(|| Err(not_listed())).map_err(|error| errors::from_lookup(&error))
+        self.uuid_evidence.lock()
     }
 }

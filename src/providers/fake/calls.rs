@@ -60,8 +60,6 @@ calls! {
     DeleteRoute "deleteRoute" Write "Delete a route, alone or inside a batch.";
     ApplyRoutes "applyRoutes" Write "Change many routes at once.";
     PlanRoutes "planRoutes" Read "Plan changes of routes.";
-    ListClusters "listClusters" Read "List the clusters.";
-    Master "master" Read "Address of a cluster's control plane.";
     AllocateAddress "allocateAddress" Step "Step of ensure: take an address from the pool.";
     CreateLoadBalancer "createLoadBalancer" Step "Step of ensure: make the load balancer, or give it other addresses.";
     SetPorts "setPorts" Step "Step of ensure: set the ports.";

@@ -6,8 +6,10 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::Future,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     call_log::CallLog,
@@ -75,11 +77,6 @@ impl FakeCloudData {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic on request never happens under the lock, so what is behind it is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl FakeCloud {
     /// A cloud that is configured once.
     pub fn new(config: FakeConfig) -> Self {
@@ -111,7 +108,7 @@ impl FakeCloud {
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, FakeCloudData> {
-        lock(&self.cloud.inner)
+        self.cloud.inner.lock()
     }
 
     pub(super) fn notify(&self) {
@@ -202,7 +199,7 @@ impl FakeCloud {
         &self,
         change: impl FnOnce(&FakeConfig, &mut FakeCloudState) -> CloudResult<bool>,
     ) -> CloudResult<()> {
-        let leadership = lock(&self.leadership).clone();
+        let leadership = self.leadership.lock().clone();
         let mut guard = self.inner();
         let inner = &mut *guard;
         inner.refresh()?;

@@ -35,8 +35,6 @@ pub struct FakeConfig {
     pub any_instance: Option<InstanceSpec>,
     pub load_balancers: FakeLoadBalancerConfig,
     pub routes: FakeRouteConfig,
-    /// Address of the control plane by cluster name.
-    pub clusters: BTreeMap<String, String>,
     /// What to do with which call.
     pub calls: BTreeMap<CallName, CallBehaviour>,
     /// Lead in a cluster whose Nodes carry ids of another cloud, too.
@@ -55,7 +53,6 @@ impl Default for FakeConfig {
             any_instance: None,
             load_balancers: FakeLoadBalancerConfig::default(),
             routes: FakeRouteConfig::default(),
-            clusters: BTreeMap::new(),
             calls: BTreeMap::new(),
             allow_foreign_nodes: false,
             state_file: None,

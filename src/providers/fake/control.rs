@@ -14,7 +14,7 @@ use super::{
     config::{FakeConfig, InstancePresence, InstanceSpec, PowerState},
     state::{FakeLoadBalancer, FakeRoute},
 };
-use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer};
+use crate::cloud_provider::{CloudError, LoadBalancer};
 
 impl FakeCloud {
     /// The configuration as it is now.
@@ -149,8 +149,7 @@ impl FakeCloud {
 
     fn read_state<T>(&self, answer: impl FnOnce(&FakeCloudData) -> T) -> T {
         let mut inner = self.inner();
-        let refreshed: CloudResult<()> = inner.refresh();
-        if let Err(error) = refreshed {
+        if let Err(error) = inner.refresh() {
             tracing::warn!(%error, "Cannot read the fake cloud; showing its last state");
         }
         answer(&inner)

@@ -15,7 +15,7 @@ use super::{
     config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PodCidrMaskSpec, PowerState, provider_id_of},
 };
 use crate::cloud_provider::{
-    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, PodCidrMaskSizes,
+    AddressType, CloudError, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, PodCidrMaskSizes,
     PodCidrMasks, Zone, Zones,
 };
 
@@ -31,15 +31,8 @@ pub(super) struct FakeInstance {
     own_address: IpAddr,
 }
 
-/// Answer to the question for an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FakeInstanceLookup {
-    Exists(Box<FakeInstance>),
-    Gone,
-    /// It belongs to another cloud.
-    Foreign,
-    Unknown(String),
-}
+/// Answer to the question for an instance; `None`: it belongs to another cloud.
+pub(super) type FakeInstanceLookup = CloudResult<Option<FakeInstance>>;
 
 impl FakeConfig {
     /// What is configured for the node called `name`.
@@ -50,19 +43,17 @@ impl FakeConfig {
 
     /// The instance of the node called `name`.
     pub(super) fn by_name(&self, name: &str) -> FakeInstanceLookup {
-        let Some(spec) = self.spec_of(name) else { return FakeInstanceLookup::Gone };
+        let spec = self.spec_of(name).ok_or(CloudError::InstanceNotFound)?;
         // One that was listed only to change something about it keeps the address it was generated with.
         let generated = self.generated_instances.iter().find_map(|group| Some(group.member(name)?.1));
         let own_address = generated.unwrap_or_else(|| address_from_name(name));
         match spec.existence {
-            InstancePresence::Gone => FakeInstanceLookup::Gone,
+            InstancePresence::Gone => Err(CloudError::InstanceNotFound),
             InstancePresence::Unknown => {
-                FakeInstanceLookup::Unknown(format!("instance {name:?} is configured as `existence: unknown`"))
+                Err(CloudError::Failed(format!("instance {name:?} is configured as `existence: unknown`")))
             }
-            InstancePresence::Exists if !spec.managed => FakeInstanceLookup::Foreign,
-            InstancePresence::Exists => {
-                FakeInstanceLookup::Exists(Box::new(FakeInstance { name: name.to_owned(), spec, own_address }))
-            }
+            InstancePresence::Exists if !spec.managed => Ok(None),
+            InstancePresence::Exists => Ok(Some(FakeInstance { name: name.to_owned(), spec, own_address })),
         }
     }
 
@@ -74,9 +65,9 @@ impl FakeConfig {
         match (listed, own) {
             (Some(name), _) => self.by_name(name),
             // An instance with an id of its own is not found by its name.
-            (None, Some(name)) if self.instances.contains_key(name) => FakeInstanceLookup::Gone,
+            (None, Some(name)) if self.instances.contains_key(name) => Err(CloudError::InstanceNotFound),
             (None, Some(name)) => self.by_name(name),
-            (None, None) => FakeInstanceLookup::Foreign,
+            (None, None) => Ok(None),
         }
     }
 
@@ -162,41 +153,24 @@ impl FakeInstance {
     }
 }
 
-impl FakeInstanceLookup {
-    /// Something of another cloud counts as there: nothing may be deleted on its account.
-    fn exists(self) -> CloudResult<bool> {
-        match self {
-            FakeInstanceLookup::Exists(_) | FakeInstanceLookup::Foreign => Ok(true),
-            FakeInstanceLookup::Gone => Ok(false),
-            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
-        }
+/// Something of another cloud counts as there: nothing may be deleted on its account.
+fn exists(found: FakeInstanceLookup) -> CloudResult<bool> {
+    match found {
+        Err(CloudError::InstanceNotFound) => Ok(false),
+        found => found.map(|_| true),
     }
+}
 
-    fn shutdown(self) -> CloudResult<bool> {
-        match self {
-            FakeInstanceLookup::Exists(instance) => Ok(instance.spec.power_state == PowerState::Stopped),
-            FakeInstanceLookup::Foreign => Ok(false),
-            FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
-            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
-        }
-    }
+fn is_shut_down(found: FakeInstanceLookup) -> CloudResult<bool> {
+    Ok(found?.is_some_and(|instance| instance.spec.power_state == PowerState::Stopped))
+}
 
-    fn metadata(self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        match self {
-            FakeInstanceLookup::Exists(instance) => Ok(Some(instance.metadata(Some(node)))),
-            FakeInstanceLookup::Foreign => Ok(None),
-            FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
-            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
-        }
-    }
+fn metadata(found: FakeInstanceLookup, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+    Ok(found?.map(|instance| instance.metadata(Some(node))))
+}
 
-    fn into_instance(self) -> CloudResult<FakeInstance> {
-        match self {
-            FakeInstanceLookup::Exists(instance) => Ok(*instance),
-            FakeInstanceLookup::Foreign | FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
-            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
-        }
-    }
+fn own_instance(found: FakeInstanceLookup) -> CloudResult<FakeInstance> {
+    found?.ok_or(CloudError::InstanceNotFound)
 }
 
 fn name_of(node: &Node) -> &str {
@@ -206,22 +180,22 @@ fn name_of(node: &Node) -> &str {
 #[async_trait]
 impl InstancesV2 for FakeCloud {
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
-        self.read_call(CallName::InstanceExists, name_of(node), |config| config.by_node(node).exists()).await
+        self.read_call(CallName::InstanceExists, name_of(node), |config| exists(config.by_node(node))).await
     }
 
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
-        self.read_call(CallName::InstanceShutdown, name_of(node), |config| config.by_node(node).shutdown()).await
+        self.read_call(CallName::InstanceShutdown, name_of(node), |config| is_shut_down(config.by_node(node))).await
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        self.read_call(CallName::InstanceMetadata, name_of(node), |config| config.by_node(node).metadata(node)).await
+        self.read_call(CallName::InstanceMetadata, name_of(node), |config| metadata(config.by_node(node), node)).await
     }
 
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let body = async {
             let mut answers = Vec::with_capacity(nodes.len());
             for node in nodes {
-                let answer = || self.inner().config.by_node(node).metadata(node);
+                let answer = || metadata(self.inner().config.by_node(node), node);
                 answers.push(self.batch_item(CallName::InstanceMetadata, name_of(node), answer).await);
             }
             Ok(answers)
@@ -237,40 +211,39 @@ impl InstancesV2 for FakeCloud {
 #[async_trait]
 impl Instances for FakeCloud {
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
-        self.read_call(CallName::NodeAddresses, name, |config| Ok(config.by_name(name).into_instance()?.addresses(None)))
-            .await
+        self.read_call(CallName::NodeAddresses, name, |config| Ok(own_instance(config.by_name(name))?.addresses(None))).await
     }
 
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.addresses(None));
+        let answer = |config: &FakeConfig| Ok(own_instance(config.by_provider_id(provider_id))?.addresses(None));
         self.read_call(CallName::NodeAddresses, provider_id, answer).await
     }
 
     async fn instance_id(&self, name: &str) -> CloudResult<String> {
         let answer = |config: &FakeConfig| {
-            let id = provider_id_of(name, &config.by_name(name).into_instance()?.spec);
+            let id = provider_id_of(name, &own_instance(config.by_name(name))?.spec);
             Ok(id.split_once("://").map_or(id.clone(), |(_, rest)| rest.to_owned()))
         };
         self.read_call(CallName::InstanceId, name, answer).await
     }
 
     async fn instance_type(&self, name: &str) -> CloudResult<String> {
-        self.read_call(CallName::InstanceType, name, |config| Ok(config.by_name(name).into_instance()?.spec.instance_type))
+        self.read_call(CallName::InstanceType, name, |config| Ok(own_instance(config.by_name(name))?.spec.instance_type))
             .await
     }
 
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.spec.instance_type);
+        let answer = |config: &FakeConfig| Ok(own_instance(config.by_provider_id(provider_id))?.spec.instance_type);
         self.read_call(CallName::InstanceType, provider_id, answer).await
     }
 
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let answer = |config: &FakeConfig| config.by_provider_id(provider_id).exists();
+        let answer = |config: &FakeConfig| exists(config.by_provider_id(provider_id));
         self.read_call(CallName::InstanceExists, provider_id, answer).await
     }
 
     async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let answer = |config: &FakeConfig| config.by_provider_id(provider_id).shutdown();
+        let answer = |config: &FakeConfig| is_shut_down(config.by_provider_id(provider_id));
         self.read_call(CallName::InstanceShutdown, provider_id, answer).await
     }
 }
@@ -279,7 +252,7 @@ impl Instances for FakeCloud {
 impl PodCidrMasks for FakeCloud {
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
         let answer = |config: &FakeConfig| {
-            let PodCidrMaskSpec { ipv4, ipv6 } = config.by_node(node).into_instance()?.spec.pod_cidr_masks;
+            let PodCidrMaskSpec { ipv4, ipv6 } = own_instance(config.by_node(node))?.spec.pod_cidr_masks;
             Ok(PodCidrMaskSizes { ipv4, ipv6 })
         };
         self.read_call(CallName::PodCidrMasks, name_of(node), answer).await
@@ -288,32 +261,12 @@ impl PodCidrMasks for FakeCloud {
 
 #[async_trait]
 impl Zones for FakeCloud {
-    async fn get_zone(&self) -> CloudResult<Zone> {
-        let InstanceSpec { zone: failure_domain, region, .. } = InstanceSpec::default();
-        self.read_call(CallName::GetZone, "", |_| Ok(Zone { failure_domain, region })).await
-    }
-
     async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.zone());
+        let answer = |config: &FakeConfig| Ok(own_instance(config.by_provider_id(provider_id))?.zone());
         self.read_call(CallName::GetZone, provider_id, answer).await
     }
 
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
-        self.read_call(CallName::GetZone, name, |config| Ok(config.by_name(name).into_instance()?.zone())).await
-    }
-}
-
-#[async_trait]
-impl Clusters for FakeCloud {
-    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
-        self.read_call(CallName::ListClusters, "", |config| Ok(config.clusters.keys().cloned().collect())).await
-    }
-
-    async fn master(&self, name: &str) -> CloudResult<String> {
-        let answer = |config: &FakeConfig| {
-            let unknown = || CloudError::failed(format!("cluster {name:?} is not listed under `clusters`"));
-            config.clusters.get(name).cloned().ok_or_else(unknown)
-        };
-        self.read_call(CallName::Master, name, answer).await
+        self.read_call(CallName::GetZone, name, |config| Ok(own_instance(config.by_name(name))?.zone())).await
     }
 }

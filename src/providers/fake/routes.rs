@@ -7,7 +7,6 @@ use super::{
     FakeCloud,
     calls::CallName,
     config::FakeConfig,
-    instances::FakeInstanceLookup,
     state::{FakeCloudState, FakeRoute},
 };
 use crate::cloud_provider::{
@@ -34,13 +33,13 @@ fn listed(config: &FakeConfig, route: &FakeRoute) -> Route {
         enable_node_addresses: with_addresses,
         target_node_addresses: if with_addresses { route.target_node_addresses.clone() } else { Vec::new() },
         destination_cidr: route.destination_cidr.clone(),
-        blackhole: config.by_name(&route.target_node) == FakeInstanceLookup::Gone,
+        blackhole: config.by_name(&route.target_node) == Err(CloudError::InstanceNotFound),
     }
 }
 
 fn create(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
     let key = key(cluster, &route.destination_cidr)?;
-    if config.by_name(&route.target_node) == FakeInstanceLookup::Gone {
+    if config.by_name(&route.target_node) == Err(CloudError::InstanceNotFound) {
         return Err(CloudError::failed(format!("no instance for node {:?}: a route cannot lead there", route.target_node)));
     }
     let taken = memory.routes.get(&key).filter(|existing| existing.target_node != route.target_node);
@@ -123,13 +122,8 @@ impl Routes for FakeCloud {
             Ok(outcomes)
         };
         let summary = format!("{} deleted, {} created", changes.delete.len(), changes.create.len());
-        match self.call(CallName::ApplyRoutes, &summary, body).await {
-            Ok(outcomes) => outcomes,
-            Err(error) => RouteOutcomes {
-                deleted: vec![Err(error.clone()); changes.delete.len()],
-                created: vec![Err(error); changes.create.len()],
-            },
-        }
+        let outcomes = self.call(CallName::ApplyRoutes, &summary, body).await;
+        outcomes.unwrap_or_else(|error| RouteOutcomes::failed(changes, &error))
     }
 
     async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {

@@ -132,12 +132,10 @@ pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<No
 /// Returns the first IPv6 address with its public one, as the instance metadata service has them.
 fn ipv6(interface: &MachineInterface) -> Vec<NodeAddress> {
     let mut configurations = interface.ip_configurations.iter();
-    let Some(found) = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some()) else {
-        return Vec::new();
-    };
-    let private = known(&found.private_address).map(|private| address(AddressType::InternalIP, private));
-    let public = known(&found.public_address).map(|public| address(AddressType::ExternalIP, public));
-    private.into_iter().chain(public).collect()
+    let found = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some());
+    let texts =
+        found.map(|it| [(AddressType::InternalIP, &it.private_address), (AddressType::ExternalIP, &it.public_address)]);
+    texts.into_iter().flatten().filter_map(|(type_, text)| Some(address(type_, known(text)?))).collect()
 }
 
 fn known(address: &Option<String>) -> Option<&str> {
@@ -167,15 +165,6 @@ pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpC
             let mut primary = several.iter().filter(|configuration| configuration.primary);
             primary.next().ok_or("none of the IP configurations of its primary network interface is primary")
         }
-    }
-}
-
-/// Returns the name that kubelet gives to the Node on `machine`.
-pub fn node_name(machine: &Machine) -> String {
-    match machine.kind {
-        MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => machine.node_name().to_owned(),
-        _ if machine.node_name().is_empty() => machine.name.clone(),
-        _ => machine.node_name().to_lowercase(),
     }
 }
 
@@ -318,14 +307,5 @@ mod tests {
             let error = addresses(&machine, SUBJECT).unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("virtualMachines/v"), "{error}");
         }
-    }
-
-    #[test]
-    fn nodes_are_called_after_the_host_in_scale_sets() {
-        let named = |machine: Machine| with(machine, |m| m.computer_name = "Host000003".into());
-        assert_eq!(node_name(&named(scale_set_instance("s", 3))), "host000003");
-        assert_eq!(node_name(&named(flex_instance("s", "s_1"))), "host000003");
-        assert_eq!(node_name(&named(standalone("VM-1"))), "VM-1");
-        assert_eq!(node_name(&with(flex_instance("s", "s_1"), |m| m.computer_name.clear())), "s_1");
     }
 }

@@ -31,11 +31,6 @@ pub enum ParsedProviderId {
 /// Returns the provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in
 /// the subscription.
 pub fn of_machine(id: &ResourceId) -> Result<String, ProviderIdError> {
-    Ok(format!("{SCHEME}{}", instance_id(id)?))
-}
-
-/// Returns the provider ID without the scheme, as `Instances::instance_id` returns it.
-pub fn instance_id(id: &ResourceId) -> Result<String, ProviderIdError> {
     let refuse = || ProviderIdError(id.to_string());
     let group = id.resource_group().ok_or_else(refuse)?;
     let segment = format!("/resourceGroups/{group}/providers/");
@@ -43,13 +38,14 @@ pub fn instance_id(id: &ResourceId) -> Result<String, ProviderIdError> {
         return Err(refuse());
     }
     let lower = group.to_lowercase();
-    let replaced = id.as_str().replacen(group, &lower, 1);
+    let replaced = format!("{SCHEME}{}", id.as_str().replacen(group, &lower, 1));
     // A group called `Group` would change `/resourceGroups/` itself, so that the Node would no longer be recognized as
     // Azure's.
-    if is_managed(&format!("{SCHEME}{replaced}")) {
+    if is_managed(&replaced) {
         return Ok(replaced);
     }
-    Ok(id.as_str().replacen(&segment, &format!("/resourceGroups/{lower}/providers/"), 1))
+    let path = id.as_str().replacen(&segment, &format!("/resourceGroups/{lower}/providers/"), 1);
+    Ok(format!("{SCHEME}{path}"))
 }
 
 /// Returns `true` if `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.

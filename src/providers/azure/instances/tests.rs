@@ -5,10 +5,7 @@ mod simulator;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use k8s_openapi::api::core::v1::Node;
@@ -18,9 +15,8 @@ use super::{
     *,
 };
 use crate::{
-    cloud_provider::{CloudError, Existence, InstanceMetadata, Instances, InstancesV2, Zones},
+    cloud_provider::{CloudError, Existence, InstanceMetadata, InstancesV2},
     providers::azure::{
-        arm::ResourceId,
         config::VmType,
         node::{LABEL_MANAGED, LABEL_RESOURCE_GROUP, fixtures::node},
     },
@@ -56,14 +52,14 @@ impl Memory {
     }
 
     fn asked(&self) -> Vec<(usize, Freshness)> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
 #[async_trait]
 impl MachineLookup for Memory {
     async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push((wanted.len(), freshness));
+        self.asked.lock().push((wanted.len(), freshness));
         let from = if freshness == Freshness::Cached { &self.listed } else { &self.now };
         let find = |wanted: &MachineQuery| match Self::find(from, wanted) {
             Some(machine) => Ok(Arc::new(machine.clone())),
@@ -241,46 +237,4 @@ async fn shutdown_is_read_from_the_same_look() {
     }
     assert_eq!(instances.instance_runs(&node("vm-1").build()).await, Ok(false), "it is deallocated");
     assert!(instances.instance_runs(&node("failing").build()).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_older_interfaces_tell_the_same() {
-    let mut machine = scale_set_instance("vmss", 7);
-    machine.computer_name = "VMSS000007".into();
-    machine.zone = Some("3".into());
-    machine.power_state = Some("stopped".into());
-    let id = azure_id(&machine);
-    let (instances, _) = instances(Memory::of([("vmss000007", machine)]));
-
-    let lower =
-        "/subscriptions/s/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/vmss/virtualMachines/7";
-    assert_eq!(instances.instance_id("vmss000007").await.unwrap(), lower);
-    assert_eq!(instances.instance_type("vmss000007").await.unwrap(), "Standard_D4s_v5");
-    assert_eq!(instances.instance_type_by_provider_id(&id).await.unwrap(), "Standard_D4s_v5");
-    let by_name = instances.node_addresses("vmss000007").await.unwrap();
-    assert_eq!(by_name[1].address, "vmss000007");
-    assert_eq!(instances.node_addresses_by_provider_id(&id).await.unwrap(), by_name);
-    assert_eq!(instances.get_zone_by_node_name("vmss000007").await.unwrap().failure_domain, "westeurope-3");
-    assert_eq!(instances.get_zone_by_provider_id(&id).await.unwrap().region, "westeurope");
-    assert_eq!(instances.instance_exists_by_provider_id(&id).await, Ok(true));
-    assert_eq!(instances.instance_shutdown_by_provider_id(&id).await, Ok(true));
-    assert_eq!(instances.current_node_name("Host-1").await.unwrap(), "host-1");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_older_interfaces_leave_others_alone() {
-    let (instances, _) = instances(Memory::default());
-    assert_eq!(instances.instance_metadata(&node("n").provider_id("kind://n").build()).await, Ok(None));
-    assert_eq!(instances.instance_exists_by_provider_id("kind://n").await, Ok(true));
-    assert_eq!(instances.instance_shutdown_by_provider_id("kind://n").await, Ok(false));
-    assert_eq!(instances.node_addresses_by_provider_id("kind://n").await, Ok(Vec::new()));
-    assert_eq!(instances.instance_type_by_provider_id("kind://n").await, Ok(String::new()));
-    assert!(instances.instance_exists_by_provider_id("").await.is_err());
-    assert_eq!(instances.instance_shutdown_by_provider_id("").await, Ok(false));
-    let gone = azure_id(&standalone("vm-9"));
-    assert_eq!(instances.instance_exists_by_provider_id(&gone).await, Ok(false));
-    assert_eq!(instances.instance_shutdown_by_provider_id(&gone).await, Ok(false));
-    // The node-lifecycle controller deletes over "instance not found": a name that is not listed must not be that.
-    assert_eq!(instances.instance_id("vm-9").await.unwrap_err().class(), "failed");
-    assert!(ResourceId::parse(gone.trim_start_matches("azure://")).is_ok());
 }

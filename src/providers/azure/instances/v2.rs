@@ -115,57 +115,44 @@ impl AzureInstances {
     /// Returns the metadata of all nodes: one lookup for all, and a second, uncached one for those whose machine was
     /// recreated since the first was read.
     async fn metadata_of(&self, nodes: &[&Node]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
-        let (indices, query): (Vec<usize>, Vec<MachineQuery>) =
-            nodes.iter().enumerate().filter_map(|(at, node)| Some((at, ownership::metadata_query(node)?))).unzip();
-        let mut found = self.lookup.look_up(&query, Freshness::Cached).await;
-        self.learn_system_uuids(&indices, nodes, &found);
-        self.reread_stale(&query, &indices, nodes, &mut found).await;
+        let (owned, queries): (Vec<(usize, &Node)>, Vec<MachineQuery>) =
+            nodes.iter().enumerate().filter_map(|(at, node)| Some(((at, *node), ownership::metadata_query(node)?))).unzip();
+        let mut found = self.lookup.look_up(&queries, Freshness::Cached).await;
+        self.learn_system_uuids(&owned, &found);
+        self.reread_stale(&queries, &owned, &mut found).await;
 
         let mut metadata: Vec<_> = nodes.iter().map(|node| Ok(ownership::metadata_without_machine(node))).collect();
-        for (at, found) in indices.into_iter().zip(found) {
-            if let (Some(metadata), Some(node)) = (metadata.get_mut(at), nodes.get(at)) {
-                *metadata = self.describe(node, found).map(Some);
-            }
+        for ((at, node), found) in owned.into_iter().zip(found) {
+            metadata[at] = self.describe(node, found).map(Some);
         }
         metadata
     }
 
-    fn learn_system_uuids(&self, indices: &[usize], nodes: &[&Node], found: &[InstanceLookupResult]) {
+    fn learn_system_uuids(&self, owned: &[(usize, &Node)], found: &[InstanceLookupResult]) {
         let mut scheme = self.uuid_evidence();
-        for (index, found) in indices.iter().zip(found) {
-            if let (Some(node), Ok(machine)) = (nodes.get(*index), found) {
+        for ((_, node), found) in owned.iter().zip(found) {
+            if let Ok(machine) = found {
                 scheme.learn(node, machine);
             }
         }
     }
 
     /// Rereads machines that may not be the ones their Nodes run on.
-    async fn reread_stale(
-        &self,
-        query: &[MachineQuery],
-        indices: &[usize],
-        nodes: &[&Node],
-        found: &mut [InstanceLookupResult],
-    ) {
+    async fn reread_stale(&self, queries: &[MachineQuery], owned: &[(usize, &Node)], found: &mut [InstanceLookupResult]) {
         let stale: Vec<usize> = {
             let scheme = self.uuid_evidence();
-            let is_stale = |at: usize, found: &InstanceLookupResult| {
-                let node = indices.get(at).and_then(|index| nodes.get(*index));
-                matches!((node, found), (Some(node), Ok(machine)) if existence::may_be_other_machine(node, machine, &scheme))
+            let is_stale = |at: &usize| match &found[*at] {
+                Ok(machine) => existence::may_be_other_machine(owned[*at].1, machine, &scheme),
+                Err(_) => false,
             };
-            found.iter().enumerate().filter(|(at, found)| is_stale(*at, found)).map(|(at, _)| at).collect()
+            (0..found.len().min(owned.len())).filter(is_stale).collect()
         };
         if stale.is_empty() {
             return;
         }
-        let stale_queries: Vec<MachineQuery> = stale.iter().filter_map(|at| query.get(*at).cloned()).collect();
-        for (at, newer) in
-            stale.into_iter().zip(self.lookup.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await)
-        {
-            if let Some(found) = found.get_mut(at) {
-                *found = newer;
-            }
-        }
+        let stale_queries: Vec<MachineQuery> = stale.iter().map(|at| queries[*at].clone()).collect();
+        let newer = self.lookup.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await;
+        stale.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
     }
 
     fn describe(&self, node: &Node, found: InstanceLookupResult) -> CloudResult<InstanceMetadata> {

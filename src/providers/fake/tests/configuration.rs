@@ -40,8 +40,8 @@ fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
 #[test]
 fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
     assert_eq!(FakeConfig::parse("# nothing yet\n").unwrap(), FakeConfig::default());
-    assert_eq!(FakeConfig::default().by_name("a"), super::super::instances::FakeInstanceLookup::Gone);
-    assert!(matches!(FakeConfig::any_node().by_name("a"), super::super::instances::FakeInstanceLookup::Exists(_)));
+    assert_eq!(FakeConfig::default().by_name("a"), Err(CloudError::InstanceNotFound));
+    assert!(matches!(FakeConfig::any_node().by_name("a"), Ok(Some(_))));
     assert_eq!(factory(&ProviderConfig::default()).unwrap().provider_name(), "fake");
 }
 
@@ -49,12 +49,7 @@ fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
 fn configuration_switches_parts_on_and_off() {
     let all = cloud("");
     assert!(all.instances_v2().is_some() && all.instances().is_none() && all.zones().is_none());
-    assert!(
-        all.load_balancer().is_some()
-            && CloudProvider::routes(&all).is_some()
-            && all.clusters().is_some()
-            && all.has_cluster_id()
-    );
+    assert!(all.load_balancer().is_some() && CloudProvider::routes(&all).is_some() && all.has_cluster_id());
     let few = cloud("{instancesV2: false, clusterID: '', loadBalancers: {enabled: false}, routes: {enabled: false}}");
     assert!(few.instances_v2().is_none() && few.instances().is_some() && few.zones().is_some());
     assert!(few.load_balancer().is_none() && CloudProvider::routes(&few).is_none() && !few.has_cluster_id());

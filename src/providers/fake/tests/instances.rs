@@ -125,15 +125,11 @@ async fn a_batch_answers_in_order_and_shows_single_failures() {
 }
 
 #[tokio::test]
-async fn the_older_traits_answer_by_provider_id_and_for_the_cluster() {
-    let cloud = cloud(&format!("instancesV2: false\nclusters: {{one: 'https://one'}}\n{INSTANCES}"));
-    let (v1, zones, clusters) = (cloud.instances().unwrap(), cloud.zones().unwrap(), cloud.clusters().unwrap());
+async fn the_older_traits_answer_by_provider_id() {
+    let cloud = cloud(&format!("instancesV2: false\n{INSTANCES}"));
+    let (v1, zones) = (cloud.instances().unwrap(), cloud.zones().unwrap());
     assert_eq!(v1.instance_type_by_provider_id("fake://zone-b/vm-7").await.unwrap(), "big");
     assert_eq!(zones.get_zone_by_provider_id("fake://zone-b/vm-7").await.unwrap().failure_domain, "b");
-    assert_eq!(zones.get_zone().await.unwrap().region, "fake-region");
-    assert_eq!(clusters.list_clusters().await, Ok(vec!["one".into()]));
-    assert_eq!(clusters.master("one").await, Ok("https://one".into()));
-    assert!(clusters.master("two").await.unwrap_err().to_string().contains("`clusters`"));
 }
 
 fn route(target: &str, cidr: &str) -> Route {
