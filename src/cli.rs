@@ -204,7 +204,7 @@ fn command(table: &FlagTable) -> clap::Command {
         .subcommand(health_probe_proxy::command())
         .subcommand(acr_credential_provider::command())
         .subcommand(generate);
-    arguments::add_flags(command, table)
+    arguments::add_flags(command, table.sections())
 }
 
 fn page(chosen: &ArgMatches, table: &FlagTable) -> String {

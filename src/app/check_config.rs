@@ -1,47 +1,72 @@
-//! `check-config`: hands the configuration to the provider's own check and prints what it found.
+//! `check-config`: prints those of doctor's findings that are about the provider's configuration, credentials and permissions.
 //!
 //! In: what to check. Out: a report on stdout and an exit code: 0 when the configuration can be used, 1 when not.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::process::{fail, on_runtime, print};
+use super::{
+    doctor::{self, ClusterFacts, DoctorError},
+    process::{fail, on_runtime, print},
+};
 use crate::{
     cli::{self, CheckConfigOptions},
     cloud_provider::{
         Registry,
-        registry::{CheckReport, CheckRequest},
+        diagnostics::{CheckReport, DiagnosticFinding, FindingState},
     },
-    metrics::Metrics,
-    runtime::client::KubeClients,
 };
 
-type CheckConfigError = Box<dyn std::error::Error + Send + Sync>;
-
-pub(super) fn run(registry: &Registry, check: CheckConfigOptions) -> ExitCode {
-    let is_json = check.json;
-    match on_runtime(|_| report(registry, check)) {
+pub(super) fn run(registry: &Registry, options: &CheckConfigOptions) -> ExitCode {
+    match on_runtime(async |_| check(registry, options).await) {
         Ok(Ok(report)) => {
-            let text = if is_json { json(&report) } else { with_summary(&report) };
-            print(&text, if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            let has_passed = lines(&report, "error").is_empty();
+            let text = if options.json { json(&report) } else { text(&report) };
+            print(&text, if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&error),
     }
 }
 
-/// Texts of the lines of a report that begin with `mark`.
-fn lines<'a>(report: &'a CheckReport, mark: &str) -> Vec<&'a str> {
-    report.text.lines().filter_map(|line| line.strip_prefix(mark)?.strip_prefix(": ")).collect()
+async fn check(registry: &Registry, options: &CheckConfigOptions) -> Result<CheckReport, DoctorError> {
+    let provider = registry.diagnostics(&options.cloud.provider).ok_or("this provider has no check of its configuration")?;
+    let client = match &options.cloud.config.cloud_config_secret {
+        None => None,
+        Some(_) => Some(doctor::client(&options.kube_api, cli::CHECK_CONFIG).await?),
+    };
+    let request = doctor::request(&options.cloud, client, ClusterFacts::unseen("not asked for"));
+    Ok(provider.check(&request, options.online, options.strict).await)
 }
 
-/// Returns the report with its errors counted in the last line, however long it is.
-fn with_summary(report: &CheckReport) -> String {
-    let [errors, warnings] = ["error", "warning"].map(|mark| lines(report, mark).len());
-    let verdict = if report.passed { "the configuration can be used" } else { "the configuration cannot be used as it is" };
+/// Returns the first word of a finding's line.
+fn mark(state: FindingState) -> &'static str {
+    match state {
+        FindingState::Ok => "ok",
+        FindingState::Warning | FindingState::Unknown => "warning",
+        FindingState::Problem => "error",
+    }
+}
+
+fn line(finding: &DiagnosticFinding) -> String {
+    let DiagnosticFinding { text, remedy, .. } = finding;
+    if remedy.is_empty() { text.clone() } else { format!("{text}; {remedy}") }
+}
+
+/// Returns the lines that begin with `word`, without it.
+fn lines(report: &CheckReport, word: &str) -> Vec<String> {
+    report.findings.iter().filter(|finding| mark(finding.state) == word).map(line).collect()
+}
+
+/// Returns the report for people, its errors counted in the last line, however long it is.
+pub(super) fn text(report: &CheckReport) -> String {
+    let findings = report.findings.iter().map(|finding| format!("{}: {}\n", mark(finding.state), line(finding)));
+    let [errors, warnings] = ["error", "warning"].map(|word| lines(report, word).len());
+    let verdict = if errors == 0 { "the configuration can be used" } else { "the configuration cannot be used as it is" };
     let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
-    format!("{}\n{errors}, {warnings}: {verdict}\n", report.text.trim_end())
+    let configuration = report.configuration.as_deref().unwrap_or_default();
+    format!("{}{configuration}{errors}, {warnings}: {verdict}\n", findings.collect::<String>())
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -49,22 +74,8 @@ fn count(number: usize, noun: &str) -> String {
 }
 
 fn json(report: &CheckReport) -> String {
-    let [errors, warnings] = ["error", "warning"].map(|mark| lines(report, mark));
-    format!("{:#}", json!({"passed": report.passed, "errors": errors, "warnings": warnings}))
-}
-
-async fn report(registry: &Registry, check: CheckConfigOptions) -> Result<CheckReport, CheckConfigError> {
-    let provider = registry.check(&check.cloud.provider).ok_or("this provider has no check of its configuration")?;
-    let config = check.cloud.config;
-    let client = match &config.cloud_config_secret {
-        None => None,
-        Some(_) => {
-            let clients = KubeClients::load(check.kube_api, Arc::new(Metrics::new()?)).await?;
-            Some(clients.for_component(cli::CHECK_CONFIG)?)
-        }
-    };
-    let routes = check.cloud.configure_cloud_routes;
-    Ok(provider(CheckRequest { config, routes, client, online: check.online, strict: check.strict }).await)
+    let [errors, warnings] = ["error", "warning"].map(|word| lines(report, word));
+    format!("{:#}", json!({"passed": errors.is_empty(), "errors": errors, "warnings": warnings}))
 }
 
 #[cfg(test)]
@@ -73,12 +84,21 @@ mod tests {
 
     #[test]
     fn errors_are_counted_at_the_end_and_listed_for_machines() {
-        let text = "warning: a\neffective configuration:\n{}\nok: b\nerror: c\nerror: d\n".to_owned();
-        let report = CheckReport { text, passed: false };
-        assert!(
-            with_summary(&report).ends_with("error: d\n2 errors, 1 warning: the configuration cannot be used as it is\n")
-        );
+        let findings = vec![
+            DiagnosticFinding::warning("x", "a", ""),
+            DiagnosticFinding::ok("x", "b"),
+            DiagnosticFinding::problem("x", "c", ""),
+            DiagnosticFinding::problem("x", "d", "do"),
+            DiagnosticFinding::unknown("x", "e", "grant"),
+        ];
+        let report = CheckReport { findings, configuration: Some("effective\n".to_owned()) };
+        let expected = "warning: a\nok: b\nerror: c\nerror: d; do\nwarning: e; grant\neffective\n\
+                        2 errors, 2 warnings: the configuration cannot be used as it is\n";
+        assert_eq!(text(&report), expected);
         let value: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-        assert_eq!(value, json!({"passed": false, "errors": ["c", "d"], "warnings": ["a"]}));
+        assert_eq!(value, json!({"passed": false, "errors": ["c", "d; do"], "warnings": ["a", "e; grant"]}));
+        let sound = CheckReport { findings: vec![DiagnosticFinding::ok("x", "b")], configuration: None };
+        assert!(text(&sound).ends_with("0 errors, 0 warnings: the configuration can be used\n"));
+        assert!(json(&sound).contains("\"passed\": true"));
     }
 }

@@ -66,10 +66,8 @@ async fn run_under(
         }
         provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
     };
-    tokio::select! {
-        biased;
-        () = work.begun() => return,
-        ready = ready => if !ready { return },
+    if work.run_until_begun(ready).await != Some(true) {
+        return;
     }
     let mut running = tokio::task::JoinSet::new();
     for (position, (names, controller)) in controllers.iter().enumerate() {
@@ -94,10 +92,8 @@ async fn supervise(
     metrics: Arc<Metrics>,
     work: Shutdown,
 ) -> bool {
-    tokio::select! {
-        biased;
-        () = work.begun() => return true,
-        () = tokio::time::sleep(pause) => {}
+    if work.run_until_begun(tokio::time::sleep(pause)).await.is_none() {
+        return true;
     }
     let name = names.canonical;
     tracing::info!(controller = name, "started");

@@ -24,38 +24,38 @@ pub(super) use cluster::ClusterFacts;
 
 use super::process::{fail, on_runtime, print as print_to};
 use crate::{
-    cli::{DiagnoseOptions, config::ManagerConfig},
+    cli::{DiagnoseOptions, config::KubeCloudSharedOptions},
     cloud_provider::{
         Registry,
-        diagnostics::{DiagnosticFinding, DiagnosticRequest, ProviderDiagnostics},
+        diagnostics::{DiagnosticRequest, Examination, OrphanReport, ProviderDiagnostics},
     },
     metrics::Metrics,
     runtime::{
-        client::{KubeClients, read_only},
+        client::{KubeClientConfig, KubeClients, read_only},
         clock::Clock,
     },
 };
 
-type DoctorError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type DoctorError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
     let findings = match on_runtime(async |_| examine(registry, options).await) {
-        Ok(findings) => findings,
+        Ok(Examination { findings, .. }) => findings,
         Err(error) => return fail(&error),
     };
     let text = if options.json { print::json(&findings) } else { print::text(&findings) };
     print_to(&text, ExitCode::from(print::code(&findings)))
 }
 
-pub(super) async fn examine(registry: &Registry, options: &DiagnoseOptions) -> Vec<DiagnosticFinding> {
+pub(super) async fn examine(registry: &Registry, options: &DiagnoseOptions) -> Examination {
     let provider = registry.diagnostics(&options.manager.cloud.provider);
-    let client = client(&options.manager, "doctor").await.map_err(|error| error.to_string());
+    let client = client(&options.manager.kube_api, "doctor").await.map_err(|error| error.to_string());
     examine_with(client, provider, options, Clock::System.wall()).await
 }
 
 /// Creates a client that only reads.
-pub(super) async fn client(manager: &ManagerConfig, component: &str) -> Result<kube::Client, DoctorError> {
-    let clients = KubeClients::load(manager.kube_api.clone(), Arc::new(Metrics::new()?)).await?;
+pub(super) async fn client(kube_api: &KubeClientConfig, component: &str) -> Result<kube::Client, DoctorError> {
+    let clients = KubeClients::load(kube_api.clone(), Arc::new(Metrics::new()?)).await?;
     Ok(read_only(clients.for_component(component)?))
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn examine_with(
     provider: Option<Arc<dyn ProviderDiagnostics>>,
     options: &DiagnoseOptions,
     now: jiff::Timestamp,
-) -> Vec<DiagnosticFinding> {
+) -> Examination {
     let manager = &options.manager;
     let facts = match &client {
         Ok(client) => ClusterFacts::read(client, &manager.leader_election).await,
@@ -76,16 +76,27 @@ pub(super) async fn examine_with(
         let needed = rights::needed(provider.as_deref(), &manager.leader_election);
         findings.extend(rights::examine(client, needed, options.account.as_ref()).await);
     }
-    if let Some(provider) = &provider {
-        let request = request(manager, client.ok(), facts);
-        findings.extend(provider.examine(&request).await);
-    }
-    checks::in_order(findings, provider.as_deref())
+    let orphans = match &provider {
+        Some(provider) => {
+            let cloud = provider.examine(&request(&manager.cloud, client.ok(), facts)).await;
+            findings.extend(cloud.findings);
+            cloud.orphans
+        }
+        None => {
+            let reason = format!("the cloud provider {:?} does not tell what it owns", manager.cloud.provider);
+            OrphanReport { unread: vec![reason], ..OrphanReport::default() }
+        }
+    };
+    Examination { findings: checks::in_order(findings, provider.as_deref()), orphans }
 }
 
 /// Returns the input of the provider's checks.
-pub(super) fn request(manager: &ManagerConfig, client: Option<kube::Client>, facts: ClusterFacts) -> DiagnosticRequest {
+pub(super) fn request(
+    cloud: &KubeCloudSharedOptions,
+    client: Option<kube::Client>,
+    facts: ClusterFacts,
+) -> DiagnosticRequest {
     let ClusterFacts { nodes, services, .. } = facts;
-    let (config, routes) = (manager.cloud.config.clone(), manager.cloud.configure_cloud_routes);
+    let (config, routes) = (cloud.config.clone(), cloud.configure_cloud_routes);
     DiagnosticRequest { config, routes, client, nodes, services }
 }

@@ -44,7 +44,7 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     for (names, controller) in &watched.controllers {
         let controller = Arc::clone(controller);
         let name = names.canonical;
-        checks.add(name, HealthEndpointSet { readyz: false, ..HealthEndpointSet::ALL }, || Ok(()));
+        checks.add(name, HealthEndpointSet::HEALTHZ_AND_LIVEZ, || Ok(()));
         checks.add(format!("controller-{name}"), HealthEndpointSet::READYZ, move || {
             controller.status().problem.map_or(Ok(()), Err)
         });

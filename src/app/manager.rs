@@ -191,12 +191,17 @@ impl ControllerManager {
         let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
         let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let watches = clients.watches()?;
-        let on_demand = watches_services.then(|| (watches.clone(), background, Arc::clone(&metrics)));
         let Informers { mut nodes, services, namespaces } = informers;
         let refusal = wiring::watch_refusals(&mut nodes, &provider);
-        let namespaces = on_demand_informer(namespaces.with_clock(clock), on_demand.as_ref());
-        let slices = Informer::new(prune_endpoint_slice).with_clock(clock);
-        let endpoint_slices = on_demand_informer(slices, on_demand.as_ref());
+        let slices = Informer::new(prune_endpoint_slice);
+        // No other controller could use their objects.
+        let (namespaces, endpoint_slices) = match watches_services {
+            true => (
+                OnDemandInformer::new(namespaces.with_clock(clock), watches.clone(), background, Arc::clone(&metrics)),
+                OnDemandInformer::new(slices.with_clock(clock), watches.clone(), background, Arc::clone(&metrics)),
+            ),
+            false => Default::default(),
+        };
         let provider_context = ProviderContext {
             client,
             leadership: load_balancers,
@@ -249,13 +254,7 @@ impl ControllerManager {
     fn start_dry_run(&self, background: &Shutdown) {
         let Some(reports) = self.reports.clone() else { return };
         let (work, over) = (dry_run::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
-        background.spawn(async move {
-            tokio::select! {
-                biased;
-                () = work => {}
-                () = over.begun() => {}
-            }
-        });
+        background.spawn(async move { over.run_until_begun(work).await });
     }
 
     /// Campaigns, leads, and ends in good order.
@@ -315,34 +314,7 @@ async fn until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
 /// Discards the events of a dry run, whose actions did not happen.
 fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
     let over = background.clone();
-    background.spawn(async move {
-        let all = async { while recorded.recv().await.is_some() {} };
-        tokio::select! {
-            biased;
-            () = all => {}
-            () = over.begun() => {}
-        }
-    });
-}
-
-/// Creates an informer that starts when the provider needs it, unless no controller could use its objects.
-fn on_demand_informer<K>(
-    informer: Informer<K>,
-    start: Option<&(kube::Client, &Shutdown, Arc<Metrics>)>,
-) -> OnDemandInformer<K>
-where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + PartialEq
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    start.map_or_else(OnDemandInformer::default, |(client, shutdown, metrics)| {
-        OnDemandInformer::new(informer, client.clone(), shutdown, Arc::clone(metrics))
-    })
+    background.spawn(async move { over.run_until_begun(async { while recorded.recv().await.is_some() {} }).await });
 }
 
 /// Returns the provider's client, which acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of
@@ -401,7 +373,7 @@ mod tests {
 
     /// Remembers who asked for an account's client.
     #[derive(Default)]
-    struct Accounts(std::sync::Mutex<Vec<String>>);
+    struct Accounts(parking_lot::Mutex<Vec<String>>);
 
     impl ClientSource for Accounts {
         fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
@@ -412,7 +384,7 @@ mod tests {
             Ok(kube::Client::new(nobody, "default"))
         }
         fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
-            self.0.lock().unwrap().push(account.to_owned());
+            self.0.lock().push(account.to_owned());
             self.component(account)
         }
         fn watches(&self) -> Result<kube::Client, kube::Error> {
@@ -440,13 +412,13 @@ mod tests {
     async fn the_provider_acts_as_an_account_of_its_own() {
         let accounts = Accounts::default();
         provider_client(&accounts, "azure").unwrap();
-        assert_eq!(*accounts.0.lock().unwrap(), ["azure-cloud-provider"]);
+        assert_eq!(*accounts.0.lock(), ["azure-cloud-provider"]);
         let (accounts, background) = (Arc::new(Accounts::default()), Shutdown::new());
         let parts = parts(&[], &accounts);
         ControllerManager::build(parts, ElectionHost::CallersRuntime, &background).await.map(drop).unwrap();
         background.begin();
-        let asked = accounts.0.lock().unwrap();
-        assert!(asked.iter().any(|account| account == "fake-cloud-provider"), "{asked:?}");
+        let requested = accounts.0.lock();
+        assert!(requested.iter().any(|account| account == "fake-cloud-provider"), "{requested:?}");
     }
 
     #[tokio::test]

@@ -138,7 +138,7 @@ async fn serve(
 /// missing dependencies.
 fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     let checks = HealthChecks::default();
-    checks.add(node_name, HealthEndpointSet { readyz: false, ..HealthEndpointSet::ALL }, || Ok(()));
+    checks.add(node_name, HealthEndpointSet::HEALTHZ_AND_LIVEZ, || Ok(()));
     let seen = manager.clone();
     checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &seen.watch_status()));
     let seen = manager.clone();

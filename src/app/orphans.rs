@@ -1,4 +1,4 @@
-//! The command `orphans`: resources in the cloud that carry the cluster's marks and belong to no Service.
+//! The command `orphans`: those of doctor's results that are resources with the cluster's marks in the cloud and belong to no Service.
 //!
 //! In: a manager's configuration. Out: what each is, why it is there and what removes it, as text or JSON; and an exit code: 0 nothing, 2
 //! something, 1 nothing was found but not everything could be looked at. It removes nothing.
@@ -8,36 +8,22 @@ use std::{collections::BTreeMap, process::ExitCode};
 use serde_json::json;
 
 use super::{
-    doctor::{self, ClusterFacts},
+    doctor,
     process::{fail, on_runtime, print},
 };
 use crate::{
-    cli::{DiagnoseOptions, config::ManagerConfig},
+    cli::DiagnoseOptions,
     cloud_provider::{
         Registry,
-        diagnostics::{OrphanReport, OrphanedResource},
+        diagnostics::{Examination, OrphanReport, OrphanedResource},
     },
 };
 
 pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
-    match on_runtime(async |_| find_orphans(registry, &options.manager).await) {
-        Ok(report) => print(&shown(&report, options.json), ExitCode::from(code(&report))),
+    match on_runtime(async |_| doctor::examine(registry, options).await) {
+        Ok(Examination { orphans: report, .. }) => print(&shown(&report, options.json), ExitCode::from(code(&report))),
         Err(error) => fail(&error),
     }
-}
-
-/// Finds the orphans in everything that can be read.
-pub(super) async fn find_orphans(registry: &Registry, manager: &ManagerConfig) -> OrphanReport {
-    let Some(provider) = registry.diagnostics(&manager.cloud.provider) else {
-        let unsupported = format!("the cloud provider {:?} does not tell what it owns", manager.cloud.provider);
-        return OrphanReport { unread: vec![unsupported], ..OrphanReport::default() };
-    };
-    let client = doctor::client(manager, "orphans").await;
-    let facts = match &client {
-        Ok(client) => ClusterFacts::read(client, &manager.leader_election).await,
-        Err(error) => ClusterFacts::unseen(&error.to_string()),
-    };
-    provider.orphans(&doctor::request(manager, client.ok(), facts)).await
 }
 
 pub(super) fn shown(report: &OrphanReport, json: bool) -> String {

@@ -133,7 +133,7 @@ impl ManagerState {
         format!("cannot list the {kind} of the cluster: {error}")
     }
 
-    fn has_service(&self, key: &str) -> bool {
+    pub(super) fn has_service(&self, key: &str) -> bool {
         let Some((namespace, name)) = key.split_once('/') else { return false };
         let key = crate::runtime::store::ObjectKey::namespaced(namespace, name);
         self.services.as_ref().is_some_and(|services| services.get(&key).is_some())

@@ -10,7 +10,7 @@ use crate::{
 
 pub(super) fn value(watched: &ManagerState) -> Value {
     let controllers: Vec<Value> =
-        watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();
+        watched.controllers.iter().map(|(names, running)| controller(names.canonical, running.status())).collect();
     json!({
         "version": crate::cli::VERSION,
         "leading": watched.leadership.is_leading(),

@@ -15,20 +15,17 @@ mod print;
 mod tests;
 mod view;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use super::process::{fail, on_runtime, print as print_to};
+use super::{
+    doctor::{self, DoctorError},
+    process::{fail, on_runtime, print as print_to},
+};
 use crate::{
     cli::{StatusOptions, StatusSubject},
-    metrics::Metrics,
-    runtime::{
-        client::{KubeClientError, KubeClients},
-        clock::Clock,
-    },
+    runtime::clock::Clock,
 };
 use view::StatusView;
-
-type StatusError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) fn run(options: &StatusOptions) -> ExitCode {
     match on_runtime(async |_| collect(options).await) {
@@ -53,25 +50,19 @@ pub(super) async fn pages(
     };
     let mut read = Vec::new();
     for page in page_names {
-        read.push(page::text(client, options, lease.as_ref(), page).await);
+        read.push(page::text(client, options, lease.as_ref(), page).await.map(|(_, text)| text));
     }
     read
 }
 
 /// Collects the facts. Without an API server, the page behind `--url` can still be read.
-async fn collect(options: &StatusOptions) -> Result<StatusView, StatusError> {
-    let client = match clients(options).await {
-        Ok(clients) => Ok(clients.for_component("status")?),
+async fn collect(options: &StatusOptions) -> Result<StatusView, DoctorError> {
+    let client = match doctor::client(&options.kube_api, "status").await {
+        Ok(client) => Ok(client),
         Err(error) if options.url.is_none() => return Err(error),
         Err(error) => Err(error.to_string()),
     };
     Ok(gather(client, options, Clock::System.wall()).await)
-}
-
-async fn clients(options: &StatusOptions) -> Result<KubeClients, StatusError> {
-    let loaded: Result<KubeClients, KubeClientError> =
-        KubeClients::load(options.kube_api.clone(), Arc::new(Metrics::new()?)).await;
-    Ok(loaded?)
 }
 
 /// Reads everything that can be read. `client` is none, and why, when there is no way to the API server.
@@ -84,13 +75,11 @@ async fn gather(client: Result<kube::Client, String>, options: &StatusOptions, n
             Err(reason) => view.unseen(&format!("lease {}/{}", options.lease.0, options.lease.1), &reason),
         }
     }
-    let page_result = match (&options.url, &client) {
-        (Some(url), _) => page::from_url(url, &options.kube_api.user_agent_base).await,
-        (None, Some(client)) => page::of_leader(client, options, view.lease.as_ref()).await,
-        (None, None) => return view,
-    };
-    match page_result {
-        Ok((source, status)) => view.take_page(source, &status),
+    if options.url.is_none() && client.is_none() {
+        return view;
+    }
+    match page::status(client.as_ref(), options, view.lease.as_ref()).await {
+        Ok((source, status)) => view.take_page(&source, &status),
         Err(reason) => view.unseen("the manager's status page", &reason),
     }
     if let (Some(client), true) = (&client, options.subject != StatusSubject::Manager) {

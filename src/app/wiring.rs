@@ -121,20 +121,10 @@ pub(super) fn controllers(
 ) -> Result<WiredControllers, ManagerStartError> {
     let mut wired = WiredControllers::default();
     for names in TABLE {
-        if !context.config.controllers.contains(names.canonical) {
-            wired.skipped.push((names.canonical, "switched off by --controllers or --enable-node-controller".to_owned()));
-            continue;
-        }
-        if *names == NODE_IPAM && !context.config.node_ipam.enabled {
-            wired
-                .skipped
-                .push((names.canonical, "pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned()));
-            continue;
-        }
-        let leadership = match context.leases.of(names) {
+        let leadership = match leadership_of(names, context) {
             Ok(leadership) => leadership,
-            Err(component) => {
-                wired.skipped.push((names.canonical, format!("runs in {component}, says --leader-migration-config")));
+            Err(reason) => {
+                wired.skipped.push((names.canonical, reason));
                 continue;
             }
         };
@@ -147,6 +137,17 @@ pub(super) fn controllers(
         }
     }
     Ok(wired)
+}
+
+/// Returns the leadership of a controller that the flags select, or why they do not select it.
+fn leadership_of<'a>(names: &ControllerNames, context: &WiringContext<'a>) -> Result<&'a Leadership, String> {
+    if !context.config.controllers.contains(names.canonical) {
+        return Err("switched off by --controllers or --enable-node-controller".to_owned());
+    }
+    if *names == NODE_IPAM && !context.config.node_ipam.enabled {
+        return Err("pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned());
+    }
+    context.leases.of(names).map_err(|component| format!("runs in {component}, says --leader-migration-config"))
 }
 
 fn build(
@@ -174,7 +175,7 @@ fn build(
         }
         NODE => {
             let pod_cidrs = wired.pod_cidrs.clone();
-            into_dyn(node::NodeController::with_pod_cidrs(&own, informers, provider, config.node, pod_cidrs))
+            into_dyn(node::NodeController::new(&own, informers, provider, config.node, pod_cidrs))
         }
         NODE_LIFECYCLE => {
             into_dyn(node_lifecycle::NodeLifecycleController::new(&own, informers, provider, config.node_lifecycle))

@@ -15,7 +15,6 @@ use super::{
         },
         generic,
     },
-    health_probe_proxy::logging,
     usage_errors::{UsageError, UsageErrors},
     value::VersionRequest,
     version::{VERSION, VERSION_WORD},
@@ -35,9 +34,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .disable_version_flag(true)
         .arg(Arg::new(CONFIG_FILE).value_name("azure.json").help("The provider's configuration"));
-    SECTIONS.iter().fold(command, |command, section| {
-        command.args(section.flags.iter().map(|spec| arguments::argument(spec).help_heading(section.title)))
-    })
+    arguments::add_flags(command, SECTIONS)
 }
 
 /// Reads the subcommand's words.
@@ -57,7 +54,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<P
         registry_mirrors: arguments.read(&REGISTRY_MIRROR),
         identity_binding: identity_binding(&arguments, &mut errors),
     };
-    let options = ImageCredentialOptions { config, logging: logging(&arguments) };
+    let options = ImageCredentialOptions { config, logging: arguments.logging() };
     mistakes.finish(if errors.is_empty() { Ok(Parsed::ProvideImageCredentials(Box::new(options))) } else { Err(errors) })
 }
 

@@ -7,9 +7,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
     flags::{
-        FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, acr_credential_provider, cloud, health_probe_proxy,
-        node_manager,
+        FlagEffect, FlagSection, FlagSpec, FlagTable, FlagVisibility, TypedFlag, acr_credential_provider, cloud,
+        health_probe_proxy, logging as log, node_manager,
     },
+    logging::LoggingOptions,
     value::{FlagValue, InvalidFlagValue},
 };
 use crate::flags::{FlagTexts, quoted};
@@ -80,11 +81,22 @@ impl FlagArguments {
         }
         arguments
     }
+
+    /// Returns what the flags say of the log.
+    pub(super) fn logging(&self) -> LoggingOptions {
+        LoggingOptions {
+            format: self.read(&log::LOGGING_FORMAT),
+            // klog takes any number; what is out of range means the least or the most.
+            verbosity: u8::try_from(self.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
+            modules: self.read(&log::VMODULE),
+            ..LoggingOptions::default()
+        }
+    }
 }
 
-/// Adds every flag of the table to a command.
-pub(super) fn add_flags(command: Command, table: &FlagTable) -> Command {
-    table.sections().iter().fold(command, |command, section| {
+/// Adds the flags of these sections to a command.
+pub(super) fn add_flags(command: Command, sections: &[FlagSection]) -> Command {
+    sections.iter().fold(command, |command, section| {
         command.args(section.flags.iter().map(|spec| argument(spec).help_heading(section.title)))
     })
 }
@@ -166,6 +178,6 @@ mod tests {
 
     #[test]
     fn the_parser_is_sound() {
-        add_flags(Command::new("test").disable_version_flag(true), &FlagTable::new(&[])).debug_assert();
+        add_flags(Command::new("test").disable_version_flag(true), FlagTable::new(&[]).sections()).debug_assert();
     }
 }

@@ -13,9 +13,7 @@ use super::{
     flags::{
         TypedFlag,
         health_probe_proxy::{FLAGS, HEALTH_CHECK_PORT, SECTIONS, TARGET_PORT},
-        logging as log,
     },
-    logging::LoggingOptions,
     usage_errors::{UsageError, UsageErrors},
     version::{VERSION, VERSION_WORD},
 };
@@ -30,9 +28,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .disable_version_flag(true)
         .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version"));
-    SECTIONS.iter().fold(command, |command, section| {
-        command.args(section.flags.iter().map(|spec| arguments::argument(spec).help_heading(section.title)))
-    })
+    arguments::add_flags(command, SECTIONS)
 }
 
 /// The words with two dashes before the proxy's own flags, for which Go takes one as well.
@@ -59,7 +55,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<P
     let config = HealthProbeProxyConfig {
         health_check_port: port(&arguments, &HEALTH_CHECK_PORT, &mut errors),
         target_port: port(&arguments, &TARGET_PORT, &mut errors),
-        logging: logging(&arguments),
+        logging: arguments.logging(),
     };
     if errors.is_empty() && config.health_check_port == config.target_port {
         errors.push("--health-check-port, --target-port: the proxy would ask itself; give two ports".to_owned());
@@ -74,16 +70,6 @@ fn port(arguments: &FlagArguments, flag: &TypedFlag<i32>, errors: &mut Vec<Strin
         errors.push(format!("--{}: {value} is no port; want 1 to {}", flag.spec.name, u16::MAX));
         0
     })
-}
-
-/// What the flags say of the log.
-pub(super) fn logging(arguments: &FlagArguments) -> LoggingOptions {
-    LoggingOptions {
-        format: arguments.read(&log::LOGGING_FORMAT),
-        verbosity: u8::try_from(arguments.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
-        modules: arguments.read(&log::VMODULE),
-        ..LoggingOptions::default()
-    }
 }
 
 #[cfg(test)]

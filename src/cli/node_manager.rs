@@ -9,7 +9,7 @@ use super::{
     arguments::{self, FlagArguments},
     command::CliCommand as Parsed,
     config,
-    flags::{FlagSection, FlagSpec, generic, node_manager::sections},
+    flags::{FlagSpec, generic, node_manager::sections},
     usage_errors::{UsageError, UsageErrors},
     value::VersionRequest,
     version::{NODE_MANAGER as NAME, VERSION, VERSION_WORD},
@@ -25,9 +25,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .disable_version_flag(true)
         .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version, as --version does"));
-    sections().into_iter().fold(command, |command, FlagSection { title, flags }| {
-        command.args(flags.iter().map(|spec| arguments::argument(spec).help_heading(title)))
-    })
+    arguments::add_flags(command, &sections())
 }
 
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.

@@ -49,7 +49,7 @@ pub(super) fn command(table: &FlagTable) -> Command {
         .arg(switch(DIFF, "Show what changes in each document"))
         .arg(switch(REPORT, "Say whether a manager could take over without writing"))
         .arg(output());
-    arguments::add_flags(command, table)
+    arguments::add_flags(command, table.sections())
 }
 
 /// `-o text|json`.

@@ -1,5 +1,5 @@
-//! Checks of a provider for the commands `doctor`, `orphans` and `support-bundle`. Plain data and one trait, which only
-//! reads.
+//! Checks of a provider for the commands `doctor`, `orphans`, `check-config` and `support-bundle`. Plain data and one trait,
+//! which only reads.
 //!
 //! In: the manager's configuration and the cluster's objects. Out: findings, each with a remedy, and resources without an
 //! owner. A failed read is a finding of its own kind and never looks like the absence of a problem.
@@ -13,6 +13,8 @@ use crate::runtime::client::list_all;
 
 /// Longest text of a finding, in characters.
 const LONGEST: usize = 600;
+/// Seconds by which clocks may differ: tokens and certificates are refused that are further off than a few minutes.
+const CLOCK_TOLERANCE: i64 = 60;
 
 /// A row of a table of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +73,31 @@ impl DiagnosticFinding {
         Self::new(check, FindingState::Unknown, reason.as_ref(), remedy.as_ref())
     }
 
+    /// Creates a finding about the clock of this machine, which is `ahead` of the server's by so many seconds; `None`: no answer
+    /// of the server has a date.
+    pub fn clock(check: &'static str, server: &str, ahead: Option<i64>) -> Self {
+        let Some(seconds) = ahead else {
+            return Self::unknown(check, format!("no answer of {server} has a date"), "compare the clock with another one");
+        };
+        if seconds.abs() <= CLOCK_TOLERANCE {
+            return Self::ok(check, format!("this machine and {server} agree"));
+        }
+        let way = if seconds > 0 { "ahead of" } else { "behind" };
+        let remedy = "synchronize the clocks (NTP, chrony): tokens and certificates are refused otherwise";
+        Self::problem(check, format!("this machine is {} s {way} {server}", seconds.abs()), remedy)
+    }
+
     fn new(check: &'static str, state: FindingState, text: &str, remedy: &str) -> Self {
         Self { check, state, text: one_line(text), remedy: one_line(remedy) }
+    }
+}
+
+/// Returns the first `count` of `names`, and the number of the others.
+pub fn first_of(names: &[String], count: usize) -> String {
+    let list = names.iter().take(count).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(count) {
+        0 => list,
+        more => format!("{list} and {more} more"),
     }
 }
 
@@ -146,6 +171,24 @@ pub struct OrphanReport {
     pub unread: Vec<String>,
 }
 
+/// Result of all checks of a provider.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Examination {
+    /// Findings about the cluster's cloud.
+    pub findings: Vec<DiagnosticFinding>,
+    /// Resources that no Service owns.
+    pub orphans: OrphanReport,
+}
+
+/// Result of the command `check-config`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Findings about the configuration, credentials and permissions. With a problem it cannot be used.
+    pub findings: Vec<DiagnosticFinding>,
+    /// The effective configuration, without secrets; `None` after an error in it.
+    pub configuration: Option<String>,
+}
+
 /// Diagnostic checks of a provider.
 #[async_trait]
 pub trait ProviderDiagnostics: Send + Sync {
@@ -165,18 +208,12 @@ pub trait ProviderDiagnostics: Send + Sync {
         &[]
     }
 
-    /// Makes all checks and returns their findings.
-    async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding>;
+    /// Makes all checks, and searches for resources that no Service owns.
+    async fn examine(&self, request: &DiagnosticRequest) -> Examination;
 
-    /// Searches for resources that no Service owns.
-    async fn orphans(&self, request: &DiagnosticRequest) -> OrphanReport;
-
-    /// Returns the effective configuration, without secrets.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it cannot be shown.
-    async fn configuration(&self, request: &DiagnosticRequest) -> Result<String, String>;
+    /// Checks the configuration; with `is_online`, also the credentials and permissions. `is_strict`: warnings about the
+    /// configuration are problems.
+    async fn check(&self, request: &DiagnosticRequest, is_online: bool, is_strict: bool) -> CheckReport;
 
     /// Returns the secrets of the configuration, so that callers can redact them.
     async fn secrets(&self, request: &DiagnosticRequest) -> Vec<String> {

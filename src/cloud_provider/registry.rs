@@ -51,33 +51,6 @@ pub struct ProviderContext {
     pub events: EventRecorder,
 }
 
-/// Input of `check-config` for a provider.
-#[derive(Clone)]
-pub struct CheckRequest {
-    /// The configuration to check.
-    pub config: ProviderConfig,
-    /// `--configure-cloud-routes`: whether the configuration has to suffice for routes, too.
-    pub routes: bool,
-    /// For reading the Secret; `None` when there is none to read.
-    pub client: Option<kube::Client>,
-    /// Try the credentials and the permissions too.
-    pub online: bool,
-    /// Warnings count as errors.
-    pub strict: bool,
-}
-
-/// Result of the command `check-config`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckReport {
-    /// For the operator, without secrets.
-    pub text: String,
-    /// Whether the configuration can be used unchanged.
-    pub passed: bool,
-}
-
-/// Checks a provider's configuration without running anything.
-pub type ProviderCheck = dyn Fn(CheckRequest) -> BoxFuture<'static, CheckReport> + Send + Sync;
-
 /// Builds a provider. Errors are bad configuration: they name the file and the field.
 pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
 
@@ -93,7 +66,6 @@ pub type ImageCredentialProvider =
 #[derive(Clone, Default)]
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
-    checks: BTreeMap<String, Arc<ProviderCheck>>,
     diagnostics: BTreeMap<String, Arc<dyn ProviderDiagnostics>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
     image_credentials: BTreeMap<String, Arc<ImageCredentialProvider>>,
@@ -151,17 +123,7 @@ impl Registry {
         self
     }
 
-    /// Adds the check behind `check-config` of the provider called `name`.
-    pub fn with_check(
-        mut self,
-        name: impl Into<String>,
-        check: impl Fn(CheckRequest) -> BoxFuture<'static, CheckReport> + Send + Sync + 'static,
-    ) -> Self {
-        self.checks.insert(name.into(), Arc::new(check));
-        self
-    }
-
-    /// Adds the diagnostics of the provider `name`, for the commands doctor, orphans and support-bundle.
+    /// Adds the diagnostics of the provider `name`, for the commands doctor, orphans, check-config and support-bundle.
     pub fn with_diagnostics(mut self, name: impl Into<String>, diagnostics: Arc<dyn ProviderDiagnostics>) -> Self {
         self.diagnostics.insert(name.into(), diagnostics);
         self
@@ -255,12 +217,7 @@ impl Registry {
 
     /// Returns the names of the providers whose configuration can be checked, in order.
     pub fn checkable(&self) -> Vec<&str> {
-        self.checks.keys().map(String::as_str).collect()
-    }
-
-    /// Returns the configuration check of the provider called `name`.
-    pub fn check(&self, name: &str) -> Option<Arc<ProviderCheck>> {
-        self.checks.get(name).cloned()
+        self.diagnostics.keys().map(String::as_str).collect()
     }
 
     /// Returns the names in order, for messages.

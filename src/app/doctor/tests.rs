@@ -15,9 +15,8 @@ use super::*;
 use crate::{
     cli::{self, CliCommand},
     cloud_provider::diagnostics::{
-        DiagnosticCheck,
+        CheckReport, DiagnosticCheck, DiagnosticFinding,
         FindingState::{self, Ok as Fine, Problem, Unknown, Warning},
-        OrphanReport,
     },
     sandbox::api_server::ApiServer,
 };
@@ -78,7 +77,7 @@ fn dated(client: Client, off: i64) -> Client {
 }
 
 async fn examined(client: &Client, options: &DiagnoseOptions) -> Vec<DiagnosticFinding> {
-    examine_with(Ok(dated(client.clone(), 0)), None, options, now()).await
+    examine_with(Ok(dated(client.clone(), 0)), None, options, now()).await.findings
 }
 
 /// Whether there is such a finding with such a remedy.
@@ -177,7 +176,7 @@ async fn missing_rights_of_the_manager_are_problems_and_those_of_the_caller_a_hi
 async fn a_clock_that_is_off_by_ten_minutes_is_told() {
     let server = ApiServer::new(Clock::System);
     for (off, text) in [(600, "600 s behind the API server"), (-600, "600 s ahead of the API server")] {
-        let findings = examine_with(Ok(dated(server.client(), off)), None, &options(""), now()).await;
+        let findings = examine_with(Ok(dated(server.client(), off)), None, &options(""), now()).await.findings;
         assert_found(&findings, (checks::CLOCK, Problem, text, "NTP"));
     }
 }
@@ -191,23 +190,19 @@ impl ProviderDiagnostics for Silent {
         &[DiagnosticCheck { id: "silent", examines: "nothing" }]
     }
 
-    async fn examine(&self, _: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
-        Vec::new()
+    async fn examine(&self, _: &DiagnosticRequest) -> Examination {
+        Examination::default()
     }
 
-    async fn orphans(&self, _: &DiagnosticRequest) -> OrphanReport {
-        OrphanReport::default()
-    }
-
-    async fn configuration(&self, _: &DiagnosticRequest) -> Result<String, String> {
-        Err("none".to_owned())
+    async fn check(&self, _: &DiagnosticRequest, _: bool, _: bool) -> CheckReport {
+        CheckReport::default()
     }
 }
 
 #[tokio::test]
 async fn what_cannot_be_looked_at_never_looks_well() {
     let nowhere = Err("connection refused".to_owned());
-    let findings = examine_with(nowhere, Some(Arc::new(Silent)), &options(""), now()).await;
+    let findings = examine_with(nowhere, Some(Arc::new(Silent)), &options(""), now()).await.findings;
     assert_found(&findings, (checks::API_SERVER, Problem, "connection refused", "--kubeconfig"));
     assert!(findings.iter().skip(1).all(|one| one.state == Unknown && one.text.contains("mend")), "{findings:#?}");
     assert_eq!((findings.len(), findings.last().unwrap().check), (8, "silent"));

@@ -17,12 +17,10 @@ use super::{
 };
 use crate::{
     cli::config::ManagerConfig,
-    cloud_provider::diagnostics::{DiagnosticFinding, ProviderDiagnostics},
+    cloud_provider::diagnostics::{DiagnosticFinding, ProviderDiagnostics, first_of},
     node::{is_never_initialized, taints},
 };
 
-/// Seconds by which clocks may differ.
-const CLOCK_TOLERANCE: i64 = 60;
 /// Seconds that the initialization of a Node may take.
 const INITIALIZATION: i64 = 300;
 /// Most objects that are named.
@@ -38,13 +36,6 @@ const GO_IMAGE: &str = "azure-cloud-controller-manager";
 
 const GRANT_READ: &str = "grant the rights of manifests/viewer, or use another kubeconfig";
 
-/// Holder of the lease.
-enum Leader {
-    Nobody,
-    Somebody,
-    NotKnown,
-}
-
 pub(super) fn of_cluster(
     facts: &ClusterFacts,
     manager: &ManagerConfig,
@@ -57,18 +48,20 @@ pub(super) fn of_cluster(
             return vec![DiagnosticFinding::problem(API_SERVER, reason, remedy)];
         }
         Ok((version, there)) => {
-            vec![DiagnosticFinding::ok(API_SERVER, format!("{version} answers")), clock(*there, now)]
+            let ahead = there.map(|there| now.as_second() - there.as_second());
+            let clock = DiagnosticFinding::clock(CLOCK, "the API server", ahead);
+            vec![DiagnosticFinding::ok(API_SERVER, format!("{version} answers")), clock]
         }
     };
-    let (lease, leader) = lease(facts, manager, now);
-    findings.extend(lease);
+    let (lease, has_no_leader) = lease(facts, manager, now);
+    findings.push(lease);
     findings.extend(versions(facts));
     match &facts.nodes {
         Ok(nodes) => {
             let managed: Vec<&Node> =
                 nodes.iter().filter(|node| provider.is_none_or(|provider| provider.manages_node(node))).collect();
             findings.push(provider_ids(&managed, &manager.cloud.provider));
-            findings.push(initialized(&managed, &leader, now));
+            findings.push(initialized(&managed, has_no_leader, now));
         }
         Err(reason) => {
             findings.extend([PROVIDER_IDS, INITIALIZED].map(|check| DiagnosticFinding::unknown(check, reason, GRANT_READ)));
@@ -77,36 +70,16 @@ pub(super) fn of_cluster(
     findings
 }
 
-fn clock(there: Option<Timestamp>, now: Timestamp) -> DiagnosticFinding {
-    let Some(there) = there else {
-        return DiagnosticFinding::unknown(
-            CLOCK,
-            "the API server's answer has no date",
-            "compare the clock with another one",
-        );
-    };
-    let seconds = now.as_second() - there.as_second();
-    if seconds.abs() <= CLOCK_TOLERANCE {
-        return DiagnosticFinding::ok(CLOCK, "this machine and the API server agree");
-    }
-    let way = if seconds > 0 { "ahead of" } else { "behind" };
-    let text = format!("this machine is {} s {way} the API server", seconds.abs());
-    DiagnosticFinding::problem(
-        CLOCK,
-        text,
-        "synchronise the clocks (NTP, chrony): tokens and certificates are refused otherwise",
-    )
-}
-
-fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (Vec<DiagnosticFinding>, Leader) {
+/// Returns the finding about the lease, and whether nobody is known to lead.
+fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (DiagnosticFinding, bool) {
     let election = &manager.leader_election;
     let name = format!("{}/{}", election.resource_namespace, election.resource_name);
     let start = "look at the managers' pods and logs; start one if there is none";
-    let no_leader = |text: String| (vec![DiagnosticFinding::problem(LEASE, text, start)], Leader::Nobody);
+    let no_leader = |text: String| (DiagnosticFinding::problem(LEASE, text, start), true);
     let spec: LeaseSpec = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
         Ok(None) => return no_leader(format!("nobody leads: there is no lease {name}")),
-        Err(reason) => return (vec![DiagnosticFinding::unknown(LEASE, reason, GRANT_READ)], Leader::NotKnown),
+        Err(reason) => return (DiagnosticFinding::unknown(LEASE, reason, GRANT_READ), false),
     };
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
         return no_leader(format!("nobody leads: lease {name} has no holder"));
@@ -119,7 +92,7 @@ fn lease(facts: &ClusterFacts, manager: &ManagerConfig, now: Timestamp) -> (Vec<
         Err(reason) => DiagnosticFinding::unknown(LEASE, format!("{holder} leads; who that is: {reason}"), GRANT_READ),
         Ok(pods) => holder_is(&holder, pods),
     };
-    (vec![found], Leader::Somebody)
+    (found, false)
 }
 
 /// Checks whether a manager of this program leads.
@@ -194,7 +167,7 @@ fn kubelets(nodes: &[Node], server: u32) -> Option<DiagnosticFinding> {
         .map(|(node, it)| format!("{} ({it})", node.name_any()))
         .collect();
     let remedy = "upgrade: a kubelet may be as new as the API server and three minor versions older";
-    let text = || format!("{} kubelets do not fit API server 1.{server}: {}", odd.len(), shown(&odd));
+    let text = || format!("{} kubelets do not fit API server 1.{server}: {}", odd.len(), first_of(&odd, NAMED));
     (!odd.is_empty()).then(|| DiagnosticFinding::warning(VERSIONS, text(), remedy))
 }
 
@@ -211,12 +184,12 @@ fn provider_ids(nodes: &[&Node], provider: &str) -> DiagnosticFinding {
     };
     let (lacking, foreign) = (names(&str::is_empty), names(&|id| !id.is_empty() && !id.starts_with(&scheme)));
     if !foreign.is_empty() {
-        let text = format!("{} Nodes are another cloud's: {}", foreign.len(), shown(&foreign));
+        let text = format!("{} Nodes are another cloud's: {}", foreign.len(), first_of(&foreign, NAMED));
         let remedy = "a provider id is permanent: delete the Node object and let its kubelet register again, or set --cloud-provider to its cloud";
         return DiagnosticFinding::problem(PROVIDER_IDS, text, remedy);
     }
     if !lacking.is_empty() {
-        let text = format!("{} of {} Nodes have no provider id: {}", lacking.len(), nodes.len(), shown(&lacking));
+        let text = format!("{} of {} Nodes have no provider id: {}", lacking.len(), nodes.len(), first_of(&lacking, NAMED));
         return DiagnosticFinding::problem(PROVIDER_IDS, text, id_remedy(nodes));
     }
     DiagnosticFinding::ok(PROVIDER_IDS, format!("all {} Nodes have a provider id of {provider}", nodes.len()))
@@ -229,17 +202,17 @@ fn id_remedy(nodes: &[&Node]) -> String {
         return "they wait for their initialization: run `status node/NAME`".to_owned();
     }
     let command = taints::initialization_command("NAME");
-    format!("run `{command}` for {}, and start their kubelets with --cloud-provider=external", shown(&never))
+    format!("run `{command}` for {}, and start their kubelets with --cloud-provider=external", first_of(&never, NAMED))
 }
 
-fn initialized(nodes: &[&Node], leader: &Leader, now: Timestamp) -> DiagnosticFinding {
+fn initialized(nodes: &[&Node], has_no_leader: bool, now: Timestamp) -> DiagnosticFinding {
     let waiting: Vec<&&Node> = nodes.iter().filter(|node| taints::is_uninitialized(node)).collect();
     if waiting.is_empty() {
         return DiagnosticFinding::ok(INITIALIZED, "no Node waits for its initialisation");
     }
     let names: Vec<String> = waiting.iter().map(|node| node.name_any()).collect();
-    let text = format!("{} Nodes wait for their initialisation: {}", names.len(), shown(&names));
-    if matches!(leader, Leader::Nobody) {
+    let text = format!("{} Nodes wait for their initialisation: {}", names.len(), first_of(&names, NAMED));
+    if has_no_leader {
         let remedy = "pods without a toleration for the taint do not run there: start a manager, and see that it leads";
         return DiagnosticFinding::problem(INITIALIZED, format!("{text}; nobody leads"), remedy);
     }
@@ -248,14 +221,6 @@ fn initialized(nodes: &[&Node], leader: &Leader, now: Timestamp) -> DiagnosticFi
     match waiting.iter().any(|node| age(node) > INITIALIZATION) {
         true => DiagnosticFinding::problem(INITIALIZED, format!("{text}; for more than {INITIALIZATION} s"), remedy),
         false => DiagnosticFinding::warning(INITIALIZED, text, remedy),
-    }
-}
-
-fn shown(names: &[String]) -> String {
-    let list = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => list,
-        more => format!("{list} and {more} more"),
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: the file of alerts, as Prometheus reads it, with the text of each runbook. Out: a topic each, found by its whole name and by the
 //! short one that runbooks have.
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{cloud_provider::registry::ReferenceTopic, runtime::yaml};
 
@@ -11,45 +11,22 @@ const FILE: &str = include_str!("../../../manifests/chart/files/alerts.yaml");
 /// Prefix of the names of alerts.
 const PREFIX: &str = "CloudControllerManager";
 
-#[derive(Deserialize)]
-struct AlertFile {
-    groups: Vec<AlertGroup>,
-}
-
-#[derive(Deserialize)]
-struct AlertGroup {
-    rules: Vec<AlertRule>,
-}
-
-#[derive(Deserialize)]
-struct AlertRule {
-    alert: String,
-    expr: String,
-    annotations: AlertAnnotations,
-}
-
-#[derive(Deserialize)]
-struct AlertAnnotations {
-    summary: String,
-    description: Option<String>,
-    runbook: String,
-}
-
 pub(super) fn topics() -> Vec<ReferenceTopic> {
-    let file: Option<AlertFile> = yaml::parse(FILE).ok();
-    file.into_iter().flat_map(|file| file.groups).flat_map(|group| group.rules).map(topic).collect()
+    let file: Value = yaml::parse(FILE).unwrap_or_default();
+    let groups = file["groups"].as_array().into_iter().flatten();
+    groups.flat_map(|group| group["rules"].as_array().into_iter().flatten()).map(topic).collect()
 }
 
-fn topic(rule: AlertRule) -> ReferenceTopic {
-    let AlertAnnotations { summary, description, runbook } = rule.annotations;
-    let names = rule.alert.strip_prefix(PREFIX).into_iter().map(str::to_owned);
-    let (summary, description) = (plain(&summary), description.as_deref().map(plain));
+fn topic(rule: &Value) -> ReferenceTopic {
+    let annotations = &rule["annotations"];
+    let name = rule["alert"].as_str().unwrap_or_default();
+    let names = [name].into_iter().chain(name.strip_prefix(PREFIX)).map(str::to_owned).collect();
+    let texts = ["summary", "description"].into_iter().filter_map(|key| annotations[key].as_str()).map(plain);
     // The lines of an expression are joined, so that the runbook is easy to find.
-    let expression = rule.expr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expression = rule["expr"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
     let facts = [format!("Fires on: {expression}"), String::new()];
-    let runbook = runbook.trim_end().lines().map(str::to_owned);
-    let lines = std::iter::once(summary).chain(description).chain(facts).chain(runbook).collect();
-    ReferenceTopic { kind: "alert", names: std::iter::once(rule.alert.clone()).chain(names).collect(), lines }
+    let runbook = annotations["runbook"].as_str().unwrap_or_default().trim_end().lines().map(str::to_owned);
+    ReferenceTopic { kind: "alert", names, lines: texts.chain(facts).chain(runbook).collect() }
 }
 
 /// Returns the text without the templates that Prometheus fills in, such as `{{ $value }}`, and without the name of the cluster.

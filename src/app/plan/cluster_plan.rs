@@ -17,6 +17,7 @@ use crate::{
         Controller, ServiceScope,
         names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE},
     },
+    node::provider_id,
     serving::PlanKind,
 };
 
@@ -163,7 +164,7 @@ pub(crate) async fn plan_cluster(state: &ManagerState, request: &ClusterPlanRequ
 /// another cloud.
 fn provider_mismatch(nodes: &[Arc<Node>], provider: &str) -> Option<String> {
     let scheme = format!("{provider}://");
-    let mut ids = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).filter(|id| !id.is_empty());
+    let mut ids = nodes.iter().filter_map(|node| provider_id(node));
     let first = ids.next()?;
     let is_other = !first.starts_with(&scheme) && ids.all(|id| !id.starts_with(&scheme));
     is_other.then(|| {

@@ -3,11 +3,9 @@
 //! In: what the process watches. Out: a report for `/reportz`, the gauge `cloud_controller_manager_planned_writes`, a line in the log for
 //! everything that enters or leaves the plan.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use super::{
     cluster_plan::{ClusterPlan, ClusterPlanRequest, plan_cluster},
@@ -44,17 +42,17 @@ impl DryRunReports {
 
     /// Sets how old what plans are made from may be, before the first of them.
     fn begin(&self, cache_age: Duration) {
-        *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) = ReportTracker::with_cache_age(cache_age);
+        *self.tracker.lock() = ReportTracker::with_cache_age(cache_age);
     }
 
     /// Returns the report, or `None` before the first plan.
     pub(crate) fn report(&self) -> Option<ReadinessReport> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner).report(self.clock.wall())
+        self.tracker.lock().report(self.clock.wall())
     }
 
     /// Takes a plan. Returns what of it is older than the caches.
     fn observe(&self, plan: ClusterPlan) -> ClusterPlan {
-        let (mut tracker, now) = (self.tracker.lock().unwrap_or_else(PoisonError::into_inner), self.clock.wall());
+        let (mut tracker, now) = (self.tracker.lock(), self.clock.wall());
         let (changes, settled) = (tracker.observe(plan, now), tracker.settled(now));
         drop(tracker);
         changes.appeared.iter().for_each(|line| tracing::info!(%line, "added to the plan"));

@@ -47,7 +47,8 @@ pub(crate) fn planner(state: &Arc<ManagerState>, reports: Option<&Arc<DryRunRepo
                 PlanRequest::Service(key) => plan_service(&state, key).await,
                 PlanRequest::Cluster { kind, after } => {
                     // The plan of a whole cluster costs much: one at a time.
-                    let _permit = permits.try_acquire().map_err(|_| busy())?;
+                    let busy = "another plan of the cluster is being made: ask again in a moment";
+                    let _permit = permits.try_acquire().map_err(|_| plan_error(503, busy.to_owned()))?;
                     plan_page(&state, kind, after.as_deref()).await
                 }
             }
@@ -70,11 +71,10 @@ fn report(reports: Option<&DryRunReports>, json: bool) -> Result<String, PlanErr
 /// Plans for one Service. `key`: `namespace/name`.
 async fn plan_service(state: &ManagerState, key: String) -> Result<String, PlanError> {
     can_plan(state)?;
-    let Some(services) = &state.services else {
+    if state.services.is_none() {
         return Err(plan_error(501, "the controller of Services does not run here".to_owned()));
-    };
-    let (namespace, name) = key.split_once('/').unwrap_or_default();
-    if services.get(&ObjectKey::namespaced(namespace, name)).is_none() {
+    }
+    if !state.has_service(&key) {
         return Err(plan_error(404, format!("there is no Service {key}")));
     }
     let scope = ServiceScope::Only(BTreeSet::from([key]));
@@ -148,10 +148,6 @@ fn can_plan(state: &ManagerState) -> Result<(), PlanError> {
         return not_yet("the Services and Nodes of the cluster have not been listed");
     }
     Ok(())
-}
-
-fn busy() -> PlanError {
-    plan_error(503, "another plan of the cluster is being made: ask again in a moment".to_owned())
 }
 
 fn plan_error(code: u16, reason: String) -> PlanError {

@@ -3,13 +3,9 @@
 //!
 //! Upstream: `k8s.io/kubernetes/pkg/windows/service`, whose name for the service is kept.
 
-use std::{
-    error::Error,
-    process::ExitCode,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{error::Error, process::ExitCode, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use windows_service::{
     service::{ServiceControl, ServiceControlAccept, ServiceExitCode, ServiceState, ServiceStatus, ServiceType},
@@ -34,12 +30,12 @@ static ENDED: Mutex<Option<ExitCode>> = Mutex::new(None);
 
 /// Runs `work` as the service. Returns an error if the service control manager did not start the process.
 pub(crate) fn run(work: impl FnOnce() -> ExitCode + Send + 'static) -> Result<ExitCode, String> {
-    *WORK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(work));
+    *WORK.lock() = Some(Box::new(work));
     service_dispatcher::start(NAME, service_main).map_err(|error| {
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         format!("--windows-service: the service control manager did not start this process: {cause}")
     })?;
-    Ok(ENDED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(ExitCode::FAILURE))
+    Ok(ENDED.lock().take().unwrap_or(ExitCode::FAILURE))
 }
 
 extern "system" fn service_main(_arguments: u32, _values: *mut *mut u16) {
@@ -51,7 +47,7 @@ extern "system" fn service_main(_arguments: u32, _values: *mut *mut u16) {
         ServiceControl::Interrogate => ServiceControlHandlerResult::NoError,
         _ => ServiceControlHandlerResult::NotImplemented,
     };
-    let Some(work) = WORK.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    let Some(work) = WORK.lock().take() else { return };
     let status = match service_control_handler::register(NAME, handler) {
         Ok(status) => status,
         Err(error) => return tracing::error!(%error, "cannot register with the service control manager"),
@@ -64,7 +60,7 @@ extern "system" fn service_main(_arguments: u32, _values: *mut *mut u16) {
     report(ServiceState::Running, 0);
     let ended = work();
     report(ServiceState::Stopped, if ended == ExitCode::SUCCESS { 0 } else { FAILED });
-    *ENDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+    *ENDED.lock() = Some(ended);
 }
 
 fn service_status(state: ServiceState, exit_code: u32) -> ServiceStatus {

@@ -1,6 +1,6 @@
-//! Status page of a manager: of the leader's pod through the API server, or of an address.
+//! Pages of a manager: of the leader's pod through the API server, or of an address.
 //!
-//! In: the source. Out: the origin of the page, and its JSON; or the reason why it could not be read, with a remedy.
+//! In: the source. Out: the origin of the page, and its text; or the reason why it could not be read, with a remedy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,51 +22,45 @@ const PATH: &str = "/statusz?format=json";
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-type SourcedPage = Result<(String, Value), String>;
-
-pub(super) async fn of_leader(client: &Client, options: &StatusOptions, lease: Option<&LeaseView>) -> SourcedPage {
-    let namespace = &options.lease.0;
-    let Some(holder) = lease.and_then(|lease| lease.holder.as_deref()) else {
-        return Err("nobody is known to lead; --url names a manager".to_owned());
-    };
-    let pod = leader::pod(client, namespace, holder, options.port).await?;
-    let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{PATH}", pod.name, pod.port);
-    let status_page = fetch_json(client, &path).await.map_err(|error| explained(&error, namespace, &pod));
-    Ok((format!("pod {namespace}/{}", pod.name), status_page?))
+/// Returns the origin and the content of the status page.
+pub(super) async fn status(
+    client: Option<&Client>,
+    options: &StatusOptions,
+    lease: Option<&LeaseView>,
+) -> Result<(String, Value), String> {
+    let (source, text) = text(client, options, lease, PATH).await?;
+    let status_page = serde_json::from_str(&text).map_err(|error| format!("{source}: {error}"))?;
+    Ok((source, status_page))
 }
 
-/// Returns the text of any page of the leader, or of the manager behind `--url`.
+/// Returns the origin and the text of any page of the leader, or of the manager behind `--url`.
 pub(super) async fn text(
     client: Option<&Client>,
     options: &StatusOptions,
     lease: Option<&LeaseView>,
     page: &str,
-) -> Result<String, String> {
+) -> Result<(String, String), String> {
     if let Some(url) = &options.url {
-        let request_client = self::client(config(url)?, &options.kube_api.user_agent_base)
-            .map_err(|error| format!("{}: {error}", url.url))?;
-        return fetch_text(&request_client, page).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)));
+        let of_url = |reason: String| format!("{}: {reason}", url.url);
+        let request_client = self::client(config(url)?, &options.kube_api.user_agent_base).map_err(of_url)?;
+        let text = fetch(&request_client, page).await.map_err(|error| of_url(with_causes(&error)))?;
+        return Ok((url.url.to_string(), text));
     }
     let client = client.ok_or("there is no way to the API server; --url names a manager")?;
     let holder = lease.and_then(|lease| lease.holder.as_deref()).ok_or("nobody is known to lead; --url names a manager")?;
     let namespace = &options.lease.0;
     let pod = leader::pod(client, namespace, holder, options.port).await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{page}", pod.name, pod.port);
-    fetch_text(client, &path).await.map_err(|error| explained(&error, namespace, &pod))
+    let text = fetch(client, &path).await.map_err(|error| explained(&error, namespace, &pod))?;
+    Ok((format!("pod {namespace}/{}", pod.name), text))
 }
 
-async fn fetch_text(client: &Client, path: &str) -> Result<String, kube::Error> {
+async fn fetch(client: &Client, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match tokio::time::timeout(TIMEOUT, client.request_text(request)).await {
         Ok(body) => body,
         Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
     }
-}
-
-pub(super) async fn from_url(url: &StatusUrl, user_agent: &str) -> SourcedPage {
-    let client = client(config(url)?, user_agent).map_err(|error| format!("{}: {error}", url.url))?;
-    let status_page = fetch_json(&client, PATH).await.map_err(|error| format!("{}: {}", url.url, with_causes(&error)))?;
-    Ok((url.url.to_string(), status_page))
 }
 
 fn client(config: Config, user_agent: &str) -> Result<Client, String> {
@@ -89,14 +83,6 @@ fn config(url: &StatusUrl) -> Result<Config, String> {
         config.auth_info = AuthInfo { token: Some(text.trim().to_owned().into()), ..AuthInfo::default() };
     }
     Ok(config)
-}
-
-async fn fetch_json(client: &Client, path: &str) -> Result<Value, kube::Error> {
-    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match tokio::time::timeout(TIMEOUT, client.request::<Value>(request)).await {
-        Ok(body) => body,
-        Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
-    }
 }
 
 /// Returns an error message with a remedy. The API server's proxy passes no credentials on, so the pod sees an anonymous

@@ -116,14 +116,13 @@ impl StatusView {
     }
 
     /// Takes what a page says.
-    #[expect(clippy::needless_pass_by_value, reason = "callers have no further use for the texts")]
-    pub(super) fn take_page(&mut self, source: String, page: &Value) {
+    pub(super) fn take_page(&mut self, source: &str, page: &Value) {
         let Some(leading) = page["leading"].as_bool() else {
-            return self.unseen(&source, "the answer is not the status page of this program");
+            return self.unseen(source, "the answer is not the status page of this program");
         };
-        (self.source, self.leading) = (Some(source.clone()), Some(leading));
+        (self.source, self.leading) = (Some(source.to_owned()), Some(leading));
         if !leading {
-            self.unseen(&source, "this replica does not lead; what waits is known to the leader");
+            self.unseen(source, "this replica does not lead; what waits is known to the leader");
         }
         self.version = page["version"].as_str().map(clean);
         // A manager of another version may say what waits in other words; nothing waits only where it says so.
@@ -131,7 +130,7 @@ impl StatusView {
             [("controllers", page["controllers"].is_array()), ("cloudProvider", page["cloudProvider"].is_object())]
         {
             if !is_there {
-                self.unseen(&source, &format!("the page has no {part}: a manager of another version?"));
+                self.unseen(source, &format!("the page has no {part}: a manager of another version?"));
             }
         }
         for controller in page["controllers"].as_array().into_iter().flatten() {

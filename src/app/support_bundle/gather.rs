@@ -2,8 +2,6 @@
 //!
 //! In: a manager's configuration. Out: a text for each file, or why it cannot be had. Nothing is redacted here, and nothing is written.
 
-use std::future::Future;
-
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Container, Event, Pod},
@@ -14,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::secrets;
 use crate::{
-    app::{doctor, orphans, plan::page::NO_REPORT, status_command},
-    cli::{DiagnoseOptions, NAME, SupportBundleOptions, VERSION, platform},
-    cloud_provider::{Registry, diagnostics::DiagnosticFinding},
+    app::{check_config, doctor, orphans, plan::page::NO_REPORT, status_command},
+    cli::{NAME, SupportBundleOptions, VERSION, platform},
+    cloud_provider::{Registry, diagnostics::Examination},
     runtime::client::with_causes,
 };
 
@@ -60,32 +58,40 @@ pub(super) struct GatheredFacts {
 
 pub(super) async fn everything(registry: &Registry, options: &SupportBundleOptions) -> GatheredFacts {
     let diagnose = &options.diagnose;
-    let client = doctor::client(&diagnose.manager, "support-bundle").await.map_err(|error| error.to_string());
+    let client = doctor::client(&diagnose.manager.kube_api, "support-bundle").await.map_err(|error| error.to_string());
     let environment: Vec<(String, String)> = std::env::vars().collect();
-    let findings = doctor::examine(registry, diagnose);
-    gather(registry, options, client, &environment, findings).await
+    gather(registry, options, client, &environment, doctor::examine(registry, diagnose).await).await
 }
 
-/// Gathers the facts with another client and environment. `findings`: those of doctor.
+/// Gathers the facts with another client and environment. `examination`: what doctor has found.
 pub(super) async fn gather(
     registry: &Registry,
     options: &SupportBundleOptions,
     client: Result<Client, String>,
     environment: &[(String, String)],
-    findings: impl Future<Output = Vec<DiagnosticFinding>>,
+    examination: Examination,
 ) -> GatheredFacts {
+    let manager = &options.diagnose.manager;
+    let Examination { findings, orphans } = examination;
+    let request = doctor::request(&manager.cloud, client.clone().ok(), doctor::ClusterFacts::unseen("not asked for"));
+    let mut secrets = secrets::secret_values(options, environment);
+    let configuration = match registry.diagnostics(&manager.cloud.provider) {
+        Some(provider) => {
+            secrets.extend(provider.secrets(&request).await);
+            Ok(check_config::text(&provider.check(&request, false, false).await))
+        }
+        None => Err("the cloud provider shows no configuration".to_owned()),
+    };
+    let variables = environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
     let mut files: Vec<GatheredFile> = vec![
         ("version.txt", Ok(format!("{NAME} {VERSION} {}\n", platform()))),
-        ("flags.txt", Ok(lines(&options.diagnose.manager.flagz()))),
-        ("environment.txt", Ok(lines(environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()))))),
+        ("flags.txt", Ok(lines(&manager.flagz()))),
+        ("environment.txt", Ok(lines(variables))),
+        ("configuration.txt", configuration),
+        ("doctor.txt", Ok(doctor::print::text(&findings))),
+        ("doctor.json", Ok(doctor::print::json(&findings))),
+        ("orphans.json", Ok(orphans::shown(&orphans, true))),
     ];
-    let mut secret_values = secrets::secret_values(options, environment);
-    files.push(("configuration.txt", configuration(registry, &options.diagnose, &client, &mut secret_values).await));
-    let findings = findings.await;
-    files.push(("doctor.txt", Ok(doctor::print::text(&findings))));
-    files.push(("doctor.json", Ok(doctor::print::json(&findings))));
-    files
-        .push(("orphans.json", Ok(orphans::shown(&orphans::find_orphans(registry, &options.diagnose.manager).await, true))));
     let pages = status_command::pages(client.as_ref().ok(), &options.status, &PAGES.map(|(_, page)| page)).await;
     files.extend(PAGES.iter().map(|(name, _)| *name).zip(pages.into_iter().map(or_no_report)));
     let namespace = &options.status.lease.0;
@@ -93,12 +99,12 @@ pub(super) async fn gather(
         Ok(client) => {
             let (leases, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
             files.extend(in_file("leases.json", listed::<Lease>(&leases, bare).await));
-            files.extend(in_file("pods.json", listed(&pods, manager).await));
+            files.extend(in_file("pods.json", listed(&pods, manager_pod).await));
             files.extend(in_file("events.json", listed::<Event>(&Api::all(client.clone()), bare).await));
         }
         Err(reason) => files.extend(["leases.json", "pods.json", "events.json"].map(|name| (name, Err(reason.clone())))),
     }
-    GatheredFacts { files, secrets: secret_values }
+    GatheredFacts { files, secrets }
 }
 
 /// Accepts a page of a manager without `--dry-run`, which has no report.
@@ -108,21 +114,6 @@ fn or_no_report(page: Result<String, String>) -> Result<String, String> {
 
 fn lines<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {
     pairs.into_iter().map(|(name, value)| format!("{name}={value}\n")).collect()
-}
-
-/// Returns the provider's configuration, and records its secrets for redaction.
-async fn configuration(
-    registry: &Registry,
-    options: &DiagnoseOptions,
-    client: &Result<Client, String>,
-    secret_values: &mut Vec<String>,
-) -> Result<String, String> {
-    let manager = &options.manager;
-    let provider = registry.diagnostics(&manager.cloud.provider).ok_or("the cloud provider shows no configuration")?;
-    let facts = doctor::ClusterFacts::unseen("not asked for");
-    let request = doctor::request(manager, client.clone().ok(), facts);
-    secret_values.extend(provider.secrets(&request).await);
-    provider.configuration(&request).await
 }
 
 /// Objects as they are shown, and why some are left out.
@@ -180,7 +171,7 @@ fn bare<K: Serialize>(object: &K) -> Option<Value> {
 }
 
 /// Returns the versions and restarts of a manager's pod.
-fn manager(pod: &Pod) -> Option<Value> {
+fn manager_pod(pod: &Pod) -> Option<Value> {
     let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
     let is_manager = |container: &Container| {
         container.name.contains("cloud-controller-manager") || container.name.contains("cloud-node-manager")

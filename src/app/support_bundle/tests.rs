@@ -10,7 +10,7 @@ use tower::{BoxError, ServiceExt};
 use super::*;
 use crate::{
     cli::{self, CliCommand},
-    cloud_provider::diagnostics::DiagnosticFinding,
+    cloud_provider::diagnostics::{DiagnosticFinding, Examination, OrphanReport},
     runtime::client::client_over_service,
 };
 
@@ -125,8 +125,10 @@ async fn bundle_of(client: kube::Client, with_url: bool) -> (BTreeMap<String, St
     );
     options.status.url = url.filter(|_| with_url);
     let registry = crate::providers::registry();
-    let findings = async { vec![DiagnosticFinding::problem("x", PLANTED.join(" "), format!("password={}", PLANTED[3]))] };
-    let gathered = gather::gather(&registry, &options, Ok(client), &environment(), findings).await;
+    let findings = vec![DiagnosticFinding::problem("x", PLANTED.join(" "), format!("password={}", PLANTED[3]))];
+    let orphans = OrphanReport { unread: vec![PLANTED.join(" ")], ..OrphanReport::default() };
+    let examination = Examination { findings, orphans };
+    let gathered = gather::gather(&registry, &options, Ok(client), &environment(), examination).await;
     known.extend(gathered.secrets);
     let (files, missing) = files(gathered.files, &known);
     (files.into_iter().collect(), missing)

@@ -11,9 +11,8 @@ use k8s_openapi::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -22,23 +21,6 @@ use crate::serving::{WebhookServiceName, WebhookServingConfig};
 /// Authorities in a bundle: more than there are replicas.
 const MOST: usize = 8;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-
-/// A kind of webhook configuration.
-trait HasClientConfigs: Clone + Serialize + DeserializeOwned + std::fmt::Debug {
-    fn client_configs(&self) -> Vec<&WebhookClientConfig>;
-}
-
-impl HasClientConfigs for ValidatingWebhookConfiguration {
-    fn client_configs(&self) -> Vec<&WebhookClientConfig> {
-        self.webhooks.iter().flatten().map(|webhook| &webhook.client_config).collect()
-    }
-}
-
-impl HasClientConfigs for MutatingWebhookConfiguration {
-    fn client_configs(&self) -> Vec<&WebhookClientConfig> {
-        self.webhooks.iter().flatten().map(|webhook| &webhook.client_config).collect()
-    }
-}
 
 /// Writes the authority into every configuration that is named and exists. The error names all that cannot be written.
 pub(super) async fn write_all(
@@ -50,36 +32,31 @@ pub(super) async fn write_all(
     let mut problems = Vec::new();
     for name in &config.configurations {
         let (kind, name) = name.split_once('/').unwrap_or(("validating", name));
-        let written = match kind {
-            "mutating" => {
-                let api = Api::<MutatingWebhookConfiguration>::all(client.clone());
-                write(&api, name, &config.service, authority, now).await
-            }
-            _ => {
-                let api = Api::<ValidatingWebhookConfiguration>::all(client.clone());
-                write(&api, name, &config.service, authority, now).await
-            }
+        let resource = match kind {
+            "mutating" => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            _ => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
         };
-        if let Err(error) = written {
+        let api = Api::all_with(client.clone(), &resource);
+        if let Err(error) = write(&api, name, &config.service, authority, now).await {
             problems.push(format!("--webhook-configurations {kind}/{name}: {error}"));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
-async fn write<K>(
-    api: &Api<K>,
+async fn write(
+    api: &Api<DynamicObject>,
     name: &str,
     service: &WebhookServiceName,
     authority: &str,
     now: Timestamp,
-) -> Result<(), kube::Error>
-where
-    K: HasClientConfigs + kube::Resource,
-{
+) -> Result<(), kube::Error> {
     // A missing configuration needs no authority.
     let Some(found) = api.get_opt(name).await? else { return Ok(()) };
-    let changes = changes(&found.client_configs(), service, authority, now);
+    let webhooks = found.data["webhooks"].as_array().into_iter().flatten();
+    let entries = webhooks.map(|webhook| serde_json::from_value(webhook["clientConfig"].clone()));
+    let entries: Vec<WebhookClientConfig> = entries.collect::<Result<_, _>>().map_err(kube::Error::SerdeError)?;
+    let changes = changes(&entries, service, authority, now);
     if changes.is_empty() {
         return Ok(());
     }
@@ -87,18 +64,18 @@ where
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version["metadata"]["resourceVersion"]});
     let operations: Vec<Value> = std::iter::once(test).chain(changes).collect();
     let patch = serde_json::from_value(Value::from(operations)).map_err(kube::Error::SerdeError)?;
-    api.patch(name, &PatchParams::default(), &Patch::<K>::Json(patch)).await?;
+    api.patch(name, &PatchParams::default(), &Patch::<DynamicObject>::Json(patch)).await?;
     tracing::info!(name, "wrote the authority of the webhooks' certificate");
     Ok(())
 }
 
 /// Returns a JSON patch for the entries that lead to the Service and do not trust the authority.
-fn changes(entries: &[&WebhookClientConfig], service: &WebhookServiceName, authority: &str, now: Timestamp) -> Vec<Value> {
+fn changes(entries: &[WebhookClientConfig], service: &WebhookServiceName, authority: &str, now: Timestamp) -> Vec<Value> {
     let leads_here = |entry: &&WebhookClientConfig| {
         entry.service.as_ref().is_some_and(|found| found.name == service.name && found.namespace == service.namespace)
     };
     let entries = entries.iter().enumerate().filter(|(_, entry)| leads_here(entry));
-    let change = |(at, entry): (usize, &&WebhookClientConfig)| {
+    let change = |(at, entry): (usize, &WebhookClientConfig)| {
         let bundle = entry.ca_bundle.as_ref().map(|bundle| String::from_utf8_lossy(&bundle.0).into_owned());
         let bundle = with_authority(&bundle.unwrap_or_default(), authority, now)?;
         let path = format!("/webhooks/{at}/clientConfig/caBundle");
@@ -132,7 +109,8 @@ fn has_ended(block: &str, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use k8s_openapi::api::admissionregistration::v1::ServiceReference;
 
@@ -157,7 +135,7 @@ mod tests {
         let asked = Arc::clone(asked);
         let answer = move |request: http::Request<kube::client::Body>| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            asked.lock().unwrap().push(format!("{} {name}", request.method()));
+            asked.lock().push(format!("{} {name}", request.method()));
             let status =
                 |code: u16, reason: &str| json!({"status": "Failure", "message": name, "reason": reason, "code": code});
             let client = json!({"service": {"namespace": "kube-system", "name": "ccm"}});
@@ -192,7 +170,7 @@ mod tests {
         let error = write_all(&client, &all, &one, now()).await.unwrap_err();
         assert!(error.contains("validating/forbidden") && error.contains("mutating/forbidden"), "{error}");
         assert!(!error.contains("missing"), "{error}");
-        assert!(asked.lock().unwrap().contains(&"PATCH good".to_owned()), "{asked:?}");
+        assert!(asked.lock().contains(&"PATCH good".to_owned()), "{asked:?}");
         write_all(&client, &config(&["missing", "good"]), &one, now()).await.unwrap();
     }
 
@@ -230,10 +208,10 @@ mod tests {
         let (ours, others, url) = (entry("ccm"), entry("other"), WebhookClientConfig::default());
         let service = WebhookServiceName { namespace: "kube-system".to_owned(), name: "ccm".to_owned() };
         let one = authority(60);
-        let patch = changes(&[&others, &url, &ours], &service, &one, now());
+        let patch = changes(&[others, url, ours.clone()], &service, &one, now());
         let bundle = json!(ByteString(format!("{one}\n").into_bytes()));
         assert_eq!(patch, [json!({"op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": bundle})]);
         let trusted = WebhookClientConfig { ca_bundle: Some(ByteString(format!("{one}\n").into_bytes())), ..ours };
-        assert_eq!(changes(&[&trusted], &service, &one, now()), Vec::<Value>::new());
+        assert_eq!(changes(&[trusted], &service, &one, now()), Vec::<Value>::new());
     }
 }

@@ -15,10 +15,9 @@ use crate::cli::{
     feature_gates::{self, FeatureGates},
     flags::{
         FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, cloud, controllers as pace, generic, leader_election,
-        logging as log, node_manager as local, provider_config,
+        node_manager as local, provider_config,
     },
     label_selector,
-    logging::LoggingOptions,
     value::{FlagValue, VersionRequest},
     version::{NAME, NODE_MANAGER, VERSION, user_agent},
 };
@@ -77,7 +76,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         node_ipam,
         start_interval: builder.read(&generic::CONTROLLER_START_INTERVAL),
         shutdown_grace_period: builder.read(&generic::SHUTDOWN_GRACE_PERIOD),
-        logging: builder.logging(),
+        logging: builder.arguments.logging(),
         version: builder.version(),
         feature_gates,
         notices: builder.notices,
@@ -132,7 +131,7 @@ pub(crate) fn build_for_node_manager(
             pair_name: NODE_MANAGER,
             ..builder.serving_if_any(&FeatureGates::default())
         },
-        logging: builder.logging(),
+        logging: builder.arguments.logging(),
         version: builder.version(),
         notices: builder.notices,
         flagz,
@@ -421,16 +420,6 @@ impl OptionsBuilder {
             node_masks: NodeMaskSizes::default(),
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
-        }
-    }
-
-    fn logging(&mut self) -> LoggingOptions {
-        LoggingOptions {
-            format: self.read(&log::LOGGING_FORMAT),
-            // klog takes any number; what is out of range means the least or the most.
-            verbosity: u8::try_from(self.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
-            modules: self.read(&log::VMODULE),
-            ..LoggingOptions::default()
         }
     }
 

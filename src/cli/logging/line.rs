@@ -196,10 +196,9 @@ fn verbosity(level: Level) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::{Arc, Mutex},
-    };
+    use std::{io, sync::Arc};
+
+    use parking_lot::Mutex;
 
     use tracing::{debug, error, info, info_span, warn};
     use tracing_subscriber::{fmt::layer, layer::SubscriberExt};
@@ -211,7 +210,7 @@ mod tests {
 
     impl io::Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
+            self.0.lock().extend(bytes);
             Ok(bytes.len())
         }
 
@@ -222,7 +221,7 @@ mod tests {
 
     impl Sink {
         fn lines(&self) -> Vec<String> {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+            String::from_utf8(self.0.lock().clone()).unwrap().lines().map(str::to_owned).collect()
         }
     }
 

@@ -1,8 +1,8 @@
-//! What the commands `doctor`, `orphans` and `support-bundle` ask of Azure. Nothing is written anywhere.
+//! What the commands `doctor`, `orphans`, `check-config` and `support-bundle` ask of Azure. Nothing is written anywhere.
 //!
 //! ```text
-//! azure.json ─► session ─► access (credential, wire, clock) ─► permissions ─► network (documents) ─┬─► verdicts
-//!                                                                                                 └─► orphans
+//! azure.json ─► session ─► access (credential, wire, clock) ─► permissions ─┬─► network (documents) ─┬─► verdicts
+//!                                                             check-config ◄┘                        └─► orphans
 //! ```
 //! In: the manager's configuration, Nodes and Services. Out: findings by the checks of `checks`. What lies behind a fault is not looked
 //! at: its checks stay without a finding, which the command shows as not examined.
@@ -38,11 +38,12 @@ use super::{
     transport::ReadOnlyTransport,
 };
 use crate::cloud_provider::diagnostics::{
-    DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, FindingState, OrphanReport, ProviderDiagnostics,
+    CheckReport, DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, Examination, FindingState, OrphanReport,
+    ProviderDiagnostics,
 };
 use checks::{CHECKS, CONFIG};
 use observer::ObservedTransport;
-use opened::OpenedCloud;
+use opened::{OpenedCloud, open_session};
 
 /// Rights for the calls of `load_balancer::lease`.
 pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
@@ -100,32 +101,23 @@ impl ProviderDiagnostics for AzureDiagnostics {
         node::is_azures(node)
     }
 
-    async fn examine(&self, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
+    async fn examine(&self, request: &DiagnosticRequest) -> Examination {
         let mut findings = Vec::new();
-        let Some(cloud) = self.open(request, &mut findings).await else { return findings };
-        if !access::examine(&cloud, &mut findings).await {
-            return findings;
-        }
-        permissions::examine(&cloud.session, &mut findings).await;
-        network::examine(&cloud, request, &mut findings).await;
-        findings.extend(orphans::findings(&cloud, request).await);
-        findings
-    }
-
-    async fn orphans(&self, request: &DiagnosticRequest) -> OrphanReport {
-        let mut findings = Vec::new();
-        let Some(cloud) = self.open(request, &mut findings).await else {
-            let hinders = |finding: &DiagnosticFinding| finding.state != FindingState::Ok;
-            let reported = findings.into_iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
-            let cluster = request.services.as_ref().err().map(|reason| format!("Services: {reason}"));
-            return OrphanReport { unread: reported.chain(cluster).collect(), ..OrphanReport::default() };
+        let orphans = match self.examine_all(request, &mut findings).await {
+            Some(report) => report,
+            None => unread_report(&findings, request),
         };
-        orphans::report(&cloud, request).await
+        Examination { findings, orphans }
     }
 
-    async fn configuration(&self, request: &DiagnosticRequest) -> Result<String, String> {
-        let (environment, _) = self.wire()?;
-        Ok(report(request, environment).await?.text())
+    async fn check(&self, request: &DiagnosticRequest, is_online: bool, is_strict: bool) -> CheckReport {
+        let mut findings = Vec::new();
+        let loaded = self.load(request, is_strict, &mut findings).await;
+        let configuration = loaded.as_ref().map(|loaded| effective_text(&loaded.config));
+        if let Some(loaded) = loaded.filter(|_| is_online) {
+            drop(loaded.open(&request.config.cluster_name, &mut findings).await);
+        }
+        CheckReport { findings: findings.into_iter().filter_map(verdicts::for_check).collect(), configuration }
     }
 
     async fn secrets(&self, request: &DiagnosticRequest) -> Vec<String> {
@@ -136,8 +128,21 @@ impl ProviderDiagnostics for AzureDiagnostics {
 }
 
 impl AzureDiagnostics {
-    /// Reads the configuration and builds clients from it. `None`: what hinders that is among the findings.
-    async fn open(&self, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) -> Option<OpenedCloud> {
+    /// Makes all checks, and searches for orphans. `None`: what hinders that is among the findings.
+    async fn examine_all(&self, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) -> Option<OrphanReport> {
+        let loaded = self.load(request, false, findings).await?;
+        let cloud = loaded.open(&request.config.cluster_name, findings).await?;
+        network::examine(&cloud, request, findings).await;
+        Some(orphans::examine(&cloud, request, findings).await)
+    }
+
+    /// Reads the configuration. `None`: what is wrong with it is among the findings.
+    async fn load(
+        &self,
+        request: &DiagnosticRequest,
+        is_strict: bool,
+        findings: &mut Vec<DiagnosticFinding>,
+    ) -> Option<LoadedCloud> {
         let (environment, wire) = match self.wire() {
             Ok(wire) => wire,
             Err(error) => {
@@ -146,7 +151,7 @@ impl AzureDiagnostics {
                 return None;
             }
         };
-        let report = match report(request, environment.clone()).await {
+        let report = match report(request, environment.clone(), is_strict).await {
             Ok(report) => report,
             Err(error) => {
                 let remedy = "give --cloud-config the manager's azure.json, or --cloud-config-secret-name its Secret";
@@ -155,27 +160,66 @@ impl AzureDiagnostics {
             }
         };
         findings.extend(verdicts::configuration(&report.findings));
-        let config = Arc::new(report.config?);
-        let settings = LoadBalancerSettings::new(&config, &request.config.cluster_name);
-        let transport: Arc<dyn ArmTransport> = Arc::<ObservedTransport>::clone(&wire);
-        match check::open_session(&config, environment, transport).await {
-            Ok(session) => Some(OpenedCloud { session, settings, wire }),
-            Err(reason) => {
-                findings.extend(access::failure(&reason, &wire));
-                None
-            }
-        }
+        Some(LoadedCloud { config: Arc::new(report.config?), environment, wire })
     }
 }
 
+/// A valid configuration, and what opens it.
+struct LoadedCloud {
+    config: Arc<AzureConfig>,
+    environment: BTreeMap<String, String>,
+    wire: Arc<ObservedTransport>,
+}
+
+impl LoadedCloud {
+    /// Builds clients, and checks whether Azure accepts the identity and what that may do. `None`: what hinders that is among the
+    /// findings.
+    async fn open(self, cluster: &str, findings: &mut Vec<DiagnosticFinding>) -> Option<OpenedCloud> {
+        let Self { config, environment, wire } = self;
+        let settings = LoadBalancerSettings::new(&config, cluster);
+        let transport: Arc<dyn ArmTransport> = Arc::<ObservedTransport>::clone(&wire);
+        let session = match open_session(config, environment, transport).await {
+            Ok(session) => session,
+            Err(reason) => {
+                findings.extend(access::failure(&reason, &wire));
+                return None;
+            }
+        };
+        let cloud = OpenedCloud { session, settings, wire };
+        if !access::examine(&cloud, findings).await {
+            return None;
+        }
+        permissions::examine(&cloud.session, findings).await;
+        Some(cloud)
+    }
+}
+
+/// Returns a report without orphans: `findings` say why nothing could be looked at.
+fn unread_report(findings: &[DiagnosticFinding], request: &DiagnosticRequest) -> OrphanReport {
+    let hinders = |finding: &&DiagnosticFinding| matches!(finding.state, FindingState::Problem | FindingState::Unknown);
+    let cloud = findings.iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
+    let cluster = request.services.as_ref().err().map(|reason| format!("Services: {reason}"));
+    OrphanReport { unread: cloud.chain(cluster).collect(), ..OrphanReport::default() }
+}
+
+/// Returns the configuration that counts, without secrets, and what is watched because of it.
+fn effective_text(config: &AzureConfig) -> String {
+    let watched: String = check::watched(config).into_iter().map(|line| line + "\n").collect();
+    format!("effective configuration:\n{:#}\n{watched}", config.effective())
+}
+
 /// Returns the configuration that counts, and what is wrong with it.
-async fn report(request: &DiagnosticRequest, environment: BTreeMap<String, String>) -> Result<ConfigReport, String> {
+async fn report(
+    request: &DiagnosticRequest,
+    environment: BTreeMap<String, String>,
+    is_strict: bool,
+) -> Result<ConfigReport, String> {
     let environment = EnvironmentOverrides::of(environment);
     let texts = loader(request, &environment).texts().await.map_err(|error| error.to_string())?;
-    let report = offline_report(&texts, &environment, false);
+    let report = offline_report(&texts, &environment, is_strict);
     let more = |config: &AzureConfig| check::lacking(config, &request.config.cluster_name, request.routes);
     let lacking: Vec<ConfigFinding> = report.config.as_ref().map(more).unwrap_or_default();
-    Ok(report.with_findings(lacking, false))
+    Ok(report.with_findings(lacking, is_strict))
 }
 
 fn loader(request: &DiagnosticRequest, environment: &EnvironmentOverrides) -> ConfigLoader {

@@ -1,7 +1,6 @@
-use std::sync::Mutex;
-
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -26,9 +25,6 @@ struct Planning {
 }
 
 impl Controller for Planning {
-    fn name(&self) -> &'static str {
-        SERVICE.canonical
-    }
     fn run(self: Arc<Self>, _: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
@@ -39,7 +35,7 @@ impl Controller for Planning {
         Box::pin(async move {
             tokio::time::sleep(self.delay).await;
             let ServiceScope::Only(keys) = scope else { panic!("a page plans for some Services") };
-            self.asked.lock().unwrap().extend(keys.iter().cloned());
+            self.asked.lock().extend(keys.iter().cloned());
             let write = |key: &String| {
                 let write = PlannedWrite::patch("service", "/x".to_owned(), "why", json!({})).on_behalf_of(key);
                 PlannedWrite { reasons: self.reasons.clone(), ..write }
@@ -105,7 +101,7 @@ async fn the_pages_of_a_standby_plan_for_every_service_once() {
         after = Some(next.trim().to_owned());
     }
     let expected: Vec<_> = (0..count).map(|number| format!("a/s{number:03}")).collect();
-    assert_eq!(*planning.asked.lock().unwrap(), expected);
+    assert_eq!(*planning.asked.lock(), expected);
     assert_eq!(planner(of_services(None)).await, planner(of_services(None)).await);
 }
 

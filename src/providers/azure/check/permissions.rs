@@ -94,7 +94,7 @@ enum PermissionCondition {
 }
 
 /// Reads the zones of the region: no resource group has it.
-pub(super) const ZONES: &str = "Microsoft.Resources/subscriptions/providers/read";
+const ZONES: &str = "Microsoft.Resources/subscriptions/providers/read";
 
 const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionCondition, &str)] = {
     use PermissionCondition::Always;

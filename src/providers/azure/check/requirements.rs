@@ -36,7 +36,7 @@ pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<ConfigFindi
 }
 
 /// Returns a line for each kind that the program watches only because of this configuration, with the rights that it needs.
-pub(super) fn watched(config: &AzureConfig) -> Vec<String> {
+pub(in crate::providers::azure) fn watched(config: &AzureConfig) -> Vec<String> {
     let WatchedKinds { namespaces, endpoint_slices } = WatchedKinds::of(&LoadBalancerSettings::new(config, ""));
     let kinds = [
         (namespaces, "Namespaces", "namespaces", "an entry of multipleStandardLoadBalancerConfigurations selects them"),

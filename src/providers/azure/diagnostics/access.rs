@@ -7,17 +7,12 @@ use super::{
     checks::{CLOCK, CREDENTIAL, NETWORK, TLS},
     observer::{ObservedTransport, WireSightings},
     opened::OpenedCloud,
+    permissions,
 };
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
-    providers::azure::{
-        arm::{ArmErrorClass, ResourceId},
-        check,
-    },
+    providers::azure::arm::{ArmErrorClass, ResourceId},
 };
-
-/// Seconds by which clocks may differ: Entra refuses assertions and tokens that are further off than a few minutes.
-const CLOCK_TOLERANCE: i64 = 60;
 
 /// Words in errors of certificate verifiers.
 const OF_CERTIFICATES: [&str; 3] = ["certificate", "UnknownIssuer", "SelfSigned"];
@@ -47,8 +42,10 @@ const ENTRA_CODES: [(&str, &str); 8] = [
 pub(super) async fn examine(cloud: &OpenedCloud, findings: &mut Vec<DiagnosticFinding>) -> bool {
     let config = &cloud.session.config;
     let group = ResourceId::group_of(&config.subscription_id, &config.resource_group);
-    let requested = check::grants(&cloud.session.compute, &group).await;
+    let requested = permissions::grants(&cloud.session.compute, &group).await;
     let refused = match requested {
+        // An answer that cannot be read is an answer.
+        Err(error) if error.class == ArmErrorClass::MalformedAnswer => None,
         Err(error) if error.class == ArmErrorClass::Unauthorized || error.status.is_none() => Some(error.to_string()),
         _ => None,
     };
@@ -105,21 +102,8 @@ fn credential_remedy(reason: &str) -> &'static str {
 }
 
 fn clock(seen: &WireSightings) -> DiagnosticFinding {
-    let Some((seconds, host)) = &seen.ahead else {
-        return DiagnosticFinding::unknown(
-            CLOCK,
-            "no answer of Azure carries its time",
-            "compare the clock with another one",
-        );
-    };
-    if seconds.abs() <= CLOCK_TOLERANCE {
-        return DiagnosticFinding::ok(CLOCK, format!("this machine and {host} agree"));
+    match &seen.ahead {
+        Some((seconds, host)) => DiagnosticFinding::clock(CLOCK, host, Some(*seconds)),
+        None => DiagnosticFinding::clock(CLOCK, "Azure", None),
     }
-    let way = if *seconds > 0 { "ahead of" } else { "behind" };
-    let text = format!("this machine is {} s {way} {host}", seconds.abs());
-    DiagnosticFinding::problem(
-        CLOCK,
-        text,
-        "synchronise the clock (NTP, chrony): tokens and certificates are refused otherwise",
-    )
 }

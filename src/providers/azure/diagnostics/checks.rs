@@ -14,6 +14,7 @@ pub(super) const SUBNET: &str = "azure-subnet";
 pub(super) const ROUTE_TABLE: &str = "azure-route-table";
 pub(super) const QUOTA: &str = "azure-quota";
 pub(super) const ROOM: &str = "azure-load-balancer-room";
+pub(super) const NODE_NAMES: &str = "azure-node-names";
 pub(super) const SERVICES: &str = "azure-services";
 pub(super) const TENANTS: &str = "azure-tenants";
 pub(super) const CLUSTER_NAME: &str = "azure-cluster-name";
@@ -34,6 +35,7 @@ pub(super) const CHECKS: &[DiagnosticCheck] = &[
     DiagnosticCheck { id: ROUTE_TABLE, examines: "Whether the route table exists, where the manager writes routes" },
     DiagnosticCheck { id: QUOTA, examines: "Public IPs, load balancers and security groups of the subscription against its quotas" },
     DiagnosticCheck { id: ROOM, examines: "How full the cluster's load balancers are" },
+    DiagnosticCheck { id: NODE_NAMES, examines: "Nodes without the name of their machine, which pools of type `nodeIP` leave out" },
     DiagnosticCheck { id: SERVICES, examines: "Services whose annotations or fields cannot be" },
     DiagnosticCheck { id: TENANTS, examines: "Services that `multiTenant` refuses, or would refuse, and those that publish private additional addresses" },
     DiagnosticCheck { id: CLUSTER_NAME, examines: "Whether `--cluster-name` is the name by which the Services' public IPs were tagged" },

@@ -2,10 +2,13 @@
 //!
 //! In: a session that works. Out: a finding for each check; what may not be read is a finding too.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
 use serde::de::IgnoredAny;
 
 use super::{
-    checks::{QUOTA, ROUTE_TABLE, SECURITY_GROUP, SUBNET},
+    checks::{NODE_NAMES, QUOTA, ROUTE_TABLE, SECURITY_GROUP, SUBNET},
     opened::{OpenedCloud, READ_RIGHT},
     verdicts,
 };
@@ -13,7 +16,13 @@ use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest},
     providers::azure::{
         arm::{ApiType, ArmClient, ArmErrorClass, ResourceId, Urgency, api},
-        planner::routes::settings::RouteSettings,
+        config::BackendPoolType,
+        inventory::{Freshness, LookupError, MachineQuery},
+        node,
+        planner::{
+            load_balancer::pools::{claims::NodeClaims, nodes::machine_query},
+            routes::settings::RouteSettings,
+        },
     },
 };
 
@@ -50,7 +59,28 @@ pub(super) async fn examine(cloud: &OpenedCloud, request: &DiagnosticRequest, fi
         (true, Some(id)) => existence(&arm, ROUTE_TABLE, &api::ROUTE_TABLES, &id, "routeTableName").await,
     });
     findings.push(quotas(&arm, config.location.as_str(), settings.group.subscription()).await);
+    findings.push(node_names(cloud, &request.nodes).await);
     findings.push(verdicts::services(&request.services, settings));
+}
+
+/// Checks whether Nodes have the names of their machines, without which pools of type `nodeIP` leave them out.
+async fn node_names(cloud: &OpenedCloud, nodes: &Result<Vec<Node>, String>) -> DiagnosticFinding {
+    if cloud.settings.pool_type != BackendPoolType::NodeIp {
+        return DiagnosticFinding::ok(NODE_NAMES, "not needed: backend pools are not of type nodeIP");
+    }
+    let nodes: Vec<Arc<Node>> = match nodes {
+        Ok(nodes) => nodes.iter().filter(|node| node::is_azures(node)).cloned().map(Arc::new).collect(),
+        Err(reason) => return DiagnosticFinding::unknown(NODE_NAMES, reason, "grant list on nodes"),
+    };
+    let queries: Vec<MachineQuery> =
+        nodes.iter().map(|node| machine_query(node)).filter(|query| query.id.is_some()).collect();
+    let results = cloud.session.inventory.look_up(&queries, Freshness::Cached).await;
+    let failure = results.iter().find_map(|result| match result {
+        Err(LookupError::Arm(error)) => Some(error.to_string()),
+        _ => None,
+    });
+    let claims = NodeClaims::new(&nodes, |queries| cloud.session.inventory.cached(queries));
+    verdicts::node_names(&claims.rejected, nodes.len(), failure)
 }
 
 /// Checks whether one document exists. `field` is the field of azure.json that names it.

@@ -2,12 +2,13 @@
 //!
 //! In: requests. Out: the answers of the wire below, unchanged.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::DATE;
 use jiff::fmt::rfc2822;
+use parking_lot::Mutex;
 
 use crate::{
     providers::azure::transport::{ArmTransport, ArmTransportError},
@@ -36,7 +37,7 @@ impl ObservedTransport {
     }
 
     pub(super) fn seen(&self) -> WireSightings {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 }
 
@@ -45,7 +46,7 @@ impl ArmTransport for ObservedTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         let host = request.uri().host().unwrap_or_default().to_owned();
         let response = self.wire.send(request).await;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         match &response {
             Ok(response) => {
                 let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());

@@ -1,14 +1,19 @@
 //! Configuration at work, for diagnostics. Plain data, and the one way to list.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
 use super::observer::ObservedTransport;
-use crate::providers::azure::{
-    arm::{ApiType, ArmClient, ArmResult, ResourceId},
-    planner::load_balancer::settings::LoadBalancerSettings,
-    session::Session,
+use crate::{
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ApiType, ArmClient, ArmResult, ArmTransport, Budget, BudgetSettings, ResourceId},
+        config::AzureConfig,
+        planner::load_balancer::settings::LoadBalancerSettings,
+        session::{Session, SessionDeps},
+    },
+    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };
 
 /// Remedy for a forbidden read.
@@ -19,6 +24,29 @@ pub(super) struct OpenedCloud {
     pub(super) session: Session,
     pub(super) settings: LoadBalancerSettings,
     pub(super) wire: Arc<ObservedTransport>,
+}
+
+/// Opens a session that leads nothing, and so writes nothing.
+pub(super) async fn open_session(
+    config: Arc<AzureConfig>,
+    environment: BTreeMap<String, String>,
+    transport: Arc<dyn ArmTransport>,
+) -> Result<Session, String> {
+    let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
+    // A standby's leadership makes sure that nothing is written.
+    let (_standby, leadership) = Leadership::channel();
+    let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(&metrics), Clock::System);
+    let surroundings = SessionDeps {
+        transport,
+        environment,
+        budget,
+        leadership: leadership.clone(),
+        route_leadership: leadership,
+        metrics,
+        clock: Clock::System,
+        nodes: InformerStore::default(),
+    };
+    Session::open(config, &surroundings).await.map_err(|error| error.to_string())
 }
 
 /// Returns all documents of a group, or one line that says why not.

@@ -37,19 +37,6 @@ use crate::{
 /// Most orphans that a finding names.
 const NAMED: usize = 5;
 
-/// Kinds that are judged together, and the lists that they need. Security rules are judged by the addresses of everything
-/// else.
-const NEEDS: [(OwnerlessKind, &[Part]); 8] = [
-    (OwnerlessKind::LoadBalancingRule, &[Part::LoadBalancers]),
-    (OwnerlessKind::Probe, &[Part::LoadBalancers]),
-    (OwnerlessKind::FrontEnd, &[Part::LoadBalancers]),
-    (OwnerlessKind::BackendPool, &[Part::LoadBalancers]),
-    (OwnerlessKind::LoadBalancer, &[Part::LoadBalancers]),
-    (OwnerlessKind::SecurityRule, &[Part::LoadBalancers, Part::PublicIps, Part::SecurityGroup, Part::Nodes]),
-    (OwnerlessKind::PrivateLinkService, &[Part::PrivateLinks]),
-    (OwnerlessKind::PublicIp, &[Part::PublicIps]),
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     LoadBalancers,
@@ -57,6 +44,20 @@ enum Part {
     SecurityGroup,
     PrivateLinks,
     Nodes,
+}
+
+/// Returns the lists by which a kind is judged. Security rules are judged by the addresses of everything else.
+fn needed(kind: OwnerlessKind) -> &'static [Part] {
+    match kind {
+        OwnerlessKind::LoadBalancingRule
+        | OwnerlessKind::Probe
+        | OwnerlessKind::FrontEnd
+        | OwnerlessKind::BackendPool
+        | OwnerlessKind::LoadBalancer => &[Part::LoadBalancers],
+        OwnerlessKind::SecurityRule => &[Part::LoadBalancers, Part::PublicIps, Part::SecurityGroup, Part::Nodes],
+        OwnerlessKind::PrivateLinkService => &[Part::PrivateLinks],
+        OwnerlessKind::PublicIp => &[Part::PublicIps],
+    }
 }
 
 /// Documents, and what could not be read.
@@ -75,14 +76,12 @@ impl Sighted {
     }
 }
 
-/// Returns the report of the command orphans.
-pub(super) async fn report(cloud: &OpenedCloud, request: &DiagnosticRequest) -> OrphanReport {
-    let sighted = look(cloud, request).await;
-    judge(cloud, request, sighted)
-}
-
-/// Returns the findings of the command doctor: orphans, and the occupancy of load balancers.
-pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Vec<DiagnosticFinding> {
+/// Returns the orphans, and adds the findings about them, and about what was read for them.
+pub(super) async fn examine(
+    cloud: &OpenedCloud,
+    request: &DiagnosticRequest,
+    findings: &mut Vec<DiagnosticFinding>,
+) -> OrphanReport {
     let sighted = look(cloud, request).await;
     let room = match sighted.missing.contains(&Part::LoadBalancers) {
         true => DiagnosticFinding::unknown(ROOM, "load balancers could not be read", READ_RIGHT),
@@ -97,9 +96,17 @@ pub(super) async fn findings(cloud: &OpenedCloud, request: &DiagnosticRequest) -
         }
         Ok(services) => tenants::tenants(&sighted.observed, services, &cloud.session.config, &cloud.settings.cluster),
     };
-    let OrphanReport { orphans, unread } = judge(cloud, request, sighted);
-    let mut findings = vec![room, named];
+    findings.extend([room, named]);
     findings.extend(tenants);
+    let report = judge(cloud, request, sighted);
+    findings.extend(summary(&report));
+    report
+}
+
+/// Returns findings about the orphans, and about what could not be read.
+fn summary(report: &OrphanReport) -> Vec<DiagnosticFinding> {
+    let OrphanReport { orphans, unread } = report;
+    let mut findings = Vec::new();
     if !orphans.is_empty() {
         let named: Vec<&str> =
             orphans.iter().take(NAMED).map(|entry| entry.id.rsplit('/').next().unwrap_or(&entry.id)).collect();
@@ -201,10 +208,7 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
     let services = &identities;
     let found = ownerless(&OwnershipInput { observed, managed: managed.clone(), services, addresses: &addresses, settings });
     let managed = (!sighted.missing.contains(&Part::LoadBalancers)).then_some(&*managed);
-    let can_be_judged = |part: &&OwnerlessPart| {
-        let needs = NEEDS.iter().find(|(kind, _)| *kind == part.kind).map(|(_, needs)| *needs).unwrap_or_default();
-        needs.iter().all(|need| !sighted.missing.contains(need))
-    };
+    let can_be_judged = |part: &&OwnerlessPart| !needed(part.kind).iter().any(|list| sighted.missing.contains(list));
     let lost = lost_services(&found);
     let reported = |part| {
         let service = lost.iter().find(|(prefix, _)| names(part).contains(prefix.as_str())).map(|(_, key)| key.clone());

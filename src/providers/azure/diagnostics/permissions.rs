@@ -1,57 +1,67 @@
 //! Checks whether the identity has the permissions that the configuration needs.
 //!
-//! In: a session. Out: a finding for reads and one for writes, or one for each role that is missing at a scope. A grant is
-//! looked up, not tried; where ARM does not list its grants, a read is tried, and writes remain unknown.
+//! In: a session. Out: a finding for reads and one for writes, or findings that name each action that is missing at a scope. A grant is
+//! looked up, not tried; where ARM does not list its grants, a read is tried, and writes remain unknown. Of the subscription only the
+//! zones of the region are read, and that is tried: a role on resource groups does not allow lookups of grants there.
 
 use super::checks::{READS, WRITES};
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
     providers::azure::{
-        arm::{ArmClient, ArmErrorClass, ArmResult, Urgency, spelling},
+        arm::{ApiType, ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, spelling},
         check::{self, PermissionGrant, RequiredPermission},
+        load_balancer::zones::RegionZones,
+        planner::load_balancer::settings::LoadBalancerSettings,
         session::Session,
     },
+    runtime::clock::Clock,
 };
 
-/// Most actions that a finding names.
-const TOLD: usize = 10;
+/// Actions of a finding: more would exceed the length of its text.
+const ACTIONS: usize = 5;
 
 const READER: &str = "assign the identity a role that reads this scope, such as Reader";
 const NETWORK_CONTRIBUTOR: &str = "assign the identity a role that has it at this scope: Network Contributor, and Virtual Machine Contributor for machines";
 
 pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFinding>) {
     let needed = check::required_permissions(&session.config, session.cloud.azure_stack);
-    let before = findings.len();
-    let mut counts = (0, 0);
+    let (mut found, mut is_all_listed) = (Vec::new(), true);
     for here in needed.chunk_by(|item, other| item.scope == other.scope) {
-        let Some(first) = here.first() else { continue };
-        // A role on resource groups does not allow to look up grants of the subscription.
-        if first.scope.resource_group().is_none() {
+        let Some(RequiredPermission { scope, .. }) = here.first() else { continue };
+        if scope.resource_group().is_none() {
+            found.extend(zones(session, here).await);
             continue;
         }
-        let is_own = spelling::same_name(first.scope.subscription(), &session.config.subscription_id);
+        let is_own = spelling::same_name(scope.subscription(), &session.config.subscription_id);
         let client = if is_own { &session.compute } else { &session.network };
-        let reads = here.iter().filter(|need| is_read(need)).count();
-        counts = (counts.0 + reads, counts.1 + here.len() - reads);
-        match check::grants(client, &first.scope).await {
-            Ok(grants) => findings.extend(lacking(here, &grants)),
-            Err(error) if error.class == ArmErrorClass::Forbidden => findings.extend(try_read(client, here).await),
-            Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
-                let remedy = "correct subscriptionId and the names of resource groups in azure.json, or create the group";
-                findings.push(DiagnosticFinding::problem(READS, format!("{}: {error}", first.scope), remedy));
+        match grants(client, scope).await {
+            Ok(grants) => found.extend(lacking(here, &grants)),
+            Err(error) => {
+                is_all_listed = false;
+                match error.class {
+                    ArmErrorClass::Forbidden => found.extend(try_read(client, scope, here).await),
+                    ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound => {
+                        let remedy =
+                            "correct subscriptionId and the names of resource groups in azure.json, or create the group";
+                        found.push(DiagnosticFinding::problem(READS, format!("{scope}: {error}"), remedy));
+                    }
+                    _ => found.push(DiagnosticFinding::unknown(READS, error.to_string(), "try again later")),
+                }
             }
-            Err(error) => findings.push(DiagnosticFinding::unknown(READS, error.to_string(), "try again later")),
         }
     }
-    let is_reported = |check: &str| findings.iter().skip(before).any(|finding| finding.check == check);
-    let (reads_reported, writes_reported) = (is_reported(READS), is_reported(WRITES));
-    if !reads_reported {
-        findings.push(DiagnosticFinding::ok(READS, format!("all {} actions that read are granted", counts.0)));
+    let reads = needed.iter().filter(|need| is_read(need)).count();
+    let is_reported = |check: &str| found.iter().any(|finding| finding.check == check);
+    let (has_reads, has_writes) = (is_reported(READS), is_reported(WRITES));
+    findings.extend(found);
+    if !has_reads {
+        findings.push(DiagnosticFinding::ok(READS, format!("all {reads} actions that read are granted")));
     }
-    if !writes_reported && reads_reported {
+    if !has_writes && is_all_listed {
+        let text = format!("all {} actions that write are granted", needed.len() - reads);
+        findings.push(DiagnosticFinding::ok(WRITES, text));
+    } else if !has_writes {
         findings.push(DiagnosticFinding::unknown(WRITES, "what is granted could not be read", READER));
-    } else if !writes_reported {
-        findings.push(DiagnosticFinding::ok(WRITES, format!("all {} actions that write are granted", counts.1)));
     }
 }
 
@@ -59,31 +69,94 @@ fn is_read(need: &RequiredPermission) -> bool {
     need.action.ends_with("/read")
 }
 
-/// Returns one finding for the reads that are not granted at a scope, and one for the writes: each is one role to assign.
+/// Returns the grants that ARM lists at a scope.
+pub(super) async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<PermissionGrant>> {
+    let path = format!("{scope}/providers/{}", api::PERMISSIONS.resource_type);
+    client.with_urgency(Urgency::Change).list(&api::PERMISSIONS, &path, &[]).await
+}
+
+/// Reads the zones of the region as load balancers do. `needed`: the action for that.
+async fn zones(session: &Session, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
+    let settings = LoadBalancerSettings::new(&session.config, "");
+    let zones = RegionZones::new(session.network.clone(), &settings, session.cloud.azure_stack, Clock::System);
+    match zones.zones(Urgency::Change).await {
+        Ok(_) => Vec::new(),
+        Err(error) if error.class == ArmErrorClass::Forbidden => lacking(needed, &[]),
+        Err(error) => vec![DiagnosticFinding::unknown(READS, error.to_string(), "try again later")],
+    }
+}
+
+/// Returns findings for the reads and for the writes that are not granted at a scope, by purpose: each names a few.
 fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<DiagnosticFinding> {
     let lacking = needed.iter().filter(|need| !check::is_allowed(grants, need.action));
     let (reads, writes): (Vec<_>, Vec<_>) = lacking.partition(|need| is_read(need));
-    let of_role = |check, remedy, lacking: &[&RequiredPermission]| {
-        let first = lacking.first()?;
-        let named: Vec<&str> = lacking.iter().take(TOLD).map(|need| need.action).collect();
-        let more = lacking.len().saturating_sub(TOLD);
-        let more = if more > 0 { format!(" and {more} more (`check-config --online` lists them)") } else { String::new() };
-        let text = format!("{} actions are not granted at {}: {}{more}", lacking.len(), first.scope, named.join(", "));
-        Some(DiagnosticFinding::problem(check, text, remedy))
-    };
-    of_role(READS, READER, &reads).into_iter().chain(of_role(WRITES, NETWORK_CONTRIBUTOR, &writes)).collect()
+    let mut findings = Vec::new();
+    for (check, remedy, lacking) in [(READS, READER, reads), (WRITES, NETWORK_CONTRIBUTOR, writes)] {
+        let by_purpose = lacking.chunk_by(|item, other| item.purpose == other.purpose);
+        for part in by_purpose.flat_map(|actions| actions.chunks(ACTIONS)) {
+            let Some(RequiredPermission { scope, purpose, .. }) = part.first() else { continue };
+            let actions: Vec<&str> = part.iter().map(|need| need.action).collect();
+            let text = format!("not granted at {scope} ({}): {}", purpose.text(), actions.join(", "));
+            findings.push(DiagnosticFinding::problem(check, text, remedy));
+        }
+    }
+    findings
 }
 
-async fn try_read(client: &ArmClient, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
-    let Some(scope) = needed.first().map(|need| &need.scope) else { return Vec::new() };
+/// Tries at least to read if ARM does not list its grants.
+async fn try_read(client: &ArmClient, scope: &ResourceId, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
     let unrecognized = "ARM does not tell what is granted without Microsoft.Authorization/permissions/read";
     let remedy = "assign Reader at this scope to learn more, or compare the role with the reference by hand";
     let writes = DiagnosticFinding::unknown(WRITES, format!("{scope}: {unrecognized}"), remedy);
-    let Some(kind) = check::readable_type(needed) else { return vec![writes] };
+    let Some(kind) = readable_type(needed) else {
+        return vec![DiagnosticFinding::warning(READS, format!("{scope}: {unrecognized}"), remedy), writes];
+    };
     let path = format!("{scope}/providers/{}", kind.resource_type);
     let tried: ArmResult<Vec<serde::de::IgnoredAny>> = client.with_urgency(Urgency::Change).list(kind, &path, &[]).await;
-    match tried {
-        Ok(_) => vec![writes],
-        Err(error) => vec![DiagnosticFinding::problem(READS, error.to_string(), READER), writes],
+    let reads = match tried {
+        Ok(_) => DiagnosticFinding::ok(READS, format!("{scope}: {} can be read", kind.resource_type)),
+        Err(error) => DiagnosticFinding::problem(READS, format!("{scope}: {error}"), READER),
+    };
+    vec![reads, writes]
+}
+
+/// Returns a kind whose list some need allows to read.
+fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
+    let kind = |need: &RequiredPermission| {
+        let name = need.action.strip_suffix("/read")?;
+        // Types in types are listed below one of them.
+        let is_top = name.split('/').count() == 2;
+        api::ALL.iter().find(|kind| is_top && kind.resource_type == name).copied()
+    };
+    permissions.iter().find_map(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::config::AzureConfig;
+
+    #[test]
+    fn each_missing_action_is_named_with_its_purpose() {
+        let name = "x".repeat(90);
+        let config = AzureConfig {
+            subscription_id: "00000000-0000-0000-0000-000000000001".to_owned(),
+            resource_group: name.clone(),
+            route_table_name: "routes".to_owned(),
+            security_group_name: "rules".to_owned(),
+            vnet_name: "network".to_owned(),
+            private_link_service_resource_group: name,
+            ..AzureConfig::default()
+        };
+        let needed = check::required_permissions(&config, false);
+        let findings = lacking(&needed, &[]);
+        for need in &needed {
+            let is_it = |finding: &&DiagnosticFinding| {
+                let mut words = finding.text.split([' ', ',']);
+                words.any(|word| word == need.action) && finding.text.contains(need.purpose.text())
+            };
+            let found = findings.iter().find(is_it);
+            assert_eq!(found.map(|finding| finding.check), Some(if is_read(need) { READS } else { WRITES }), "{need:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Faults planted in the simulated cloud, and the findings about each: the check, how it stands, what is told and what to do.
 
+mod check;
 mod orphans;
 
 use bytes::Bytes;
@@ -64,7 +65,7 @@ async fn examined_at(world: &World, config: &Value, services: Vec<Value>, off: i
     let folder = tempfile::tempdir().unwrap();
     let wire = DatedTransport(world.azure().transport(), SignedDuration::from_secs(off));
     let diagnostics = AzureDiagnostics::over(Arc::new(wire), BTreeMap::new());
-    let findings = diagnostics.examine(&request(config, &folder, services)).await;
+    let findings = diagnostics.examine(&request(config, &folder, services)).await.findings;
     assert!(!format!("{findings:?}").contains(CLIENT_SECRET), "{findings:#?}");
     assert_eq!(world.azure().count(|request| request.method != "GET" && !request.path.ends_with("/token")), 0);
     findings
@@ -130,7 +131,7 @@ async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
     for (name, expected) in [("kubernetes", sound), ("prod", wrong)] {
         let mut request = request(&world.config(), &folder, vec![service("web", json!({}))]);
         request.config.cluster_name = name.to_owned();
-        assert_found(&diagnostics.examine(&request).await, expected);
+        assert_found(&diagnostics.examine(&request).await.findings, expected);
     }
     let stranger = vec![service("other", json!({}))].into_iter().map(|mut service| {
         service["metadata"]["uid"] = json!("00000000-8d7e-4b90-9a41-2c5d7e8f9a01");
@@ -138,7 +139,7 @@ async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
     });
     let mut request = request(&world.config(), &folder, stranger.collect());
     request.config.cluster_name = "prod".to_owned();
-    assert_found(&diagnostics.examine(&request).await, sound);
+    assert_found(&diagnostics.examine(&request).await.findings, sound);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,10 +165,15 @@ async fn a_wrong_configuration_is_told_by_its_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
-    let [write, read] = ["Microsoft.Network/loadBalancers/write", "Microsoft.Network/publicIPAddresses/read"];
+    let [write, read, zones] = [
+        "Microsoft.Network/loadBalancers/write",
+        "Microsoft.Network/publicIPAddresses/read",
+        "Microsoft.Resources/subscriptions/providers/read",
+    ];
     for (denied, expected) in [
         (write, (WRITES, Problem, write, "Network Contributor")),
         (read, (READS, Problem, read, "Reader")),
+        (zones, (READS, Problem, zones, "Reader")),
         ("*", (READS, Problem, "AuthorizationFailed", "Reader")),
         ("Microsoft.Authorization/permissions/read", (WRITES, Unknown, "does not tell what is granted", "Reader")),
         ("Microsoft.Network/networkSecurityGroups/read", (SECURITY_GROUP, Unknown, "AuthorizationFailed", "Reader")),
@@ -215,6 +221,23 @@ async fn what_is_full_is_told() {
         world.azure().put_document(balancer).unwrap();
         assert_found(&examined(&world).await, (ROOM, state, text, "multipleStandardLoadBalancerConfigurations"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_without_the_name_of_their_machine_are_listed() {
+    let (world, folder) = (world(), tempfile::tempdir().unwrap());
+    let by_address = with(world.config(), "loadBalancerBackendPoolConfigurationType", json!("nodeIP"));
+    let diagnostics = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new());
+    let examined = async |config: &Value, nodes: &Vec<Node>| {
+        let request = DiagnosticRequest { nodes: Ok(nodes.clone()), ..request(config, &folder, Vec::new()) };
+        diagnostics.examine(&request).await.findings
+    };
+    let mut nodes = world.nodes();
+    assert_found(&examined(&by_address, &nodes).await, (NODE_NAMES, Fine, "2 Nodes, each with", ""));
+    nodes[0].metadata.name = Some("renamed".to_owned());
+    let expected = (NODE_NAMES, Warning, "1 Nodes are in no backend pool: renamed", "computer name in scale sets");
+    assert_found(&examined(&by_address, &nodes).await, expected);
+    assert_found(&examined(&world.config(), &nodes).await, (NODE_NAMES, Fine, "not of type nodeIP", ""));
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +305,7 @@ async fn orphans_name_their_services_and_what_removes_them() {
         if let Err(reason) = services {
             request.services = Err(reason);
         }
-        AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).orphans(&request).await
+        AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).examine(&request).await.orphans
     };
     let found = report(Ok(vec![service("web", json!({}))])).await;
     assert_eq!((found.orphans.len(), found.unread.len()), (1, 0), "{found:#?}");
@@ -323,7 +346,7 @@ async fn without_a_node_in_the_configured_group_nothing_is_called_an_orphan() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let request = DiagnosticRequest { nodes: Ok(nodes), ..request(&world.config(), &folder, Vec::new()) };
-        let report = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).orphans(&request).await;
+        let report = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).examine(&request).await.orphans;
         let is_told =
             report.unread.iter().any(|line| line.contains("this may be another cluster") && line.contains("--kubeconfig"));
         assert_eq!((report.orphans.len(), is_told), (usize::from(is_judged), !is_judged), "{name}: {report:#?}");
@@ -340,7 +363,7 @@ async fn no_route_and_an_intercepted_connection_are_told_apart() {
         let wire = ReqwestTransport::new(&environment).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let request = request(&config, &folder, Vec::new());
-        AzureDiagnostics::over(Arc::new(wire), environment).examine(&request).await
+        AzureDiagnostics::over(Arc::new(wire), environment).examine(&request).await.findings
     };
     let trusting = BTreeMap::from([("SSL_CERT_FILE".to_owned(), ca_file.display().to_string())]);
     let sound = over(trusting.clone(), world.config()).await;

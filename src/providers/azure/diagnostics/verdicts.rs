@@ -6,16 +6,18 @@ use k8s_openapi::api::core::v1::Service;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::checks::{CLUSTER_NAME, CONFIG, QUOTA, ROOM, SERVICES};
+use super::checks::{CLOCK, CLUSTER_NAME, CONFIG, NODE_NAMES, QUOTA, READS, ROOM, SERVICES};
 use crate::{
-    cloud_provider::diagnostics::DiagnosticFinding,
+    cloud_provider::diagnostics::{DiagnosticFinding, FindingState, first_of},
     providers::azure::{
         arm::{network::PublicIpAddress, spelling},
         config::{ConfigFinding, FIELDS, FindingSeverity},
+        node,
         planner::load_balancer::{
             desired::public_ips::{address_of, cluster_of},
             observed::ObservedNetwork,
             occupancy::occupancy,
+            pools::claims::FalseClaim,
             settings::LoadBalancerSettings,
             spec::{identity_of, parse_service, status_addresses},
         },
@@ -25,6 +27,8 @@ use crate::{
 
 /// Most Services, fields or quotas that are named.
 pub(super) const NAMED: usize = 5;
+/// Most Nodes that are named.
+const NAMED_NODES: usize = 10;
 /// Percentage from which usage is reported.
 const NEARLY_FULL: i64 = 90;
 
@@ -104,6 +108,20 @@ pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
     found.iter().map(finding).collect()
 }
 
+/// Returns a finding as `check-config` shows it; `None`: it says nothing about the configuration.
+pub(super) fn for_check(finding: DiagnosticFinding) -> Option<DiagnosticFinding> {
+    match finding.check {
+        CLOCK => None,
+        // The text names the field and its values.
+        CONFIG => Some(DiagnosticFinding { remedy: String::new(), ..finding }),
+        // Rights that could not be read may be missing.
+        READS if finding.state == FindingState::Unknown => {
+            Some(DiagnosticFinding { state: FindingState::Problem, ..finding })
+        }
+        _ => Some(finding),
+    }
+}
+
 /// Returns the values of secret fields, at any position and in any letter case.
 pub(super) fn secrets(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut found = Vec::new();
@@ -179,6 +197,24 @@ pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) 
     DiagnosticFinding::ok(ROOM, if lines.is_empty() { none } else { lines.join("; ") })
 }
 
+/// Checks whether Nodes have the names of their machines. `rejected`: those of `count` that have not; `failure`: why machines could not
+/// be read.
+pub(super) fn node_names(rejected: &[FalseClaim], count: usize, failure: Option<String>) -> DiagnosticFinding {
+    let names: Vec<String> = rejected.iter().map(|claim| node::name(&claim.node).to_owned()).collect();
+    match (names.is_empty(), failure) {
+        (true, Some(reason)) => {
+            DiagnosticFinding::unknown(NODE_NAMES, reason, "grant the read rights that are reported above")
+        }
+        (true, None) => DiagnosticFinding::ok(NODE_NAMES, format!("{count} Nodes, each with the name of its machine")),
+        (false, _) => {
+            let text = format!("{} Nodes are in no backend pool: {}", names.len(), first_of(&names, NAMED_NODES));
+            let remedy = "register them under the name of their machine: the computer name in scale sets, else the name of the virtual \
+                          machine (kubelet flag --hostname-override)";
+            DiagnosticFinding::warning(NODE_NAMES, text, remedy)
+        }
+    }
+}
+
 /// Checks whether every Service of type `LoadBalancer` can be served.
 pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadBalancerSettings) -> DiagnosticFinding {
     let all = match services {
@@ -209,7 +245,6 @@ pub(super) fn is_balanced(service: &Service) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud_provider::diagnostics::FindingState;
 
     #[test]
     fn quotas_of_any_size_are_compared() {

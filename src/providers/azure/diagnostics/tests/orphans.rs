@@ -1,9 +1,10 @@
 //! What looks like an orphan and is none: work of a Service that comes while Azure is read, resources of another cluster.
 
-use std::{convert::Infallible, sync::Mutex};
+use std::convert::Infallible;
 
 use http::{Request, Response};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tower::{BoxError, ServiceExt};
 
 use super::*;
@@ -17,7 +18,7 @@ impl<F: FnOnce() + Send> ArmTransport for EventfulTransport<F> {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         let is_list = request.uri().path().ends_with("/publicIPAddresses");
         let answer = self.0.send(request).await;
-        let event = is_list.then(|| self.1.lock().unwrap().take()).flatten();
+        let event = is_list.then(|| self.1.lock().take()).flatten();
         event.into_iter().for_each(|event| event());
         answer
     }
@@ -52,7 +53,7 @@ fn plant_security_rule(world: &World, address: &str) {
 async fn reported(world: &World, wire: Arc<dyn ArmTransport>, before: Vec<Value>, now: Option<Vec<Value>>) -> OrphanReport {
     let folder = tempfile::tempdir().unwrap();
     let request = DiagnosticRequest { client: Some(api_server(now)), ..request(&world.config(), &folder, before) };
-    AzureDiagnostics::over(wire, BTreeMap::new()).orphans(&request).await
+    AzureDiagnostics::over(wire, BTreeMap::new()).examine(&request).await.orphans
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +94,7 @@ async fn rules_of_a_service_that_is_created_meanwhile_are_no_orphans() {
     let wire = Arc::new(EventfulTransport(world.azure().transport(), Mutex::new(Some(event))));
     let report = reported(&world, wire.clone(), Vec::new(), Some(vec![service("web", json!({}))])).await;
     assert!(report.orphans.is_empty() && report.unread.is_empty(), "{report:#?}");
-    assert!(wire.1.lock().unwrap().is_none(), "the event took place");
+    assert!(wire.1.lock().is_none(), "the event took place");
 }
 
 #[tokio::test(start_paused = true)]
