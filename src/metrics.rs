@@ -11,9 +11,10 @@ use std::{
     any::{Any, TypeId},
     collections::HashMap,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 pub use prometheus::{CounterVec, Error as RegistryError, GaugeVec, HistogramVec, Registry};
 use prometheus::{HistogramOpts, Opts, TextEncoder, core::Collector, proto::MetricFamily};
 
@@ -310,12 +311,12 @@ impl Metrics {
 
     /// Registers `observe`, which is called before metrics are read. It must not own these metrics.
     pub fn observe_with(&self, observe: impl Fn() + Send + Sync + 'static) {
-        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(observe));
+        self.observers.lock().push(Box::new(observe));
     }
 
     /// Brings all gauges up to date.
     pub fn observe(&self) {
-        self.observers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|observe| observe());
+        self.observers.lock().iter().for_each(|observe| observe());
     }
 
     /// Returns the metrics of a provider, registered at the first call; `None` if another metric has one of their names.
@@ -336,7 +337,7 @@ impl Metrics {
     }
 
     fn tables(&self) -> MutexGuard<'_, ProviderTables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 
     /// Adds the metrics of the process itself (`process_*`, on Linux), and sets its memory limit.

@@ -21,6 +21,7 @@ pub mod events;
 pub mod informer;
 pub mod leader_election;
 pub(crate) mod listen_socket;
+pub(crate) mod log_rate_limit;
 pub(crate) mod new_file;
 pub mod patch;
 pub mod service_account;

@@ -9,7 +9,7 @@
 //! A caller without permissions gets few resources. Bounded, for each network and in all: connections (`connection_table`),
 //! bytes and time of a request's head and body and of its response (`listener`, `backpressure`, `activity`, `chunked_body`),
 //! the form of a request (`request_validation`), reviews by the API server (`review_budget`), cached reviews
-//! (`review_cache`), responses in flight (`peer_network`), and lines in the log (`log_rate_limit`). Every pod has a token,
+//! (`review_cache`), responses in flight (`peer_network`), and lines in the log (`runtime::log_rate_limit`). Every pod has a token,
 //! so only callers that may read a page count as authorized (`authorized_networks`). Health needs no review and no share.
 //!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
@@ -29,7 +29,6 @@ mod deps;
 mod error;
 mod health;
 mod listener;
-mod log_rate_limit;
 mod metrics_reference;
 mod pages;
 mod peer_network;

@@ -82,13 +82,9 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// `0.fraction` of a unit. Digits beyond the nanosecond of an hour cannot matter and are dropped.
 fn fraction_of(fraction: &str, scale: u128) -> u128 {
-    let mut place = scale * 1_000_000;
-    let mut sum = 0;
-    for digit in fraction.chars().filter_map(|c| c.to_digit(10)) {
-        place /= 10;
-        sum += place * u128::from(digit);
-    }
-    sum / 1_000_000
+    let digits = fraction.chars().filter_map(|c| c.to_digit(10)).take(18);
+    let (sum, divisor) = digits.fold((0, 1), |(sum, divisor), digit| (sum * 10 + u128::from(digit), divisor * 10));
+    sum * scale / divisor
 }
 
 /// Prints as Go's `Duration.String`: `1h30m0s`, `1.5s`, `100ms`, `0s`.

@@ -15,6 +15,7 @@ mod proxy;
 mod rate_limit;
 mod read_only;
 mod request_metrics;
+mod requests;
 mod rustls_config;
 pub(super) mod throttle;
 mod tls;
@@ -35,25 +36,22 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, util::BoxService};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimitLayer, service_fn, util::BoxService};
 
 pub use self::error_text::with_causes;
 pub use self::list::list_all;
 pub use self::read_only::{ReadOnlyRefusal, read_only};
 use self::{
-    credentials::{CredentialsLayer, KubeCredentials, static_login},
-    deadline::DeadlineLayer,
-    fence::WriteFenceLayer,
-    rate_limit::{RateLimitLayer, ServerFairness},
-    request_metrics::RequestMetricsLayer,
+    credentials::{KubeCredentials, static_login, with_credentials},
+    fence::check_write,
+    rate_limit::{RateLimit, ServerFairness},
+    request_metrics::RequestMetrics,
+    requests::{RequestService, RequestSteps},
     throttle::RetryAfterThrottle,
     tls::{ConnectionSharing, KubeClientTls},
     transport::KubeTransport,
 };
-use super::{
-    leader_election::Leadership,
-    service_account::{ServiceAccountToken, ServiceAccountTokenLayer},
-};
+use super::{leader_election::Leadership, service_account::ServiceAccountToken};
 use crate::metrics::Metrics;
 
 /// Requests of one client at once. On HTTP/1.1 each has a connection of its own, with buffers on both sides.
@@ -168,21 +166,18 @@ impl KubeClients {
 
     /// Creates a client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
-        self.rate_limited_client(self.config(component), self.credentials.clone(), None, Leadership::unopposed())
+        self.rate_limited_client(self.config(component), self.credentials.clone(), None, None)
     }
 
     /// Creates a client that writes only while `leadership` holds, which is checked when the request leaves.
     pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
-        self.rate_limited_client(self.config(component), self.credentials.clone(), None, leadership)
+        self.rate_limited_client(self.config(component), self.credentials.clone(), None, Some(leadership))
     }
 
     /// Creates a client for watches, without a rate limit. It leaves deadlines to the informers, which count expirations.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
-        let config = self.config("shared-informers");
-        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
-        let base =
-            self.base_service(&config, self.credentials.clone(), Leadership::unopposed(), ConnectionSharing::Shared)?;
-        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&metrics).build())
+        let (config, credentials) = (self.config("shared-informers"), self.credentials.clone());
+        Ok(self.builder(config, credentials, ConnectionSharing::Shared, RequestSteps::default())?.build())
     }
 
     /// Creates a client for the leader election, without rate limit or queue.
@@ -190,13 +185,11 @@ impl KubeClients {
     /// No dead connection outlasts the request that found it. Call it on the runtime that the election runs on: the tasks of
     /// the client and its connections run there.
     pub fn for_election(&self) -> Result<Client, kube::Error> {
-        let config = self.config("leader-election");
-        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
         // Other users of a plugin must not delay the election.
         let credentials =
             KubeCredentials::take_from(&mut self.user.clone()).map_err(|reason| kube::Error::Service(reason.into()))?;
-        let base = self.base_service(&config, credentials, Leadership::unopposed(), ConnectionSharing::Exclusive)?;
-        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer).with_layer(&metrics).build())
+        let config = self.config("leader-election");
+        Ok(self.builder(config, credentials, ConnectionSharing::Exclusive, RequestSteps::with_deadlines())?.build())
     }
 
     /// Creates a client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
@@ -209,18 +202,14 @@ impl KubeClients {
     ) -> Result<Client, kube::Error> {
         let mut config = self.config(component);
         config.auth_info = AuthInfo::default();
-        self.rate_limited_client(config, KubeCredentials::Static, Some(token), leadership)
+        self.rate_limited_client(config, KubeCredentials::Static, Some(token), Some(leadership))
     }
 
     /// Creates a client for the reviews of the secure port, which limits them itself: unauthenticated callers may delay only
     /// each other.
     pub fn for_reviews(&self) -> Result<Client, kube::Error> {
-        let config = self.config("secure-port");
-        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
-        let base =
-            self.base_service(&config, self.credentials.clone(), Leadership::unopposed(), ConnectionSharing::Shared)?;
-        let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
-        Ok(builder.with_layer(&metrics).build())
+        let (config, credentials) = (self.config("secure-port"), self.credentials.clone());
+        Ok(self.builder(config, credentials, ConnectionSharing::Shared, RequestSteps::with_deadlines())?.build())
     }
 
     fn config(&self, component: &str) -> Config {
@@ -231,18 +220,36 @@ impl KubeClients {
         config
     }
 
+    /// Builds a client that takes `steps` and counts its requests.
+    fn builder(
+        &self,
+        config: Config,
+        credentials: KubeCredentials,
+        sharing: ConnectionSharing,
+        steps: RequestSteps,
+    ) -> Result<ClientBuilder<RequestService<KubeHttpService>>, kube::Error> {
+        let metrics = RequestMetrics::new(server_host(&config), Arc::clone(&self.metrics));
+        let base = self.base_service(&config, credentials, sharing, steps.leadership.clone(), metrics.clone())?;
+        let steps = RequestSteps { metrics: Some(metrics), ..steps };
+        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&steps))
+    }
+
     /// Builds the layers from the credentials down to the connections.
     fn base_service(
         &self,
         config: &Config,
         credentials: KubeCredentials,
-        leadership: Leadership,
         sharing: ConnectionSharing,
+        leadership: Option<Leadership>,
+        metrics: RequestMetrics,
     ) -> Result<KubeHttpService, kube::Error> {
         let tls = KubeClientTls::load(config.clone(), self.authorities.clone(), credentials.exec_plugin(), sharing)?;
         let transport = KubeTransport::new(config, tls)?;
-        let metrics = RequestMetricsLayer::new(server_host(config), Arc::clone(&self.metrics));
         let login = static_login(&config.auth_info).map_err(|reason| kube::Error::Service(reason.into()))?;
+        let fenced = ServiceBuilder::new()
+            // Once more: a plugin may have taken long.
+            .filter(move |request: http::Request<Body>| check_write(leadership.as_ref(), request.method()).map(|()| request))
+            .service(service_fn(move |request: http::Request<Body>| transport.send(request)));
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .map_request(move |mut request: http::Request<Body>| {
@@ -250,11 +257,7 @@ impl KubeClients {
                 request
             })
             .layer(config.extra_headers_layer()?)
-            .map_err(BoxError::from)
-            .layer(CredentialsLayer::new(credentials, metrics))
-            // Once more: a plugin may have taken long.
-            .layer(WriteFenceLayer(leadership))
-            .service(transport);
+            .service(with_credentials(credentials, metrics, fenced));
         Ok(service.boxed())
     }
 
@@ -263,18 +266,14 @@ impl KubeClients {
         config: Config,
         credentials: KubeCredentials,
         token: Option<ServiceAccountToken>,
-        leadership: Leadership,
+        leadership: Option<Leadership>,
     ) -> Result<Client, kube::Error> {
-        let host = server_host(&config);
-        let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let KubeClientConfig { qps, burst, limit_unless_fair, .. } = self.settings;
         let fairness = limit_unless_fair.then(|| self.fairness.clone());
-        let limit = RateLimitLayer::new(qps, burst, fairness, host, Arc::clone(&self.metrics));
-        let base = self.base_service(&config, credentials, leadership.clone(), ConnectionSharing::Shared)?;
-        let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
-        let builder = builder.with_layer(&ServiceAccountTokenLayer::new(token)).with_layer(&metrics);
-        let builder =
-            builder.with_layer(&WriteFenceLayer(leadership)).with_layer(&RetryAfterThrottle::default()).with_layer(&limit);
+        let limit = RateLimit::new(qps, burst, fairness, server_host(&config), Arc::clone(&self.metrics));
+        let throttle = Some(RetryAfterThrottle::default());
+        let steps = RequestSteps { limit: Some(limit), throttle, leadership, token, ..RequestSteps::with_deadlines() };
+        let builder = self.builder(config, credentials, ConnectionSharing::Shared, steps)?;
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(MAX_CONCURRENT_REQUESTS)).build())
     }
 }
@@ -288,7 +287,7 @@ where
     B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).build()
+    ClientBuilder::new(service, "default").with_layer(&RequestSteps::with_deadlines()).build()
 }
 
 /// Creates a client over `service` whose requests wait for `qps`, whatever limits the server reports.
@@ -299,8 +298,9 @@ where
     B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let limit = RateLimitLayer::new(qps, burst, None, "in-process".to_owned(), Arc::clone(metrics));
-    ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).with_layer(&limit).build()
+    let limit = RateLimit::new(qps, burst, None, "in-process".to_owned(), Arc::clone(metrics));
+    let steps = RequestSteps { limit: Some(limit), ..RequestSteps::with_deadlines() };
+    ClientBuilder::new(service, "default").with_layer(&steps).build()
 }
 
 fn parse_master_url(value: &str) -> Result<http::Uri, KubeClientError> {

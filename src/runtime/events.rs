@@ -45,6 +45,21 @@ pub struct EventDescription {
     pub when: &'static str,
 }
 
+impl EventDescription {
+    pub const fn normal(reason: &'static str, when: &'static str) -> Self {
+        Self { reason, type_: EventType::Normal, when }
+    }
+
+    pub const fn warning(reason: &'static str, when: &'static str) -> Self {
+        Self { reason, type_: EventType::Warning, when }
+    }
+
+    /// Returns this event about `object`.
+    pub fn about<K: Resource<DynamicType = ()>>(&self, object: &K, message: impl Into<String>) -> RecordedEvent {
+        RecordedEvent { about: object_reference(object), type_: self.type_, reason: self.reason, message: message.into() }
+    }
+}
+
 /// Returns a reference to `object`, with its UID.
 pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {

@@ -119,8 +119,7 @@ where
     /// Creates an informer of the objects that the label `selector` selects; an object that it no longer selects is
     /// [`ObjectChange::Deleted`].
     pub fn with_label_selector(selector: Option<&str>, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        let watched = watcher::Config::default();
-        let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
+        let watched = selector.iter().fold(watcher::Config::default(), |watched, selector| watched.labels(selector));
         Self { watch_config: watched, ..Self::new(prune) }
     }
 

@@ -11,7 +11,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-pub use elector::{EVENTS, ElectionOutcome, ElectorConfig, LeaderElectionHealth, LeaderElector, identity};
+pub use elector::{EVENTS, ElectionOutcome, LeaderElectionHealth, LeaderElector, identity};
+pub use lease::ElectorConfig;
 
 use super::clock::Uptime;
 use crate::runtime::watch;

@@ -4,21 +4,15 @@
 //! a missing account is created, and a token is requested (TokenRequest, one hour) again when a fifth of its lifetime
 //! remains. Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use futures::future::{Either, Ready, ready};
-use http::{HeaderValue, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
 };
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
-use tower::{BoxError, Layer, Service};
 
 use super::{backoff::ExponentialBackoff, shutdown::Shutdown};
 
@@ -51,6 +45,17 @@ impl ServiceAccountToken {
             }
         });
         token
+    }
+
+    /// Adds the token to the headers of a request. The error says why there is none yet.
+    pub(super) fn authorize(&self, headers: &mut HeaderMap) -> Result<(), String> {
+        match self.0.load().as_ref() {
+            Ok(header) => {
+                headers.insert(AUTHORIZATION, header.clone());
+                Ok(())
+            }
+            Err(problem) => Err(problem.clone()),
+        }
     }
 
     async fn refresh(self, client: Client, account: &str) {
@@ -105,54 +110,6 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
     Ok(header)
 }
 
-/// Puts a [`ServiceAccountToken`] on every request; without one it does nothing.
-#[derive(Clone)]
-pub(super) struct ServiceAccountTokenLayer(Option<ServiceAccountToken>);
-
-impl ServiceAccountTokenLayer {
-    pub(super) fn new(token: Option<ServiceAccountToken>) -> Self {
-        Self(token)
-    }
-}
-
-impl<S> Layer<S> for ServiceAccountTokenLayer {
-    type Service = ServiceAccountTokenService<S>;
-
-    fn layer(&self, inner: S) -> ServiceAccountTokenService<S> {
-        ServiceAccountTokenService { inner, token: self.0.clone() }
-    }
-}
-
-pub(super) struct ServiceAccountTokenService<S> {
-    inner: S,
-    token: Option<ServiceAccountToken>,
-}
-
-impl<S, B> Service<http::Request<B>> for ServiceAccountTokenService<S>
-where
-    S: Service<http::Request<B>, Error = BoxError>,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Either<S::Future, Ready<Result<S::Response, BoxError>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
-        if let Some(token) = &self.token {
-            match token.0.load().as_ref() {
-                Ok(header) => {
-                    request.headers_mut().insert(AUTHORIZATION, header.clone());
-                }
-                Err(problem) => return Either::Right(ready(Err(problem.clone().into()))),
-            }
-        }
-        Either::Left(self.inner.call(request))
-    }
-}
-
 #[cfg(all(test, feature = "sandbox"))]
 mod tests {
     use super::*;
@@ -161,13 +118,9 @@ mod tests {
         sandbox::{api_server::ApiServer, http::Verb},
     };
 
-    async fn authorization(token: &ServiceAccountToken) -> Result<String, String> {
-        use tower::ServiceExt;
-        let echo = tower::service_fn(|request: http::Request<()>| async move {
-            Ok::<_, BoxError>(request.headers()[AUTHORIZATION].to_str().map(str::to_owned)?)
-        });
-        let response = ServiceAccountTokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
-        response.map_err(|error| error.to_string())
+    fn authorization(token: &ServiceAccountToken) -> Result<String, String> {
+        let mut headers = HeaderMap::new();
+        token.authorize(&mut headers).map(|()| String::from_utf8_lossy(headers[AUTHORIZATION].as_bytes()).into_owned())
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,17 +133,17 @@ mod tests {
         server.faults().fail_next(1, 503, |request| request.verb == Verb::Get);
         let shutdown = Shutdown::new();
         let token = ServiceAccountToken::keep_fresh(server.client(), "node-controller", &shutdown);
-        assert!(authorization(&token).await.unwrap_err().contains("kube-system/node-controller"));
+        assert!(authorization(&token).unwrap_err().contains("kube-system/node-controller"));
 
         server.wait_until(|server| requested_tokens(server) == 1).await;
         assert!(server.get::<ServiceAccount>(NAMESPACE, "node-controller").is_some());
-        let first = authorization(&token).await;
+        let first = authorization(&token);
         server.wait_until(|server| requested_tokens(server) == 2).await;
         // The answer reaches the token a moment after the server has given it.
-        while authorization(&token).await.is_err() || authorization(&token).await == first {
+        while authorization(&token).is_err() || authorization(&token) == first {
             tokio::task::yield_now().await;
         }
-        assert!(authorization(&token).await.unwrap().starts_with("Bearer "));
+        assert!(authorization(&token).unwrap().starts_with("Bearer "));
         shutdown.begin();
         assert!(shutdown.drain(Duration::from_secs(1)).await);
     }

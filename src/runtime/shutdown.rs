@@ -40,6 +40,11 @@ impl Shutdown {
         self.token.cancelled().await;
     }
 
+    /// Runs `work` to its end. Returns `None` if the shutdown begins first, which drops `work`.
+    pub async fn run_until_begun<F: Future>(&self, work: F) -> Option<F::Output> {
+        self.token.run_until_cancelled(work).await
+    }
+
     /// Runs `task` to its end, so that [`Shutdown::drain`] waits for it. The task itself watches [`Shutdown::begun`].
     pub fn spawn<F>(&self, task: F) -> tokio::task::JoinHandle<F::Output>
     where

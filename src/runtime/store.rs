@@ -1,12 +1,9 @@
 //! State of the cluster as last seen: pruned objects by key, written by one informer, read by all components.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use kube::Resource;
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use crate::runtime::watch;
@@ -132,12 +129,12 @@ impl<K> InformerStore<K> {
 
     /// Returns the object at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.objects.read().get(key).cloned()
     }
 
     /// Returns all objects, in key order so that derived results are stable.
     pub fn list(&self) -> Vec<Arc<K>> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         let mut pairs: Vec<_> = objects.iter().collect();
         pairs.sort_by(|a, b| a.0.cmp(b.0));
         pairs.into_iter().map(|(_, object)| Arc::clone(object)).collect()
@@ -145,7 +142,7 @@ impl<K> InformerStore<K> {
 
     /// Returns all keys, in order.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         let mut keys: Vec<_> = objects.keys().cloned().collect();
         keys.sort();
         keys
@@ -153,18 +150,18 @@ impl<K> InformerStore<K> {
 
     /// Returns how many objects satisfy the predicate, without a copy or an order of them.
     pub fn count(&self, predicate: impl Fn(&K) -> bool) -> usize {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         objects.values().filter(|object| predicate(object)).count()
     }
 
     /// Returns `true` if some object satisfies the predicate.
     pub fn any(&self, predicate: impl Fn(&K) -> bool) -> bool {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         objects.values().any(|object| predicate(object))
     }
 
     pub fn len(&self) -> usize {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.objects.read().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -249,11 +246,11 @@ impl<K> InformerStore<K> {
 
     /// Puts `object` at `key`; answers what was there. Only an informer, or a test standing in for one, writes.
     pub fn insert(&self, key: ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, object)
+        self.objects.write().insert(key, object)
     }
 
     /// Removes the object at `key`.
     pub fn remove(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+        self.objects.write().remove(key)
     }
 }

@@ -139,10 +139,6 @@ impl<T> Receiver<T> {
         self.inner.has_changed()
     }
 
-    pub fn mark_changed(&mut self) {
-        self.inner.mark_changed();
-    }
-
     pub fn mark_unchanged(&mut self) {
         self.inner.mark_unchanged();
     }
@@ -182,7 +178,7 @@ impl<T> Receiver<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use tokio::task::yield_now;
 
@@ -196,15 +192,15 @@ mod tests {
             let (mut receiver, woken) = (sender.subscribe(), Arc::clone(&woken));
             tokio::spawn(async move {
                 receiver.wait_for(|value| *value == 1).await.unwrap();
-                woken.lock().unwrap().push(number);
+                woken.lock().push(number);
             });
         }
         yield_now().await;
         sender.send_replace(1);
-        while woken.lock().unwrap().len() < 50 {
+        while woken.lock().len() < 50 {
             yield_now().await;
         }
-        assert_eq!(*woken.lock().unwrap(), (0..50).collect::<Vec<_>>());
+        assert_eq!(*woken.lock(), (0..50).collect::<Vec<_>>());
     }
 
     #[tokio::test]

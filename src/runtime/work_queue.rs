@@ -228,38 +228,24 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             // A resync that came meanwhile must not cut the wait short; every other reason does.
             entry.pending = entry.pending.filter(|pending| pending.priority != ReconcilePriority::Resync);
         }
-        let requeue_at = match outcome {
-            ReconcileResult::Done => {
-                entry.failures = 0;
-                entry.reason = None;
-                None
-            }
+        let failures = entry.failures.saturating_add(1);
+        let (failures, requeue) = match outcome {
+            ReconcileResult::Done => (0, None),
             ReconcileResult::RequeueAfter(delay, reason) => {
-                entry.reason = Some(reason);
-                Some(now + delay.clamp(REQUEUE_BOUNDS.0, REQUEUE_BOUNDS.1))
+                (entry.failures, Some((delay.clamp(REQUEUE_BOUNDS.0, REQUEUE_BOUNDS.1), reason)))
             }
-            ReconcileResult::Failed(reason) => {
-                entry.failures = entry.failures.saturating_add(1);
-                entry.reason = Some(reason);
-                Some(now + self.backoff.delay(entry.failures))
-            }
-            ReconcileResult::Rejected(reason) => {
-                entry.failures = entry.failures.saturating_add(1);
-                entry.reason = Some(reason);
-                Some(now + REJECTED.delay(entry.failures).max(crowd_pause))
-            }
+            ReconcileResult::Failed(reason) => (failures, Some((self.backoff.delay(failures), reason))),
+            ReconcileResult::Rejected(reason) => (failures, Some((REJECTED.delay(failures).max(crowd_pause), reason))),
         };
+        let (delay, reason) = requeue.unzip();
+        (entry.failures, entry.reason) = (failures, reason);
         let pending = entry.pending;
-        match (requeue_at, pending) {
-            (Some(due), _) => {
-                let priority = pending.map_or(ReconcilePriority::Resync, |p| p.priority);
-                if let Some(pending) = pending {
-                    self.schedule(key.clone(), pending);
-                }
-                self.merge(key.clone(), priority, due);
-            }
-            (None, Some(pending)) => self.schedule(key.clone(), pending),
-            (None, None) => {}
+        if let Some(pending) = pending {
+            self.schedule(key.clone(), pending);
+        }
+        if let Some(delay) = delay {
+            let priority = pending.map_or(ReconcilePriority::Resync, |pending| pending.priority);
+            self.merge(key.clone(), priority, now + delay);
         }
         if self.entries.get(key).is_some_and(QueuedKeyState::is_idle) {
             self.entries.remove(key);
@@ -305,11 +291,6 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
     pub fn running_ages(&self, now: Instant) -> (Duration, Duration) {
         let ages = self.entries.values().filter_map(|e| e.running).map(|start| now.saturating_duration_since(start));
         ages.fold((Duration::ZERO, Duration::ZERO), |(sum, oldest), age| (sum + age, oldest.max(age)))
-    }
-
-    /// Returns how often `key` failed in a row.
-    pub fn failures(&self, key: &K) -> u32 {
-        self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
     /// Returns all keys that are pending, running or failing, in key order.

@@ -10,11 +10,12 @@ use std::{
     future::Future,
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::FutureExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use super::{
@@ -58,7 +59,7 @@ where
     }
 
     fn state(&self) -> MutexGuard<'_, WorkQueue<K>> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// Makes `key` due now.
@@ -75,11 +76,6 @@ where
     /// Takes out `key`, whose object is gone and leaves nothing to do.
     pub fn forget(&self, key: &K) {
         self.state().forget(key);
-    }
-
-    /// Returns how often `key` failed in a row.
-    pub fn failures(&self, key: &K) -> u32 {
-        self.state().failures(key)
     }
 
     /// Returns all keys that are pending, running or failing, in key order.

@@ -3,7 +3,7 @@
 //! In: text of bounded length. Out: typed values, or the position of the error. Used for text that is read at a start or
 //! when a file changes: the fake cloud, leader migration, the sandbox, the program's own alerts. Text that others may write
 //! while the program runs, such as `azure.json` from a Secret, is parsed by `serde-saphyr` (`providers::azure::config`),
-//! which bounds depth and aliases and repeats nothing of the text.
+//! which bounds depth and aliases and repeats nothing of the text. What the sandbox and `/statusz` show is printed here, too.
 //!
 //! The library is no longer maintained. A replacement changes this file alone; `tests/layering.rs` enforces that.
 

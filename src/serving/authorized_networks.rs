@@ -3,12 +3,9 @@
 //! In: networks, and times. Out: whether a network is authorized. A token alone does not authorize a network, because every
 //! pod has one.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::peer_network::PeerNetwork;
@@ -40,7 +37,7 @@ impl AuthorizedNetworks {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<PeerNetwork, Instant>) -> R) -> R {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 }
 

@@ -2,11 +2,9 @@
 //!
 //! In: accepted sockets' networks. Out: a [`ConnectionSlot`] that a connection holds while it is open, or `None`.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +62,7 @@ impl ConnectionTracker {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut ConnectionTrackerState) -> R) -> R {
-        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.state.lock();
         let before = inner.table.len();
         let result = act(&mut inner);
         // Both ports count here.

@@ -4,7 +4,9 @@
 //! `k8s.io/apiserver/pkg/server/healthz/healthz.go`. In contrast to upstream, the reason of a failure is shown to
 //! authenticated callers, but not to anonymous ones.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 /// Health endpoint of the secure port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,25 +35,19 @@ impl HealthEndpoint {
 
 /// For which endpoints a check counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HealthEndpointSet {
-    pub healthz: bool,
-    pub livez: bool,
-    pub readyz: bool,
-}
+pub struct HealthEndpointSet(&'static [HealthEndpoint]);
 
 impl HealthEndpointSet {
     /// Counts everywhere.
-    pub const ALL: HealthEndpointSet = HealthEndpointSet { healthz: true, livez: true, readyz: true };
+    pub const ALL: HealthEndpointSet = HealthEndpointSet(&HealthEndpoint::ALL);
+    /// Counts for `/healthz` and `/livez`.
+    pub const HEALTHZ_AND_LIVEZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Healthz, HealthEndpoint::Livez]);
     /// Counts for `/readyz` only: the process waits for something a restart does not bring.
-    pub const READYZ: HealthEndpointSet = HealthEndpointSet { healthz: false, livez: false, readyz: true };
+    pub const READYZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Readyz]);
 
     /// Returns `true` if `endpoint` is among them.
     pub fn contains(self, endpoint: HealthEndpoint) -> bool {
-        match endpoint {
-            HealthEndpoint::Healthz => self.healthz,
-            HealthEndpoint::Livez => self.livez,
-            HealthEndpoint::Readyz => self.readyz,
-        }
+        self.0.contains(&endpoint)
     }
 }
 
@@ -83,7 +79,7 @@ impl HealthChecks {
         F: Fn() -> Result<(), String> + Send + Sync + 'static,
     {
         let entry = RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) };
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write();
         match entries.iter_mut().find(|existing| existing.name == entry.name) {
             Some(existing) => *existing = entry,
             None => entries.push(entry),
@@ -92,12 +88,12 @@ impl HealthChecks {
 
     /// Removes the check of that name, if there is one.
     pub fn remove(&self, name: &str) {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.name != name);
+        self.entries.write().retain(|entry| entry.name != name);
     }
 
     /// Runs the checks of `endpoint` that `is_included` names. Without any check of its own an endpoint has `ping`, as upstream.
     pub(super) fn run(&self, endpoint: HealthEndpoint, is_included: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let entries = self.entries.read().clone();
         let mut checks: Vec<_> = entries.into_iter().filter(|entry| entry.endpoints.contains(endpoint)).collect();
         if checks.is_empty() {
             checks.push(RegisteredCheck {

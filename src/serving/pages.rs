@@ -40,13 +40,13 @@ use super::{
     deps::{PlanError, PlanKind, PlanRequest, Planner, ServingDeps},
     health::{self, HealthEndpoint},
     listener::ConnectionPeer,
-    log_rate_limit::LogRateLimit,
     peer_network::{NetworkLimits, NetworkSemaphore},
     request_validation::{self, METHODS},
     review_client::ReviewError,
     slis,
     text::truncate,
 };
+use crate::runtime::log_rate_limit::LogRateLimit;
 
 /// Callers that may read this page may read `/`, which shows the same.
 const STATUS_PATH: &str = "/statusz";

@@ -6,8 +6,10 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 /// The holder of an IPv6 address usually controls all addresses with these leading bits.
 const IPV6_PREFIX: u32 = 64;
@@ -75,7 +77,7 @@ impl NetworkSemaphore {
 
     /// Acquires a permit, within the limits of `peer` and of all together. Dropping it releases it.
     pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
-        let mut acquired = self.acquired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut acquired = self.acquired.lock();
         let own = acquired.get(&peer).copied().unwrap_or(0);
         let room = if own == 0 { self.limits.max_held() } else { self.limits.total };
         if own >= self.limits.per_network || acquired.values().sum::<usize>() >= room {
@@ -94,7 +96,7 @@ pub(super) struct NetworkPermit {
 
 impl Drop for NetworkPermit {
     fn drop(&mut self) {
-        let mut acquired = self.acquired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut acquired = self.acquired.lock();
         match acquired.get_mut(&self.peer) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
@@ -141,7 +143,7 @@ mod tests {
         drop(acquired);
         assert!(shares.try_acquire(c).is_some());
         drop(other);
-        assert!(shares.acquired.lock().unwrap().is_empty(), "nobody is remembered");
+        assert!(shares.acquired.lock().is_empty(), "nobody is remembered");
     }
 
     #[test]

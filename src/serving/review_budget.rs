@@ -5,8 +5,9 @@
 //! Anonymous callers have a budget of their own, and so have callers with a name, valid or not, in networks without
 //! permissions: invented tokens cost nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -74,7 +75,7 @@ impl ReviewBudget {
     }
 
     fn with_bucket<R>(&self, act: impl FnOnce(&mut TokenBucket) -> R) -> R {
-        act(&mut self.bucket.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.bucket.lock())
     }
 }
 

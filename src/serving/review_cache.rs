@@ -6,11 +6,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use aws_lc_rs::digest::{Context, SHA256};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// More answers than the callers of a secure port ever need at a time.
@@ -78,14 +78,14 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
     }
 
     fn get_within(&self, key: &ReviewCacheKey, now: Instant, late: Duration) -> Option<V> {
-        let remembered = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.entries.lock();
         remembered.by_key.get(key).filter(|entry| now < entry.expires_at + late).map(|entry| entry.value.clone())
     }
 
     /// Remembers `value` for `ttl`, unless it is too large.
     pub(super) fn insert(&self, key: ReviewCacheKey, value: V, now: Instant, ttl: Duration) {
         let size = value.size() + size_of::<(ReviewCacheKey, ReviewCacheKey, CachedReview<V>)>();
-        let mut remembered = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.entries.lock();
         remembered.forget(&key);
         if ttl.is_zero() || size > ENTRY_SIZE {
             return;
@@ -100,7 +100,7 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
 impl<V> ReviewCache<V> {
     /// Drops an answer that turned out to be no longer true.
     pub(super) fn forget(&self, key: &ReviewCacheKey) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
+        self.entries.lock().forget(key);
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn lengths(cache: &ReviewCache<usize>) -> (usize, usize, usize) {
-        let remembered = cache.entries.lock().unwrap();
+        let remembered = cache.entries.lock();
         (remembered.by_key.len(), remembered.order.len(), remembered.size)
     }
 

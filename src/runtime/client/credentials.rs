@@ -1,6 +1,6 @@
 //! Credentials that change while the process runs: a token in a file, and those of an exec plugin.
 //!
-//! In: the user of a kubeconfig, or the pod's. Out: a layer that adds the newest credentials to each request. After 401 it
+//! In: the user of a kubeconfig, or the pod's. Out: a service that adds the newest credentials to each request. After 401 it
 //! requests new ones, and if they differ it sends the request once more. A `tokenFile` takes precedence over a `token`,
 //! which counts while the file cannot be read; a plugin counts only where there is no other way to log in. Upstream:
 //! client-go `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
@@ -10,19 +10,16 @@ mod exec_plugin;
 mod static_login;
 mod token_file;
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION, request::Parts};
 use kube::{client::Body, config::AuthInfo};
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use self::token_file::TokenFile;
 pub(super) use self::{exec_plugin::ExecPlugin, static_login::authorization as static_login};
-use super::request_metrics::RequestMetricsLayer;
+use super::request_metrics::RequestMetrics;
 
 /// Source of credentials. Clones share its cache.
 #[derive(Clone)]
@@ -77,79 +74,49 @@ impl KubeCredentials {
     }
 }
 
-/// Puts [`KubeCredentials`] on requests.
-#[derive(Clone)]
-pub(super) struct CredentialsLayer {
+type ResponseFuture<B> = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+/// Puts `credentials` on the requests to `inner`.
+pub(super) fn with_credentials<S, B>(
     credentials: KubeCredentials,
-    metrics: RequestMetricsLayer,
-}
-
-impl CredentialsLayer {
-    pub(super) fn new(credentials: KubeCredentials, metrics: RequestMetricsLayer) -> Self {
-        Self { credentials, metrics }
-    }
-}
-
-impl<S> Layer<S> for CredentialsLayer {
-    type Service = CredentialsService<S>;
-
-    fn layer(&self, inner: S) -> CredentialsService<S> {
-        CredentialsService { inner, layer: self.clone() }
-    }
-}
-
-#[derive(Clone)]
-pub(super) struct CredentialsService<S> {
+    metrics: RequestMetrics,
     inner: S,
-    layer: CredentialsLayer,
-}
-
-impl<S, B> Service<Request<Body>> for CredentialsService<S>
+) -> impl Service<Request<Body>, Response = Response<B>, Error = BoxError, Future = ResponseFuture<B>> + Send + 'static
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: Send + 'static,
 {
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let next = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, next);
-        let layer = self.layer.clone();
-        if matches!(layer.credentials, KubeCredentials::Static) {
-            let mut inner = inner;
-            return Box::pin(inner.call(request));
-        }
-        Box::pin(layer.send(inner, request))
-    }
+    service_fn(move |request| -> ResponseFuture<B> {
+        Box::pin(send(credentials.clone(), metrics.clone(), inner.clone(), request))
+    })
 }
 
-impl CredentialsLayer {
-    async fn send<S, B>(self, mut inner: S, request: Request<Body>) -> Result<Response<B>, BoxError>
-    where
-        S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
-    {
-        let (parts, body) = request.into_parts();
-        let copy = body.try_clone();
-        let used = self.credentials.current().await?;
-        let response = inner.call(with_authorization(parts.clone(), body, used.clone())).await?;
-        let Some(copy) = copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else { return Ok(response) };
-        if !self.credentials.renew_after_refusal(used.as_ref()).await {
-            return Ok(response);
-        }
-        let method = parts.method.clone();
-        let renewed = self.credentials.current().await?;
-        std::future::poll_fn(|context| inner.poll_ready(context)).await?;
-        let response = inner.call(with_authorization(parts, copy, renewed)).await;
-        self.metrics.record_retry(&method, response.as_ref().ok().map(Response::status));
-        response
+async fn send<S, B>(
+    credentials: KubeCredentials,
+    metrics: RequestMetrics,
+    inner: S,
+    request: Request<Body>,
+) -> Result<Response<B>, BoxError>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone,
+{
+    if matches!(credentials, KubeCredentials::Static) {
+        return inner.oneshot(request).await;
     }
+    let (parts, body) = request.into_parts();
+    let copy = body.try_clone();
+    let used = credentials.current().await?;
+    let response = inner.clone().oneshot(with_authorization(parts.clone(), body, used.clone())).await?;
+    let Some(copy) = copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else { return Ok(response) };
+    if !credentials.renew_after_refusal(used.as_ref()).await {
+        return Ok(response);
+    }
+    let method = parts.method.clone();
+    let renewed = credentials.current().await?;
+    let response = inner.oneshot(with_authorization(parts, copy, renewed)).await;
+    metrics.record_retry(&method, response.as_ref().ok().map(Response::status));
+    response
 }
 
 fn with_authorization(parts: Parts, body: Body, credentials: Option<HeaderValue>) -> Request<Body> {

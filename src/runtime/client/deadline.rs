@@ -20,12 +20,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Response, Uri, Version};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until};
-use tower::{BoxError, Layer, Service};
+use tower::BoxError;
 
 /// Longer than a busy API server takes, shorter than the 45 s within which a hung one must be detected.
 pub(super) const HEAD: Duration = Duration::from_secs(30);
@@ -178,41 +177,6 @@ impl Body for DeadlineBody {
                 None
             }
         })
-    }
-}
-
-/// [`with_deadlines`] as a layer.
-#[derive(Clone, Copy)]
-pub(super) struct DeadlineLayer;
-
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = DeadlineService<S>;
-
-    fn layer(&self, inner: S) -> DeadlineService<S> {
-        DeadlineService(inner)
-    }
-}
-
-pub(super) struct DeadlineService<S>(S);
-
-impl<S, Q, B> Service<Request<Q>> for DeadlineService<S>
-where
-    S: Service<Request<Q>, Response = Response<B>, Error = BoxError>,
-    S::Future: Send + 'static,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    type Response = Response<BoxedResponseBody>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let limits = RequestDeadlines::of(request.method(), request.uri().query());
-        Box::pin(with_deadlines(limits, self.0.call(request), || ()))
     }
 }
 

@@ -3,52 +3,15 @@
 //! [`super::super::patch::ObjectWriter`] checks before it sends a write; the write may then wait for the rate limit, or the
 //! whole process may be suspended. A write that was overtaken by the loss of the lease is refused here, with [`NotLeading`].
 
-use std::task::{Context, Poll};
-
-use futures::future::{Either, Ready, ready};
 use http::Method;
-use tower::{BoxError, Layer, Service};
 
-use crate::runtime::leader_election::Leadership;
-#[cfg(doc)]
-use crate::runtime::leader_election::NotLeading;
+use crate::runtime::leader_election::{Leadership, NotLeading};
 
-/// Refuses writes while `leadership` does not hold. Reads pass.
-#[derive(Clone)]
-pub(super) struct WriteFenceLayer(pub(super) Leadership);
-
-impl<S> Layer<S> for WriteFenceLayer {
-    type Service = WriteFence<S>;
-
-    fn layer(&self, inner: S) -> WriteFence<S> {
-        WriteFence { inner, leadership: self.0.clone() }
-    }
-}
-
-#[derive(Clone)]
-pub(super) struct WriteFence<S> {
-    inner: S,
-    leadership: Leadership,
-}
-
-impl<S, B> Service<http::Request<B>> for WriteFence<S>
-where
-    S: Service<http::Request<B>, Error = BoxError>,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Either<S::Future, Ready<Result<S::Response, BoxError>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        match self.leadership.check() {
-            Err(refused) if !reads => Either::Right(ready(Err(refused.into()))),
-            _ => Either::Left(self.inner.call(request)),
-        }
+/// Refuses a write while `leadership` does not hold. Reads pass.
+pub(super) fn check_write(leadership: Option<&Leadership>, method: &Method) -> Result<(), NotLeading> {
+    match leadership {
+        Some(leadership) if !matches!(*method, Method::GET | Method::HEAD) => leadership.check(),
+        _ => Ok(()),
     }
 }
 
@@ -57,11 +20,12 @@ mod tests {
     use k8s_openapi::api::core::v1::Node;
     use kube::Api;
     use serde_json::json;
-    use tower::ServiceExt;
+    use tower::{BoxError, Layer, ServiceExt};
 
     use super::*;
     use crate::runtime::{
-        leader_election::{LeadershipState, NotLeading},
+        client::requests::RequestSteps,
+        leader_election::LeadershipState,
         patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         store::ObjectKey,
     };
@@ -72,7 +36,7 @@ mod tests {
             let node = serde_json::to_vec(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).unwrap();
             Ok::<_, BoxError>(http::Response::new(kube::client::Body::from(node)))
         });
-        let fenced = WriteFenceLayer(leadership).layer(answer);
+        let fenced = RequestSteps { leadership: Some(leadership), ..RequestSteps::default() }.layer(answer);
         kube::Client::new(
             fenced.map_request(move |request: http::Request<kube::client::Body>| {
                 lose();

@@ -19,7 +19,7 @@ use rustls::{
     },
     pki_types::{
         CertificateDer, PrivateKeyDer, ServerName, UnixTime,
-        pem::{self, SectionKind},
+        pem::{self, PemObject},
     },
 };
 use rustls_platform_verifier::BuilderVerifierExt;
@@ -30,7 +30,7 @@ type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Returns the TLS configuration for `config`. Certificates and keys that it names by path are read now.
 pub(super) fn rustls_config(config: &Config) -> Result<ClientConfig, kube::Error> {
-    let identity = identity_pem(config)?.map(|pem| identity(&pem)).transpose().map_err(kube::Error::RustlsTls)?;
+    let identity = identity(config)?;
     let builder = trust(ClientConfig::builder(), config.root_cert.as_deref()).map_err(kube::Error::RustlsTls)?;
     let mut tls = match identity {
         Some((chain, key)) => {
@@ -61,71 +61,49 @@ fn trust(
     Ok(builder.with_root_certificates(store))
 }
 
-/// Returns key and certificate, one after the other.
-fn identity_pem(config: &Config) -> Result<Option<Vec<u8>>, kube::Error> {
+/// Returns the certificates and the key of the client, if it has some.
+fn identity(config: &Config) -> Result<Option<ClientIdentity>, kube::Error> {
     let user = &config.auth_info;
-    let certificate = read(user.client_certificate_data.as_deref(), user.client_certificate.as_deref());
-    let certificate = certificate.map_err(|error| error.about("certificate", KubeconfigError::LoadClientCertificate))?;
-    let key = read(user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref());
-    let key = key.map_err(|error| error.about("key", KubeconfigError::LoadClientKey))?;
+    let (inline, file) = (user.client_certificate_data.as_deref(), user.client_certificate.as_deref());
+    let certificate = read(inline, file, "certificate", KubeconfigError::LoadClientCertificate)?;
+    let (inline, file) = (user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref());
+    let key = read(inline, file, "key", KubeconfigError::LoadClientKey)?;
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(_), None) => Err(KubeconfigError::LoadClientKey(LoadDataError::NoBase64DataOrFile).into()),
         (None, Some(_)) => Err(KubeconfigError::LoadClientCertificate(LoadDataError::NoBase64DataOrFile).into()),
-        (Some(certificate), Some(key)) => Ok(Some([key, certificate].concat())),
-    }
-}
-
-enum UnreadIdentity {
-    File(LoadDataError),
-    Base64,
-}
-
-impl UnreadIdentity {
-    fn about(self, subject: &str, wrap: fn(LoadDataError) -> KubeconfigError) -> kube::Error {
-        match self {
-            Self::File(error) => wrap(error).into(),
-            Self::Base64 => kube::Error::Service(format!("failed to load client {subject}: it is not base64").into()),
-        }
+        (Some(certificate), Some(key)) => parse(&certificate, &key).map(Some).map_err(kube::Error::RustlsTls),
     }
 }
 
 /// Returns the inline data of the kubeconfig, else the content of the file that it names.
-fn read(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, UnreadIdentity> {
-    let read = match (data, file) {
+fn read(
+    data: Option<&str>,
+    file: Option<&str>,
+    subject: &str,
+    unreadable: fn(LoadDataError) -> KubeconfigError,
+) -> Result<Option<Vec<u8>>, kube::Error> {
+    match (data, file) {
         (Some(data), _) => {
             let decoded: Result<ByteString, _> = serde_json::from_value(Value::from(data));
-            decoded.map_err(|_| UnreadIdentity::Base64)?.0
+            let invalid = |_| kube::Error::Service(format!("failed to load client {subject}: it is not base64").into());
+            decoded.map(|decoded| Some(decoded.0)).map_err(invalid)
         }
         (None, Some(path)) => {
-            let path = Path::new(path);
-            fs::read(path).map_err(|error| UnreadIdentity::File(LoadDataError::ReadFile(error, path.into())))?
+            let text = fs::read(path).map_err(|error| unreadable(LoadDataError::ReadFile(error, Path::new(path).into())))?;
+            Ok(Some(text))
         }
-        (None, None) => return Ok(None),
-    };
-    Ok(Some(with_newline(read)))
+        (None, None) => Ok(None),
+    }
 }
 
-fn with_newline(mut pem: Vec<u8>) -> Vec<u8> {
-    if pem.last().is_some_and(|last| *last != b'\n') {
-        pem.push(b'\n');
-    }
-    pem
-}
-
-fn identity(mut text: &[u8]) -> Result<ClientIdentity, RustlsTlsError> {
-    let mut chain = Vec::new();
-    let (mut pkcs8, mut pkcs1, mut sec1) = (None, None, None);
-    while let Some((kind, der)) = pem::from_buf(&mut text).map_err(RustlsTlsError::InvalidIdentityPem)? {
-        match kind {
-            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
-            SectionKind::PrivateKey => pkcs8 = Some(PrivateKeyDer::Pkcs8(der.into())),
-            SectionKind::RsaPrivateKey => pkcs1 = Some(PrivateKeyDer::Pkcs1(der.into())),
-            SectionKind::EcPrivateKey => sec1 = Some(PrivateKeyDer::Sec1(der.into())),
-            _ => return Err(RustlsTlsError::UnknownPrivateKeyFormat),
-        }
-    }
-    let key = pkcs8.or(pkcs1).or(sec1).ok_or(RustlsTlsError::MissingPrivateKey)?;
+fn parse(certificate: &[u8], key: &[u8]) -> Result<ClientIdentity, RustlsTlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(RustlsTlsError::InvalidIdentityPem)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => RustlsTlsError::MissingPrivateKey,
+        error => RustlsTlsError::InvalidIdentityPem(error),
+    })?;
     if chain.is_empty() { Err(RustlsTlsError::MissingCertificate) } else { Ok((chain, key)) }
 }
 

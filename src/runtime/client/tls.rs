@@ -10,11 +10,12 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use kube::Config;
+use parking_lot::Mutex;
 use rustls::{
     SignatureScheme,
     client::{ResolvesClientCert, Resumption},
@@ -100,7 +101,7 @@ impl KubeClientTls {
     /// Returns the configuration to connect with. It is the same `Arc` as before unless files or the certificate of the
     /// plugin have changed.
     pub(super) fn current(&self) -> Arc<rustls::ClientConfig> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if !self.files.is_empty() && loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
             loaded.checked_at = Instant::now();
             loaded.reload_if_changed(&self.files, digest(&self.files), || self.build());
@@ -119,12 +120,7 @@ impl KubeClientTls {
 impl LoadedTls {
     /// Sets the client certificate. No session with another one is resumed.
     fn set_client_certificate(&mut self, certificate: Option<Arc<CertifiedKey>>) {
-        let is_same = match (&self.certificate, &certificate) {
-            (Some(current), Some(new)) => Arc::ptr_eq(current, new),
-            (None, None) => true,
-            _ => false,
-        };
-        if is_same {
+        if self.certificate.as_ref().map(Arc::as_ptr) == certificate.as_ref().map(Arc::as_ptr) {
             return;
         }
         let mut config = (*self.config).clone();

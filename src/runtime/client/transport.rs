@@ -7,17 +7,9 @@
 
 mod erased;
 
-use std::{
-    fmt,
-    future::Future,
-    io,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, io, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, Uri};
 use hyper::{
     body::Incoming,
@@ -38,8 +30,9 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use kube::{Config, client::Body};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use self::erased::{Connector, ErasedConnection, erased};
 use super::{rustls_config::rustls_config, tls::KubeClientTls};
@@ -94,6 +87,7 @@ impl fmt::Display for ProxyAddress {
 
 type TlsNameResolver = Arc<dyn ResolveServerName + Send + Sync>;
 type KubeResponseFuture = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+type KubeConnectionFuture = BoxFuture<'static, Result<MaybeHttpsStream<ErasedConnection>, BoxError>>;
 /// Sends over one pool of connections.
 type SendRequestFn = dyn Fn(Request<Body>) -> KubeResponseFuture + Send + Sync;
 type ConnectionPoolFactory = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<SendRequestFn> + Send + Sync>;
@@ -130,27 +124,18 @@ impl KubeTransport {
         Ok(Self { new_pool: make, tls: Arc::new(tls), pool: Arc::new(Mutex::new(pool)) })
     }
 
+    /// Sends a request over the pool of the current certificates.
+    pub(super) fn send(&self, request: Request<Body>) -> KubeResponseFuture {
+        (self.current_sender())(request)
+    }
+
     fn current_sender(&self) -> Arc<SendRequestFn> {
         let tls = self.tls.current();
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock();
         if !Arc::ptr_eq(&pool.tls, &tls) {
             *pool = ConnectionPool { send: (self.new_pool)(Arc::clone(&tls)), tls };
         }
         Arc::clone(&pool.send)
-    }
-}
-
-impl Service<Request<Body>> for KubeTransport {
-    type Response = Response<Incoming>;
-    type Error = BoxError;
-    type Future = KubeResponseFuture;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> KubeResponseFuture {
-        (self.current_sender())(request)
     }
 }
 
@@ -217,7 +202,8 @@ where
     let inner = erased(inner);
     Arc::new(move |tls| {
         let https = HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names));
-        let connector = TimeoutConnector { https, through: through.clone() };
+        let through = through.clone();
+        let connector = service_fn(move |server| connect(https.clone(), server, through.clone()));
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -234,31 +220,15 @@ where
     })
 }
 
-/// A connector that does not take longer than [`CONNECT`], and names the server that it does not reach.
-#[derive(Clone)]
-struct TimeoutConnector {
-    https: HttpsConnector<Connector>,
-    through: ProxyAddress,
-}
-
-impl Service<Uri> for TimeoutConnector {
-    type Response = MaybeHttpsStream<ErasedConnection>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.https.poll_ready(context)
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        let name = server.authority().map(ToString::to_string).unwrap_or_default();
-        let (connection, through) = (self.https.call(server), self.through.clone());
-        Box::pin(async move {
-            let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}")).into());
-            let connected = tokio::time::timeout(CONNECT, connection).await.unwrap_or_else(late);
-            connected.map_err(|source| UnreachableServer { server: name, through, source }.into())
-        })
-    }
+/// Connects to `server` within [`CONNECT`]. The error names the server.
+fn connect(https: HttpsConnector<Connector>, server: Uri, through: ProxyAddress) -> KubeConnectionFuture {
+    let name = server.authority().map(ToString::to_string).unwrap_or_default();
+    let connection = https.oneshot(server).boxed();
+    Box::pin(async move {
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}")).into());
+        let connected = tokio::time::timeout(CONNECT, connection).await.unwrap_or_else(late);
+        connected.map_err(|source| UnreachableServer { server: name, through, source }.into())
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! would be taken for the same; with thousands of keys that is one chance in a million million.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     hash::{BuildHasher, Hash, RandomState},
     marker::PhantomData,
 };
@@ -16,39 +16,32 @@ pub(super) struct LruMap<K, V> {
     hasher: RandomState,
     /// Values by hash, each with its last use.
     values: HashMap<u64, (u64, V)>,
-    /// Hashes by last use.
-    used: BTreeMap<u64, u64>,
     keys: PhantomData<fn(&K)>,
 }
 
 impl<K: Hash, V> LruMap<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
-        let (values, used) = (HashMap::new(), BTreeMap::new());
-        Self { capacity, clock: 0, hasher: RandomState::new(), values, used, keys: PhantomData }
+        Self { capacity, clock: 0, hasher: RandomState::new(), values: HashMap::new(), keys: PhantomData }
     }
 
     /// Returns the value at `key`, and marks it as used; `None` if it is missing.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
-        let hash = self.hasher.hash_one(key);
-        let (used, value) = self.values.get_mut(&hash)?;
-        self.used.remove(used);
+        let (used, value) = self.values.get_mut(&self.hasher.hash_one(key))?;
         self.clock += 1;
         *used = self.clock;
-        self.used.insert(self.clock, hash);
         Some(value)
     }
 
     /// Puts `value` at `key`.
     pub(super) fn put(&mut self, key: &K, value: V) {
-        let hash = self.hasher.hash_one(key);
         self.clock += 1;
-        if let Some((used, _)) = self.values.insert(hash, (self.clock, value)) {
-            self.used.remove(&used);
-        }
-        self.used.insert(self.clock, hash);
-        while self.values.len() > self.capacity {
-            let Some((_, oldest)) = self.used.pop_first() else { return };
-            self.values.remove(&oldest);
+        self.values.insert(self.hasher.hash_one(key), (self.clock, value));
+        if self.values.len() > self.capacity {
+            // A search through all of them: events are rare, and most programs never have so many.
+            let oldest = self.values.iter().min_by_key(|(_, (used, _))| *used).map(|(hash, _)| *hash);
+            if let Some(hash) = oldest {
+                self.values.remove(&hash);
+            }
         }
     }
 }
@@ -68,6 +61,6 @@ mod tests {
         lru.put(&"a", 4);
         lru.put(&"d", 5);
         assert_eq!((lru.get(&"a").copied(), lru.get(&"c").copied(), lru.get(&"d").copied()), (Some(4), None, Some(5)));
-        assert_eq!((lru.values.len(), lru.used.len()), (2, 2));
+        assert_eq!(lru.values.len(), 2);
     }
 }

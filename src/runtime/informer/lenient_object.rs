@@ -34,18 +34,15 @@ impl RawObject {
 /// Fields that identify an object and its version.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct ObjectIdentity<'text> {
-    #[serde(borrow)]
-    name: Option<Cow<'text, str>>,
-    #[serde(borrow)]
-    namespace: Option<Cow<'text, str>>,
-    #[serde(borrow)]
-    resource_version: Option<Cow<'text, str>>,
+struct ObjectIdentity {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
 }
 
-impl<'text> ObjectIdentity<'text> {
+impl ObjectIdentity {
     /// Returns the identity of the object in `text`. Nothing after its metadata is read.
-    fn of(text: &'text str) -> Self {
+    fn of(text: &str) -> Self {
         let mut identity = Self::default();
         // Always an error, as there is more to read, unless metadata come last.
         let _ = serde_json::Deserializer::from_str(text).deserialize_map(UpToMetadata(&mut identity));
@@ -54,9 +51,9 @@ impl<'text> ObjectIdentity<'text> {
 }
 
 /// Stops at the metadata.
-struct UpToMetadata<'identity, 'text>(&'identity mut ObjectIdentity<'text>);
+struct UpToMetadata<'identity>(&'identity mut ObjectIdentity);
 
-impl<'text> Visitor<'text> for UpToMetadata<'_, 'text> {
+impl<'text> Visitor<'text> for UpToMetadata<'_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +61,7 @@ impl<'text> Visitor<'text> for UpToMetadata<'_, 'text> {
     }
 
     fn visit_map<A: MapAccess<'text>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key::<Cow<'text, str>>()? {
+        while let Some(name) = members.next_key::<String>()? {
             if name == "metadata" {
                 *self.0 = members.next_value::<Option<_>>()?.unwrap_or_default();
                 return Ok(());
@@ -83,9 +80,7 @@ impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let ObjectIdentity { name, namespace, resource_version } = ObjectIdentity::of(text.get());
-        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
-        let (name, namespace) = (owned(name), owned(namespace));
-        let metadata = ObjectMeta { name, namespace, resource_version: owned(resource_version), ..ObjectMeta::default() };
+        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
         Ok(Self { metadata, text })
     }
 }

@@ -6,10 +6,11 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use kube::Resource;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::{Informer, ObjectChange};
@@ -58,7 +59,7 @@ impl<K> OnDemandInformer<K> {
     /// those of no later one.
     pub fn demand(&self, handler: impl Fn(&ObjectChange<K>) + Send + Sync + 'static) -> InformerStore<K> {
         let _ = self.inner.demanded.set(());
-        let starter = self.starter().take();
+        let starter = self.inner.starter.lock().take();
         if let Some(start) = starter {
             start(Box::new(handler));
         }
@@ -73,10 +74,6 @@ impl<K> OnDemandInformer<K> {
     /// Returns the store, whether it fills or not.
     pub fn store(&self) -> InformerStore<K> {
         self.inner.store.clone()
-    }
-
-    fn starter(&self) -> MutexGuard<'_, Option<Starter<K>>> {
-        self.inner.starter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,9 +120,9 @@ mod tests {
         assert_eq!((informer.status(), informer.store().len()), (None, 0));
 
         let observed = Arc::clone(&seen);
-        let store = informer.demand(move |change| observed.lock().unwrap().push(change.object().metadata.name.clone()));
+        let store = informer.demand(move |change| observed.lock().push(change.object().metadata.name.clone()));
         informer.demand(|_| unreachable!("it runs already")).synced().await;
-        assert!(seen.lock().unwrap().contains(&Some("shop".to_owned())));
+        assert!(seen.lock().contains(&Some("shop".to_owned())));
         assert!(informer.status().is_some_and(|(status, objects)| status.synced && objects == store.len()));
     }
 }

@@ -183,12 +183,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_large_is_read_again_with_fewer() {
-        let limits = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let limits = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let recorded = Arc::clone(&limits);
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let limit: usize = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok()).unwrap();
-            recorded.lock().unwrap().push((limit, query.contains("continue=x")));
+            recorded.lock().push((limit, query.contains("continue=x")));
             let body = Full::new(Bytes::from(" ".repeat(limit * MAX_PAGE_BYTES)));
             std::future::ready(Ok::<_, BoxError>(Response::new(body)))
         });
@@ -199,6 +199,6 @@ mod tests {
         let request = Request::get("/api/v1/nodes?limit=500&continue=x").body(Body::empty()).unwrap();
         let page = client.send(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
         assert_eq!(page.len(), MAX_PAGE_BYTES);
-        assert_eq!(*limits.lock().unwrap(), [(10, true), (2, true), (1, true)]);
+        assert_eq!(*limits.lock(), [(10, true), (2, true), (1, true)]);
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Leadership, LeadershipState,
-    lease::{self, ElectionCandidate, LeaseAction, NewestLease, ObservedLease},
+    lease::{self, ElectorConfig, LeaseAction, NewestLease, ObservedLease},
 };
 use crate::{
     metrics::Metrics,
@@ -49,35 +49,10 @@ pub fn identity() -> String {
     format!("{}_{}", gethostname::gethostname().to_string_lossy(), uuid::Uuid::new_v4())
 }
 
-/// The `--leader-elect-*` flags and who runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElectorConfig {
-    /// Namespace of the Lease.
-    pub namespace: String,
-    pub name: String,
-    /// Unique name of the candidate, see [`identity`].
-    pub identity: String,
-    /// Time for which a silent leader keeps the lease.
-    pub lease_duration: Duration,
-    /// Time for which a leader tries to renew before it stops.
-    pub renew_deadline: Duration,
-    /// Delay between attempts to acquire or renew.
-    pub retry_period: Duration,
-}
-
 impl ElectorConfig {
     /// Returns the deadline of one request: two must fit into the renew deadline.
     fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
-    }
-
-    fn candidate(&self) -> ElectionCandidate {
-        ElectionCandidate {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            identity: self.identity.clone(),
-            lease_duration: self.lease_duration,
-        }
     }
 }
 
@@ -121,15 +96,11 @@ enum LeaseAttempt {
 pub struct LeaderElector {
     api: Api<Lease>,
     config: ElectorConfig,
-    candidate: ElectionCandidate,
     clock: Clock,
     events: EventRecorder,
     metrics: Arc<Metrics>,
     state: watch::Sender<LeadershipState>,
     leadership: Leadership,
-    /// Holder as the watch last reported it: a reason to look at once, never a fact to decide on.
-    holder_hints: watch::Receiver<Option<String>>,
-    hint_sender: Option<watch::Sender<Option<String>>>,
     observed: Option<ObservedLease>,
     newest: NewestLease,
 }
@@ -144,23 +115,17 @@ impl LeaderElector {
         metrics: Arc<Metrics>,
     ) -> (Self, Leadership) {
         let (state, leadership) = Leadership::channel();
-        let (hint_sender, hints) = watch::channel(None);
         let api = Api::namespaced(client, &config.namespace);
-        let me = config.candidate();
         metrics.leader_election_master_status.with_label_values(&[&config.name]).set(0.0);
-        let hint_sender = Some(hint_sender);
         (
             Self {
                 api,
                 config,
-                candidate: me,
                 clock,
                 events,
                 metrics,
                 state,
                 leadership: leadership.clone(),
-                holder_hints: hints,
-                hint_sender,
                 observed: None,
                 newest: NewestLease::default(),
             },
@@ -181,22 +146,23 @@ impl LeaderElector {
     ///
     /// Begin `stop` only when no component writes any more: the lease is renewed until then and released directly after.
     pub async fn run(mut self, stop: Shutdown) -> ElectionOutcome {
-        let hints =
-            watch_holder(self.api.clone(), self.config.name.clone(), self.hint_sender.take(), self.config.retry_period);
+        // The holder as the watch last reported it: a reason to look at once, never a fact to decide on.
+        let (sender, mut hints) = watch::channel(None);
+        let watching = watch_holder(self.api.clone(), self.config.name.clone(), sender, self.config.retry_period);
         tokio::select! {
             biased;
-            ended = self.elect(&stop) => ended,
-            never = hints => match never {},
+            ended = self.elect(&mut hints, &stop) => ended,
+            never = watching => match never {},
         }
     }
 
-    async fn elect(&mut self, stop: &Shutdown) -> ElectionOutcome {
-        let Some(mut until) = self.acquire(stop).await else {
+    async fn elect(&mut self, hints: &mut watch::Receiver<Option<String>>, stop: &Shutdown) -> ElectionOutcome {
+        let Some(mut until) = self.acquire(hints, stop).await else {
             return if self.newest.went_back() { self.lost(NewestLease::WENT_BACK) } else { ElectionOutcome::Stopped };
         };
         self.started_leading(until);
         loop {
-            let me = self.candidate.identity.clone();
+            let me = self.config.identity.clone();
             tokio::select! {
                 biased;
                 () = stop.begun() => {
@@ -206,7 +172,7 @@ impl LeaderElector {
                 }
                 () = sleep_until(until.running()) => return self.lost("it could not be renewed within the renew deadline"),
                 () = sleep(self.config.retry_period) => {}
-                () = holder_changed(&mut self.holder_hints, |holder| !holder.is_empty() && holder != me) => {}
+                () = holder_changed(hints, |holder| !holder.is_empty() && holder != me) => {}
             }
             // Nothing has passed for the timer above while the machine was suspended.
             if until.is_over() {
@@ -226,12 +192,8 @@ impl LeaderElector {
     }
 
     /// Waits until the lease is held; returns its expiry, or `None` if stopped or if the API server went back to an older state.
-    async fn acquire(&mut self, stop: &Shutdown) -> Option<Uptime> {
-        tracing::info!(
-            lease = self.config.name,
-            identity = self.candidate.identity,
-            "attempting to acquire the leader lease"
-        );
+    async fn acquire(&mut self, hints: &mut watch::Receiver<Option<String>>, stop: &Shutdown) -> Option<Uptime> {
+        tracing::info!(lease = self.config.name, identity = self.config.identity, "attempting to acquire the leader lease");
         while !stop.has_begun() {
             // Not cut short by `stop`: a write in flight would leave a lease that is never released.
             let expires_in = match self.try_acquire_or_renew().await {
@@ -243,13 +205,13 @@ impl LeaderElector {
                     None
                 }
             };
-            let chance = self.clock.chance(&self.candidate.identity);
+            let chance = self.clock.chance(&self.config.identity);
             let pause = lease::next_poll_delay(self.config.retry_period, expires_in, chance);
             tokio::select! {
                 biased;
                 () = stop.begun() => {}
                 () = sleep(pause) => {}
-                () = holder_changed(&mut self.holder_hints, str::is_empty) => {}
+                () = holder_changed(hints, str::is_empty) => {}
             }
         }
         None
@@ -265,7 +227,7 @@ impl LeaderElector {
             attempt => return attempt,
         }
         self.read_lease().await?;
-        match lease::taken_by(self.observed.as_ref(), &self.candidate) {
+        match lease::taken_by(self.observed.as_ref(), &self.config) {
             Some(_) => Ok(LeaseAttempt::Waiting { expires_in: Duration::ZERO }),
             None => self.write_if_due().await,
         }
@@ -294,7 +256,7 @@ impl LeaderElector {
             return Ok(LeaseAttempt::Waiting { expires_in: Duration::ZERO });
         }
         let params = PostParams::default();
-        let written = match lease::decide(self.observed.as_ref(), started.running(), self.clock.wall(), &self.candidate) {
+        let written = match lease::decide(self.observed.as_ref(), started.running(), self.clock.wall(), &self.config) {
             LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
             LeaseAction::Create(lease) => self.with_request_timeout(self.api.create(&params, &lease)).await?,
             LeaseAction::TakeOver(lease) => {
@@ -321,7 +283,7 @@ impl LeaderElector {
     }
 
     fn started_leading(&self, until: Uptime) {
-        tracing::info!(lease = self.config.name, identity = self.candidate.identity, "became leader");
+        tracing::info!(lease = self.config.name, identity = self.config.identity, "became leader");
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(1.0);
         self.state.send_replace(LeadershipState::Leading { until });
         self.record_event("became leader");
@@ -338,7 +300,7 @@ impl LeaderElector {
 
     fn lost(&self, reason: &'static str) -> ElectionOutcome {
         self.stopped_leading();
-        tracing::error!(lease = self.config.name, identity = self.candidate.identity, reason, "leaderelection lost");
+        tracing::error!(lease = self.config.name, identity = self.config.identity, reason, "leaderelection lost");
         ElectionOutcome::Lost
     }
 
@@ -348,7 +310,7 @@ impl LeaderElector {
             about: object_reference(&seen.lease),
             type_: LEADER_ELECTION.type_,
             reason: LEADER_ELECTION.reason,
-            message: format!("{} {detail}", self.candidate.identity),
+            message: format!("{} {detail}", self.config.identity),
         });
     }
 
@@ -365,7 +327,7 @@ impl LeaderElector {
     }
 
     async fn write_release(&self) -> Result<(), ApiError> {
-        let Some(seen) = self.observed.as_ref().filter(|seen| seen.holder() == self.candidate.identity) else {
+        let Some(seen) = self.observed.as_ref().filter(|seen| seen.holder() == self.config.identity) else {
             return Ok(());
         };
         let lease = lease::released(&seen.lease, self.clock.wall());
@@ -386,18 +348,13 @@ async fn holder_changed(hints: &mut watch::Receiver<Option<String>>, matters: im
 }
 
 /// Keeps `hints` at the holder of the Lease. Polling continues, so RBAC without `watch` on leases only costs speed.
-async fn watch_holder(
-    api: Api<Lease>,
-    name: String,
-    mut hints: Option<watch::Sender<Option<String>>>,
-    pause: Duration,
-) -> Infallible {
-    while let Some(sender) = &hints {
+async fn watch_holder(api: Api<Lease>, name: String, hints: watch::Sender<Option<String>>, pause: Duration) -> Infallible {
+    loop {
         let started = Instant::now();
-        match watch_once(&api, &name, sender).await {
+        match watch_once(&api, &name, &hints).await {
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 tracing::info!(lease = name, error = status.message, "cannot watch the lease, polling it instead");
-                hints = None;
+                return std::future::pending().await;
             }
             Err(error) => tracing::debug!(lease = name, %error, "watch of the lease ended"),
             Ok(()) if started.elapsed() >= pause => continue,
@@ -405,7 +362,6 @@ async fn watch_holder(
         }
         sleep(pause).await;
     }
-    std::future::pending().await
 }
 
 async fn watch_once(api: &Api<Lease>, name: &str, hints: &watch::Sender<Option<String>>) -> kube::Result<()> {

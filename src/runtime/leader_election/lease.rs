@@ -18,16 +18,20 @@ use crate::runtime::backoff::ExponentialBackoff;
 /// Waiting candidates poll at the retry period times 1 to 1 + this. Upstream: `leaderelection.JitterFactor`.
 pub const JITTER_FACTOR: f64 = 1.2;
 
-/// Candidate for a lease.
+/// The `--leader-elect-*` flags and who runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElectionCandidate {
+pub struct ElectorConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     pub name: String,
-    /// Value of the field `holderIdentity`.
+    /// Unique name of the candidate, see [`super::identity`].
     pub identity: String,
-    /// Time for which others must see the Lease unchanged before they may take it.
+    /// Time for which a silent leader keeps the lease.
     pub lease_duration: Duration,
+    /// Time for which a leader tries to renew before it stops.
+    pub renew_deadline: Duration,
+    /// Delay between attempts to acquire or renew.
+    pub retry_period: Duration,
 }
 
 /// The Lease as last read or written, and since when its spec has been seen unchanged.
@@ -52,7 +56,7 @@ impl ObservedLease {
     }
 
     /// Returns when the lease may be taken: counted with the duration that the *holder* recorded.
-    fn expires(&self, me: &ElectionCandidate) -> Instant {
+    fn expires(&self, me: &ElectorConfig) -> Instant {
         let recorded = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let recorded = recorded.and_then(|seconds| u64::try_from(seconds).ok());
         self.unchanged_since + recorded.map_or(me.lease_duration, Duration::from_secs)
@@ -107,7 +111,7 @@ pub fn holder(lease: &Lease) -> &str {
 }
 
 /// Returns the next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
-pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &ElectionCandidate) -> LeaseAction {
+pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &ElectorConfig) -> LeaseAction {
     let Some(seen) = seen else {
         return LeaseAction::Create(create(wall, me));
     };
@@ -123,18 +127,18 @@ pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &
 
 /// Returns the candidate that took the lease from `me`, if any. A leader that sees another holder stops at once instead of
 /// contending.
-pub fn taken_by<'a>(seen: Option<&'a ObservedLease>, me: &ElectionCandidate) -> Option<&'a str> {
+pub fn taken_by<'a>(seen: Option<&'a ObservedLease>, me: &ElectorConfig) -> Option<&'a str> {
     seen.map(ObservedLease::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
 }
 
-fn create(wall: Timestamp, me: &ElectionCandidate) -> Lease {
+fn create(wall: Timestamp, me: &ElectorConfig) -> Lease {
     let metadata =
         ObjectMeta { namespace: Some(me.namespace.clone()), name: Some(me.name.clone()), ..ObjectMeta::default() };
     let spec = LeaseSpec { lease_transitions: Some(0), acquire_time: Some(MicroTime(wall)), ..LeaseSpec::default() };
     renew(&Lease { metadata, spec: Some(spec) }, wall, me)
 }
 
-fn take_over(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
+fn take_over(old: &Lease, wall: Timestamp, me: &ElectorConfig) -> Lease {
     let mut lease = renew(old, wall, me);
     let spec = lease.spec.get_or_insert_default();
     spec.acquire_time = Some(MicroTime(wall));
@@ -142,7 +146,7 @@ fn take_over(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
     lease
 }
 
-fn renew(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
+fn renew(old: &Lease, wall: Timestamp, me: &ElectorConfig) -> Lease {
     let mut lease = old.clone();
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(me.identity.clone());

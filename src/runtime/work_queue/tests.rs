@@ -11,6 +11,12 @@ fn queue() -> (WorkQueue<u8>, Instant) {
     (WorkQueue::new(BACKOFF), Instant::now())
 }
 
+impl WorkQueue<u8> {
+    fn failures(&self, key: u8) -> u32 {
+        self.entries.get(&key).map_or(0, |entry| entry.failures)
+    }
+}
+
 fn failed() -> ReconcileResult {
     ReconcileResult::Failed("broken".into())
 }
@@ -52,7 +58,7 @@ fn failures_back_off_and_success_forgets_them() {
     }
     run(&mut queue, now);
     queue.finish(&1, ReconcileResult::Done, now);
-    assert_eq!((queue.failures(&1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
+    assert_eq!((queue.failures(1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
 }
 
 #[test]
@@ -109,7 +115,7 @@ fn waiting_is_not_failing() {
     queue.finish(&1, failed(), now);
     run(&mut queue, now + SECOND);
     queue.finish(&1, ReconcileResult::RequeueAfter(5 * SECOND, "creating".into()), now + SECOND);
-    assert_eq!(queue.failures(&1), 1);
+    assert_eq!(queue.failures(1), 1);
     assert_eq!(queue.next(now + SECOND), NextKey::WaitUntil(now + 6 * SECOND));
     assert_eq!(queue.unsettled(now)[0].reason.as_deref(), Some("creating"));
 }
@@ -274,7 +280,7 @@ impl Model {
             self.owed.insert(key);
         }
         queue.finish(&key, outcome, now);
-        let wait = asked.or_else(|| failed.then(|| BACKOFF.delay(queue.failures(&key))));
+        let wait = asked.or_else(|| failed.then(|| BACKOFF.delay(queue.failures(key))));
         if let Some(wait) = wait.filter(|_| only_resync) {
             self.backing_off.insert(key, now + wait);
         }

@@ -28,15 +28,15 @@ use crate::{
 /// A pair in memory is valid for a year and replaced well before that.
 const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(300 * 24);
 
+/// Flag of the folder for a pair that this program makes.
+const CERT_DIR: &str = "cert-dir";
+
 enum CertificateSource {
     Files {
         cert: PathBuf,
         key: PathBuf,
-    },
-    /// Files in `--cert-dir`, which this program may have made.
-    Directory {
-        cert: PathBuf,
-        key: PathBuf,
+        /// Whether they are in `--cert-dir`, so that this program may have made them.
+        in_cert_dir: bool,
     },
     Memory {
         bind_address: IpAddr,
@@ -82,7 +82,8 @@ impl ServingCertificates {
 
     /// Returns the PEM of the authority of the default certificate, if this program created it.
     pub(crate) fn own_authority(&self) -> Option<String> {
-        let slot = self.slots.first().filter(|slot| !matches!(slot.source, CertificateSource::Files { .. }))?;
+        let slot =
+            self.slots.first().filter(|slot| !matches!(slot.source, CertificateSource::Files { in_cert_dir: false, .. }))?;
         key_pair::last_certificate(&slot.pair.load().pem.cert)
     }
 
@@ -128,7 +129,7 @@ impl CertificateSlot {
 
     async fn refresh(&self, now: Timestamp) -> Result<(), String> {
         match &self.source {
-            CertificateSource::Files { cert, key } | CertificateSource::Directory { cert, key } => {
+            CertificateSource::Files { cert, key, .. } => {
                 let pem = read(cert, key).await?;
                 if pem != self.pair.load().pem {
                     let pair = key_pair::parse(pem).map_err(|error| format!("{}: {error}", cert.display()))?;
@@ -160,11 +161,10 @@ async fn default_slot(config: &SecureServingConfig, clock: Clock) -> Result<Cert
     let now = clock.wall();
     if let Some(directory) = &config.cert_dir {
         let (cert, key) = cert_dir_pair(directory, config, now).await?;
-        let slot = file_slot("cert-dir", cert.clone(), key.clone(), Vec::new()).await?;
-        return Ok(CertificateSlot { source: CertificateSource::Directory { cert, key }, ..slot });
+        return file_slot(CERT_DIR, cert, key, Vec::new()).await;
     }
     let (bind_address, own_names) = (config.bind_address, config.own_names.clone());
-    let pair = generate(bind_address, &own_names, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
+    let pair = generate(bind_address, &own_names, now).map_err(|reason| ServingError::setting(CERT_DIR, reason))?;
     let source = CertificateSource::Memory { bind_address, own_names, created: ArcSwap::from_pointee(now) };
     Ok(CertificateSlot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
 }
@@ -185,7 +185,8 @@ async fn file_slot(
     let pem = read(&cert, &key).await.map_err(invalid_setting)?;
     let pair =
         key_pair::parse(pem).map_err(|error| invalid_setting(format!("{}, {}: {error}", cert.display(), key.display())))?;
-    Ok(CertificateSlot { source: CertificateSource::Files { cert, key }, patterns, pair: ArcSwap::from_pointee(pair) })
+    let source = CertificateSource::Files { cert, key, in_cert_dir: flag == CERT_DIR };
+    Ok(CertificateSlot { source, patterns, pair: ArcSwap::from_pointee(pair) })
 }
 
 async fn read(cert: &Path, key: &Path) -> Result<PemKeyPair, String> {
@@ -203,7 +204,7 @@ async fn cert_dir_pair(
     let name = config.pair_name;
     let (cert, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
     let readable = (tokio::fs::read(&cert).await.is_ok(), tokio::fs::read(&key).await.is_ok());
-    let invalid_setting = |reason: String| ServingError::setting("cert-dir", reason);
+    let invalid_setting = |reason: String| ServingError::setting(CERT_DIR, reason);
     match readable {
         (true, true) => {}
         (true, false) => {

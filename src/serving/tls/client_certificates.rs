@@ -3,8 +3,6 @@
 //! In: the client's certificate and its signature over the handshake. Out: proof of possession, nothing about trust. A chain that
 //! is too long is refused here, because it is kept as long as the connection.
 
-use std::fmt;
-
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -17,6 +15,7 @@ use rustls::{
 const CHAIN_LIMIT: usize = 16 * 1024;
 
 /// Accepts every client certificate whose key signed the handshake.
+#[derive(Debug)]
 pub(super) struct AnyClientCertificate {
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -24,12 +23,6 @@ pub(super) struct AnyClientCertificate {
 impl AnyClientCertificate {
     pub(super) fn new(provider: &CryptoProvider) -> Self {
         Self { algorithms: provider.signature_verification_algorithms }
-    }
-}
-
-impl fmt::Debug for AnyClientCertificate {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("AnyCertificate")
     }
 }
 

@@ -38,17 +38,16 @@ pub(super) fn parse(pem: PemKeyPair) -> Result<CertificateKeyPair, String> {
         .collect::<Result<_, _>>()
         .map_err(|error| format!("the certificate is not PEM: {error}"))?;
     let leaf = chain.first().ok_or("the certificate file has no CERTIFICATE block")?;
-    let names = names(leaf)?;
-    let expires = expires(leaf)?;
+    let (names, expires) = names_and_end(leaf)?;
     let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| format!("the private key is not PEM: {error}"))?;
     let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
         .map_err(|error| format!("certificate and private key cannot be used together: {error}"))?;
     Ok(CertificateKeyPair { key: Arc::new(key), names, expires, pem })
 }
 
-fn expires(der: &[u8]) -> Result<i64, String> {
+fn names_and_end(der: &[u8]) -> Result<(Vec<String>, i64), String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
-    Ok(cert.validity().not_after.timestamp())
+    Ok((names(&cert), cert.validity().not_after.timestamp()))
 }
 
 /// Returns the last certificate of a chain, as PEM: the signer of the others.
@@ -59,8 +58,7 @@ pub(super) fn last_certificate(pem: &[u8]) -> Option<String> {
 }
 
 /// Returns the DNS names of a certificate, or its common name if it has none.
-fn names(der: &[u8]) -> Result<Vec<String>, String> {
-    let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
+fn names(cert: &X509Certificate<'_>) -> Vec<String> {
     let alternatives = cert.subject_alternative_name().ok().flatten().map(|names| &names.value.general_names);
     let dns: Vec<_> = alternatives
         .into_iter()
@@ -71,9 +69,9 @@ fn names(der: &[u8]) -> Result<Vec<String>, String> {
         })
         .collect();
     if !dns.is_empty() {
-        return Ok(dns);
+        return dns;
     }
-    Ok(cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_ascii_lowercase).collect())
+    cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_ascii_lowercase).collect()
 }
 
 /// Generates a pair for `localhost`, 127.0.0.1, a specific bind address and `own_names`.

@@ -1,6 +1,6 @@
-use std::{fs, sync::Mutex, time::Duration};
+use std::{fs, time::Duration};
 
-use tower::ServiceExt;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -17,17 +17,17 @@ async fn ask(credentials: &KubeCredentials, accepted: &'static str) -> (StatusCo
         let header = request.headers().get(AUTHORIZATION).map(|header| header.to_str().unwrap().to_owned());
         let header = header.unwrap_or_default();
         let status = if header == accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
-        tell.lock().unwrap().push(header);
+        tell.lock().push(header);
         async move { Ok::<_, BoxError>(Response::builder().status(status).body(()).unwrap()) }
     });
     let request = Request::new(Body::from(b"{}".to_vec()));
     let metrics = Arc::new(Metrics::new().unwrap());
-    let counting = RequestMetricsLayer::new("host".into(), Arc::clone(&metrics));
-    let answer = CredentialsLayer::new(credentials.clone(), counting).layer(server).oneshot(request).await.unwrap();
-    let seen = seen.lock().unwrap().clone();
-    let again = metrics.rest_client_request_retries_total.with_label_values(&[answer.status().as_str(), "GET", "host"]);
+    let counting = RequestMetrics::new("host".into(), Arc::clone(&metrics));
+    let response = with_credentials(credentials.clone(), counting, server).oneshot(request).await.unwrap();
+    let seen = seen.lock().clone();
+    let again = metrics.rest_client_request_retries_total.with_label_values(&[response.status().as_str(), "GET", "host"]);
     assert_eq!(again.get(), f64::from(u8::from(seen.len() > 1)), "what is sent once more is counted");
-    (answer.status(), seen)
+    (response.status(), seen)
 }
 
 #[tokio::test(start_paused = true)]

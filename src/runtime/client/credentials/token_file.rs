@@ -3,14 +3,10 @@
 //! In: the path. Out: the header, read again every minute, without the blanks and line ends around the token. While the file
 //! cannot be read, the last content counts. Upstream: client-go `transport/token_source.go`.
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use http::HeaderValue;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::bearer::bearer_header;
@@ -67,7 +63,7 @@ impl TokenFile {
     }
 
     fn lock_cached(&self) -> MutexGuard<'_, CachedTokenHeader> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock()
     }
 }
 

@@ -78,7 +78,7 @@ async fn what_could_not_be_read_for_a_moment_is_tried_again() {
     write(folder.path(), "ca.crt", &ca.certificate);
     let tls = load(folder.path());
     let first = tls.current();
-    let mut loaded = tls.loaded.lock().unwrap();
+    let mut loaded = tls.loaded.lock();
     let changed = loaded.digest.wrapping_add(1);
     // The files have been replaced; the process has no descriptor left, and then has.
     loaded.reload_if_changed(&[], changed, || Err(kube::Error::Service("too many open files".into())));

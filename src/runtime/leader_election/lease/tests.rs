@@ -6,12 +6,14 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn me(identity: &str) -> ElectionCandidate {
-    ElectionCandidate {
+fn me(identity: &str) -> ElectorConfig {
+    ElectorConfig {
         namespace: "kube-system".into(),
         name: "ccm".into(),
         identity: identity.into(),
         lease_duration: 15 * SECOND,
+        renew_deadline: 10 * SECOND,
+        retry_period: 2 * SECOND,
     }
 }
 
@@ -158,7 +160,7 @@ enum Step {
 }
 
 struct Player {
-    me: ElectionCandidate,
+    me: ElectorConfig,
     origin: Instant,
     /// How fast its clock runs.
     rate: f64,

@@ -1,9 +1,13 @@
 //! HTTP/2 in memory, on the paused clock: a peer that answers pings may take its time, one that is silent is given up.
 
-use std::sync::Mutex;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use hyper::rt::ReadBufCursor;
 use hyper_util::client::legacy::connect::Connected;
+use parking_lot::Mutex;
 use tokio::{
     io::DuplexStream,
     time::{Instant, timeout},
@@ -55,7 +59,7 @@ fn sender(attends: bool) -> Arc<SendRequestFn> {
         if attends {
             tokio::spawn(attend(far));
         } else {
-            silent.lock().unwrap().push(far);
+            silent.lock().push(far);
         }
         std::future::ready(Ok::<_, BoxError>(InMemory(TokioIo::new(near))))
     });

@@ -2,23 +2,21 @@
 //!
 //! In: the wish to log. Out: whether to, and how many lines were left out before.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Of one kind of line.
 #[derive(Debug, Default)]
-pub(super) struct LogRateLimit(Mutex<(Option<Instant>, u64)>);
+pub(crate) struct LogRateLimit(Mutex<(Option<Instant>, u64)>);
 
 impl LogRateLimit {
     /// Returns how many lines were omitted since the last one, if a line may be written now.
-    pub(super) fn permit(&self) -> Option<u64> {
-        let (last, hidden) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn permit(&self) -> Option<u64> {
+        let (last, hidden) = &mut *self.0.lock();
         let now = Instant::now();
         if last.is_some_and(|last| now.duration_since(last) < PAUSE) {
             *hidden += 1;
