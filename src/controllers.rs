@@ -15,17 +15,22 @@ mod restoration;
 pub mod route;
 pub mod service;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use kube::Api;
 
 use crate::{
     cloud_provider::{CloudResult, WritePlan, drift::DriftNote},
     metrics::Metrics,
     runtime::{
-        clock::Clock, events::EventRecorder, informer::Informer, patch::ObjectWriter, shutdown::Shutdown,
-        work_queue::UnsettledKey,
+        clock::Clock,
+        events::EventRecorder,
+        informer::Informer,
+        patch::{ApiError, ObjectWriter},
+        shutdown::Shutdown,
+        work_queue::{ReconcileResult, UnsettledKey},
     },
 };
 
@@ -61,6 +66,35 @@ pub struct ControllerContext {
     pub events: EventRecorder,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
+}
+
+impl ControllerContext {
+    /// Returns the API of Nodes.
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.writer.client().clone())
+    }
+}
+
+/// Delay before a retry of what only another replica may do now.
+const NOT_LEADING_DELAY: Duration = Duration::from_secs(5);
+
+/// Returns the outcome after the API server rejected a write of a Node.
+fn after_api_error(error: &ApiError) -> ReconcileResult {
+    match error {
+        ApiError::NotFound(_) => ReconcileResult::Done,
+        ApiError::NotLeading(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
+        _ => ReconcileResult::Failed(error.to_string()),
+    }
+}
+
+/// The only key of a queue: all objects of a kind are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SingleKey(&'static str);
+
+impl fmt::Display for SingleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
 }
 
 /// State of a controller, for health checks and status pages.
@@ -122,8 +156,6 @@ impl ServiceScope {
 
 /// A controller that has been built.
 pub trait Controller: Send + Sync {
-    /// Returns the canonical name, as in `--controllers`.
-    fn name(&self) -> &'static str;
     /// Does its work until `shutdown` begins, then lets running steps end. Called once, when this process leads and the informers
     /// have synced.
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;

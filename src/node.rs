@@ -48,19 +48,19 @@ pub fn uid(node: &Node) -> &str {
 
 /// Returns `true` if the condition `Ready` of `node` is `True`.
 pub fn is_ready(node: &Node) -> bool {
-    ready_status(node) == Some("True")
+    condition_status(node, "Ready") == Some("True")
 }
 
 /// Returns `true` if the kubelet of `node` reports: the condition `Ready` exists and is not `Unknown`, to which kube-controller-manager sets
 /// it once the kubelet is silent.
 pub fn kubelet_reports(node: &Node) -> bool {
-    ready_status(node).is_some_and(|status| status != "Unknown")
+    condition_status(node, "Ready").is_some_and(|status| status != "Unknown")
 }
 
-/// Returns the status of the condition `Ready`; `None` without the condition.
-fn ready_status(node: &Node) -> Option<&str> {
+/// Returns the status of a condition; `None` without the condition.
+pub fn condition_status<'a>(node: &'a Node, type_: &str) -> Option<&'a str> {
     let conditions = node.status.as_ref()?.conditions.as_deref()?;
-    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())
 }
 
 /// Returns `true` if `node` is being deleted.

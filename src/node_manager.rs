@@ -95,7 +95,8 @@ impl NodeManager {
             clock,
             metrics: Arc::clone(&metrics),
         };
-        let controller = NodeController::new(&own, &mut informers, Arc::clone(&provider), node_controller_config(settings))?;
+        let config = node_controller_config(settings);
+        let controller = NodeController::new(&own, &mut informers, Arc::clone(&provider), config, None)?;
 
         let context = ProviderContext {
             client: client.clone(),
@@ -123,10 +124,8 @@ impl NodeManager {
             // A provider that cannot start is called nevertheless: its error reaches the Node as an event.
             let _ = self.provider_ready.wait_for(Option::is_some).await;
         };
-        tokio::select! {
-            biased;
-            () = stop.begun() => return,
-            () = ready => {}
+        if stop.run_until_begun(ready).await.is_none() {
+            return;
         }
         self.controller.run(stop.clone()).await;
     }

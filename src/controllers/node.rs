@@ -13,15 +13,11 @@ mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use config::{BetaLabels, NodeControllerConfig};
@@ -32,7 +28,7 @@ use self::{
     metadata_batcher::MetadataBatcher,
     plan::NodeKind,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node_ipam::PodCidrPool};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, names::NODE, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_never_initialized, labels::Labels, taints},
@@ -44,9 +40,6 @@ use crate::{
         worker::ReconcileQueue,
     },
 };
-
-/// Canonical name, as in `--controllers`.
-pub const NAME: &str = super::names::NODE.canonical;
 
 /// Nodes that hold a write permit at the same time, in addition to those whose metadata is being requested.
 ///
@@ -88,32 +81,16 @@ pub struct NodeController {
     pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
-impl fmt::Debug for NodeController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeController").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
 impl NodeController {
-    /// Subscribes to Nodes; does nothing before it is run.
+    /// Subscribes to Nodes; does nothing before it is run. If there is a pool, its patches also set pod CIDRs.
     pub fn new(
-        context: &ControllerContext,
-        informers: &mut Informers,
-        provider: Arc<dyn CloudProvider>,
-        config: NodeControllerConfig,
-    ) -> Result<Arc<Self>, NoInstances> {
-        Self::with_pod_cidrs(context, informers, provider, config, None)
-    }
-
-    /// Creates a node controller whose patches also set pod CIDRs, if there is a pool.
-    pub fn with_pod_cidrs(
         context: &ControllerContext,
         informers: &mut Informers,
         provider: Arc<dyn CloudProvider>,
         config: NodeControllerConfig,
         pod_cidrs: Option<Arc<PodCidrPool>>,
     ) -> Result<Arc<Self>, NoInstances> {
-        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
+        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NODE.canonical };
         let source = Arc::new(MetadataSource::of(provider.as_ref()).ok_or_else(missing)?);
         let make = |name, backoff| ReconcileQueue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
@@ -170,10 +147,9 @@ impl NodeController {
             let initialized = self.own_nodes().into_iter().filter(|node| !taints::is_uninitialized(node));
             initialized.for_each(|node| self.address_queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             self.forget_deleted();
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = tokio::time::sleep(self.config.status_update_frequency.max(Duration::from_millis(10))) => {}
+            let period = self.config.status_update_frequency.max(Duration::from_millis(10));
+            if shutdown.run_until_begun(tokio::time::sleep(period)).await.is_none() {
+                return;
             }
         }
     }
@@ -188,10 +164,6 @@ fn kind_of(provider: &dyn CloudProvider, node: &Node) -> NodeKind {
 }
 
 impl Controller for NodeController {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let initialize = |key| {

@@ -24,14 +24,11 @@ mod plan;
 mod pool;
 mod reconcile;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use cidr_set::CidrSetError;
@@ -44,15 +41,9 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
     cloud_provider::CloudProvider,
     runtime::{
-        informer::ObjectChange,
-        shutdown::Shutdown,
-        store::{InformerStore, ObjectKey},
-        work_queue::KeyBackoff,
-        worker::ReconcileQueue,
+        informer::ObjectChange, shutdown::Shutdown, store::ObjectKey, work_queue::KeyBackoff, worker::ReconcileQueue,
     },
 };
-
-pub const NAME: &str = super::names::NODE_IPAM.canonical;
 
 /// Concurrent patches. Upstream: `cidrUpdateWorkers`.
 const WRITERS: usize = 30;
@@ -115,10 +106,6 @@ impl NodeIpamController {
         Arc::clone(&self.reconciler.pool)
     }
 
-    fn nodes(&self) -> &InformerStore<Node> {
-        &self.reconciler.nodes
-    }
-
     /// Reads what Nodes have until it can be taken in; `false` when that takes too long.
     async fn open(&self) -> bool {
         let pool = &self.reconciler.pool;
@@ -127,7 +114,7 @@ impl NodeIpamController {
             match self.read().await {
                 Ok(listed) => {
                     if self.reconciler.context.writer.leadership().took_over() {
-                        pool.quarantine(&listed, &self.nodes().list(), LATE_WRITES).await;
+                        pool.quarantine(&listed, &self.reconciler.nodes.list(), LATE_WRITES).await;
                     }
                     pool.decide(PoolPhase::Open);
                     return true;
@@ -158,15 +145,13 @@ impl NodeIpamController {
         });
         let listed = listed::list(reconciler.context.writer.client()).await;
         let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
-        reconciler.pool.finish_reading(&listed, &self.nodes().list()).map_err(ReadError::Refused)?;
+        reconciler.pool.finish_reading(&listed, &reconciler.nodes.list()).map_err(ReadError::Refused)?;
         Ok(listed)
     }
 
     async fn work(&self, shutdown: &Shutdown) {
-        tokio::select! {
-            biased;
-            is_open = self.open() => if !is_open { return },
-            () = shutdown.begun() => return,
+        if shutdown.run_until_begun(self.open()).await != Some(true) {
+            return;
         }
         let reconcile = |key| {
             let reconciler = Arc::clone(&self.reconciler);
@@ -230,10 +215,6 @@ fn units(config: &NodeIpamConfig) -> Vec<(IpNet, u8)> {
 }
 
 impl Controller for NodeIpamController {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         async move { self.work(&shutdown).await }.boxed()
     }

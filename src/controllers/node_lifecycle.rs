@@ -13,22 +13,23 @@ mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use config::NodeLifecycleControllerConfig;
 pub use events::EVENTS;
 
-use self::{instances::InstanceStateSource, plan::DeletionTracker};
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node::NoInstances};
+use self::{
+    instances::InstanceStateSource,
+    plan::{DeletionTracker, TrackerInput},
+};
+use super::{
+    Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, names::NODE_LIFECYCLE, node::NoInstances,
+};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_ready, provider_id, taints, uid},
@@ -39,9 +40,6 @@ use crate::{
         worker::ReconcileQueue,
     },
 };
-
-/// Canonical name, as in `--controllers`.
-pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 
 pub struct NodeLifecycleController {
     context: ControllerContext,
@@ -58,12 +56,6 @@ pub struct NodeLifecycleController {
     forbidden: Mutex<Option<String>>,
 }
 
-impl fmt::Debug for NodeLifecycleController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeLifecycleController").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
 impl NodeLifecycleController {
     /// Takes the store of Nodes; does nothing before it is run.
     pub fn new(
@@ -72,7 +64,7 @@ impl NodeLifecycleController {
         provider: Arc<dyn CloudProvider>,
         config: NodeLifecycleControllerConfig,
     ) -> Result<Arc<Self>, NoInstances> {
-        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
+        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NODE_LIFECYCLE.canonical };
         let source = InstanceStateSource::of(provider.as_ref(), &context.metrics).ok_or_else(missing)?;
         let backoff = KeyBackoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
         Ok(Arc::new(Self {
@@ -92,16 +84,15 @@ impl NodeLifecycleController {
         loop {
             let nodes = self.nodes.list();
             self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
-            self.tracker().forget(&self.uids.load(), self.context.clock.now(), &self.config);
+            self.tracker().forget(self.input(&self.uids.load()));
             self.note_ready(&nodes);
             nodes
                 .iter()
                 .filter(|node| self.is_due(node))
                 .for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
+            let period = self.config.monitor_period.max(Duration::from_millis(10));
+            if shutdown.run_until_begun(tokio::time::sleep(period)).await.is_none() {
+                return;
             }
         }
     }
@@ -118,20 +109,21 @@ impl NodeLifecycleController {
         }
     }
 
+    /// Returns the input of a decision now, with the UIDs of all Nodes.
+    fn input<'a>(&'a self, nodes: &'a BTreeSet<String>) -> TrackerInput<'a> {
+        TrackerInput { nodes, now: self.context.clock.now(), config: &self.config }
+    }
+
     fn tracker(&self) -> MutexGuard<'_, DeletionTracker> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tracker.lock()
     }
 
     fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
-        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+        self.forbidden.lock()
     }
 }
 
 impl Controller for NodeLifecycleController {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let check = |key| {
@@ -146,7 +138,7 @@ impl Controller for NodeLifecycleController {
     }
 
     fn status(&self) -> ControllerStatus {
-        let crowd = self.tracker().mass_deletion(&self.uids.load(), self.context.clock.now(), &self.config);
+        let crowd = self.tracker().mass_deletion(self.input(&self.uids.load()));
         let held_back = crowd.map_or_else(|| "no".to_owned(), |crowd| crowd.to_string());
         ControllerStatus {
             problem: self.forbidden().clone(),

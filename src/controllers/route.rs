@@ -29,7 +29,7 @@ mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
@@ -39,7 +39,7 @@ pub use config::{NodeMaskSizes, RESYNC_PERIOD, RouteControllerConfig, RouteContr
 pub use events::EVENTS;
 use reconcile::RouteReconciler;
 
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, SingleKey};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
 use crate::{
@@ -50,8 +50,6 @@ use crate::{
     },
 };
 
-pub const NAME: &str = super::names::ROUTE.canonical;
-
 /// Time that the first of several changes waits for the others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 
@@ -59,17 +57,10 @@ pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 const MAX_CONDITION_REPAIRS: usize = 20;
 
 /// The only key: all routes of the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct AllRoutes;
-
-impl fmt::Display for AllRoutes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("routes")
-    }
-}
+const ALL_ROUTES: SingleKey = SingleKey("routes");
 
 pub struct RouteController {
-    queue: ReconcileQueue<AllRoutes>,
+    queue: ReconcileQueue<SingleKey>,
     /// Nodes whose condition changed.
     condition_queue: ReconcileQueue<ObjectKey>,
     reconciler: Arc<RouteReconciler>,
@@ -100,7 +91,7 @@ impl RouteController {
                 }
                 match change {
                     _ if concerns_routes(change) => {
-                        due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY);
+                        due.add_after(ALL_ROUTES, ReconcilePriority::NodeChange, GATHERING_DELAY);
                     }
                     ObjectChange::Updated { old, new } if outcomes::changes_condition(old, new) => {
                         conditions.add(ObjectKey::of(new.as_ref()), ReconcilePriority::NodeChange);
@@ -119,12 +110,12 @@ impl RouteController {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.queue.add(AllRoutes, ReconcilePriority::Resync);
+            self.queue.add(ALL_ROUTES, ReconcilePriority::Resync);
         }
     }
 
     async fn work(&self, shutdown: &Shutdown) {
-        let reconcile = |AllRoutes| {
+        let reconcile = |_| {
             let reconciler = Arc::clone(&self.reconciler);
             async move { reconciler.reconcile().await }
         };
@@ -151,10 +142,6 @@ pub async fn plan_of_nodes(
 }
 
 impl Controller for RouteController {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             tokio::select! {

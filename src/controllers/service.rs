@@ -37,7 +37,7 @@ pub mod status_patch;
 mod write_plan;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -46,13 +46,14 @@ use k8s_openapi::{
     api::core::v1::{Namespace, Node, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use parking_lot::Mutex;
 
 pub use config::ServiceControllerConfig;
 pub use prune::{prune_endpoint_slice, service_informer};
 
 use self::{
     cache::ServiceCache,
-    keys::{COALESCING_DELAY, HostSync, NodeSync},
+    keys::{ALL_HOSTS, ALL_NODES, COALESCING_DELAY},
     missing_right::MissingRight,
     needs_update::{change_event, may_be_same_request},
     reconcile::ServiceReconciler,
@@ -68,9 +69,6 @@ use crate::{
         worker::ReconcileQueue,
     },
 };
-
-/// Canonical name, as in `--controllers`.
-pub const NAME: &str = super::names::SERVICE.canonical;
 
 /// The cloud has no load balancers: this controller cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -206,11 +204,11 @@ impl ServiceReconciler {
                 self.cache().nodes_changed(self.context.clock.now());
             }
             self.node_changes.fetch_add(1, Ordering::SeqCst);
-            self.node_queue.add_after(NodeSync, ReconcilePriority::NodeChange, COALESCING_DELAY);
+            self.node_queue.add_after(ALL_NODES, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
         if matters || matches!(change, ObjectChange::Updated { old, new } if predicates::may_change_hosts(old, new)) {
             self.host_changes.fetch_add(1, Ordering::SeqCst);
-            self.host_queue.add_after(HostSync, ReconcilePriority::NodeChange, COALESCING_DELAY);
+            self.host_queue.add_after(ALL_HOSTS, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
     }
 
@@ -222,31 +220,25 @@ impl ServiceReconciler {
 }
 
 impl ServiceController {
-    async fn reconcile_services(&self, shutdown: &Shutdown) {
-        let reconcile = |key| Arc::clone(&self.reconciler).reconcile(key);
-        self.reconciler.queue.run(self.limit, shutdown, reconcile).await;
-    }
-
-    async fn reconcile_nodes(&self, shutdown: &Shutdown) {
-        let reconcile = |_: NodeSync| {
-            let reconciler = Arc::clone(&self.reconciler);
+    async fn work(&self, shutdown: &Shutdown) {
+        let reconciler = &self.reconciler;
+        let sync_nodes = |_| {
+            let reconciler = Arc::clone(reconciler);
             async move { reconciler.sync_nodes() }
         };
-        self.reconciler.node_queue.run(Some(1), shutdown, reconcile).await;
-    }
-
-    async fn reconcile_hosts(&self, shutdown: &Shutdown) {
-        let reconcile = |_: HostSync| Arc::clone(&self.reconciler).sync_hosts();
-        self.reconciler.host_queue.run(Some(1), shutdown, reconcile).await;
+        tokio::join!(
+            reconciler.queue.run(self.limit, shutdown, |key| Arc::clone(reconciler).reconcile(key)),
+            reconciler.node_queue.run(Some(1), shutdown, sync_nodes),
+            reconciler.host_queue.run(Some(1), shutdown, |_| Arc::clone(reconciler).sync_hosts())
+        );
     }
 
     async fn resync(&self, shutdown: &Shutdown) {
-        while !self.resync_period.is_zero() {
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = tokio::time::sleep(self.resync_period) => self.reconciler.resync(),
-            }
+        if self.resync_period.is_zero() {
+            return;
+        }
+        while shutdown.run_until_begun(tokio::time::sleep(self.resync_period)).await.is_some() {
+            self.reconciler.resync();
         }
     }
 
@@ -256,7 +248,7 @@ impl ServiceController {
         let hosts = async {
             loop {
                 balancer.hosts_changed().await;
-                self.reconciler.host_queue.add(HostSync, ReconcilePriority::NodeChange);
+                self.reconciler.host_queue.add(ALL_HOSTS, ReconcilePriority::NodeChange);
             }
         };
         let configuration = async {
@@ -281,24 +273,16 @@ impl ServiceController {
 }
 
 impl Controller for ServiceController {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = self.synced() => {}
+            if shutdown.run_until_begun(self.synced()).await.is_none() {
+                return;
             }
             if let Some(problem) = self.reconciler.balancer.problem() {
                 tracing::error!("{problem}");
             }
             tokio::join!(
-                self.reconcile_services(&shutdown),
-                self.reconcile_nodes(&shutdown),
-                self.reconcile_hosts(&shutdown),
+                self.work(&shutdown),
                 self.follow_provider(&shutdown),
                 self.reconciler.resync_hosts(&shutdown),
                 self.resync(&shutdown)

@@ -7,8 +7,6 @@
 //! scheduled to a Node without addresses. Here the addresses are written first and the taint is removed last: a Node without
 //! the taint is complete.
 
-use std::fmt;
-
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::{
@@ -48,22 +46,6 @@ pub struct NodeInitialization {
     pub changes: NodeChanges,
     /// Labels of the cloud that are not set, and why.
     pub dropped_labels: Vec<DroppedLabel>,
-}
-
-/// What is written, in that order, for people, in one line.
-impl fmt::Display for NodeInitialization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = |address: &NodeAddress| format!("{}={}", address.type_, address.address);
-        let mut parts = Vec::new();
-        parts.extend(
-            self.addresses.as_ref().map(|addresses| {
-                format!("set the addresses {}", addresses.iter().map(address).collect::<Vec<_>>().join(", "))
-            }),
-        );
-        parts.extend((!self.changes.is_empty()).then(|| self.changes.to_string()));
-        parts.extend(self.dropped_labels.iter().map(ToString::to_string));
-        f.write_str(&parts.join("; "))
-    }
 }
 
 /// Returns the initialization of `node`. Applied to its own result it returns nothing.

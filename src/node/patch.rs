@@ -77,9 +77,11 @@ pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     Value::Object(body)
 }
 
-/// Returns `body` for the Node at `version`, if this process alone has changed it since the decision.
-pub fn at_version(mut body: Value, version: &str) -> Value {
-    body["metadata"]["resourceVersion"] = json!(version);
+/// Returns `body` for the Node at `newest`, the version that this process has written since the decision, if any.
+pub fn at_newest(mut body: Value, newest: Option<&str>) -> Value {
+    if let Some(version) = newest {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
     body
 }
 

@@ -12,13 +12,11 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::{initialize::NodeInitialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
+use super::{condition_status, initialize::NodeInitialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
 
 /// Returns whether Pods of `node` can be reached, as its route controller reports; `None` without a report.
 pub fn is_network_available(node: &Node) -> Option<bool> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_NETWORK_UNAVAILABLE)?;
-    Some(condition.status == "False")
+    condition_status(node, CONDITION_NETWORK_UNAVAILABLE).map(|status| status == "False")
 }
 
 /// Returns what may be written while there is no route: everything but the taint's removal.
@@ -27,18 +25,23 @@ pub fn without_taint_removal(mut decided: NodeInitialization) -> NodeInitializat
     decided
 }
 
+/// Returns the condition `NetworkUnavailable`, as of `now`.
+pub fn network_unavailable(status: &str, reason: &str, message: &str, now: Timestamp) -> NodeCondition {
+    NodeCondition {
+        type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    }
+}
+
 /// Returns the strategic merge patch of the status that reports the wait; `None` if the condition exists.
 ///
 /// It carries the resource version, so that it cannot overwrite a report of the route controller in between.
 pub fn network_unavailable_patch(node: &Node, now: Timestamp) -> Option<Value> {
-    let condition = NodeCondition {
-        type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),
-        status: "True".to_owned(),
-        reason: Some("NodeInitialization".to_owned()),
-        message: Some("Waiting for cloud routes".to_owned()),
-        last_heartbeat_time: Some(Time(now)),
-        last_transition_time: Some(Time(now)),
-    };
+    let condition = network_unavailable("True", "NodeInitialization", "Waiting for cloud routes", now);
     let version = &node.metadata.resource_version;
     is_network_available(node)
         .is_none()

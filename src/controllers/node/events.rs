@@ -10,112 +10,96 @@ use crate::{
         name, provider_id, taints,
         well_known::TAINT_UNINITIALIZED,
     },
-    runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
+    runtime::events::{EventDescription, RecordedEvent},
 };
 
 /// Longest part of a value in a message.
 const SHOWN_VALUE: usize = 64;
 
+const SYNCED: EventDescription =
+    EventDescription::normal("Synced", "A Node has been initialised: the uninitialized taint is gone.");
+const NO_INSTANCE: EventDescription = EventDescription::normal(
+    "NoCloudInstance",
+    "A Node keeps the uninitialized taint because the cloud provider has no instance for it.",
+);
+const METADATA_FAILED: EventDescription = EventDescription::warning(
+    "InstanceMetadataFailed",
+    "A Node keeps the uninitialized taint because the cloud provider failed to describe its instance.",
+);
+const INITIALIZATION_FAILED: EventDescription = EventDescription::warning(
+    "NodeInitializationFailed",
+    "A Node keeps the uninitialized taint because it has no provider id, or names an address unknown to the cloud.",
+);
+const ADDRESSES_FAILED: EventDescription = EventDescription::warning(
+    "NodeAddressesFailed",
+    "The addresses of a Node are not updated because it names one unknown to the cloud.",
+);
+const WAITING_FOR_ROUTES: EventDescription = EventDescription::normal(
+    "WaitingForRoutes",
+    "A Node is initialised but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
+);
+const FOREIGN: EventDescription = EventDescription::normal(
+    "NodeOfAnotherCloud",
+    "The provider id of a Node belongs to another cloud: this program does not change the Node. Once per Node and start.",
+);
+const NO_PROVIDER_ID: EventDescription = EventDescription::warning(
+    "NodeWithoutProviderID",
+    "A Node has neither a provider id nor the uninitialized taint, so that no controller initializes it. Once per Node and start.",
+);
+const LABELS_OUTDATED: EventDescription = EventDescription::warning(
+    "NodeLabelsOutdated",
+    "Labels of a Node for machine type, zone or region differ from its instance, and are kept. Once per change.",
+);
+const LABELS_UPDATED: EventDescription = EventDescription::normal(
+    "NodeLabelsUpdated",
+    "Labels of a Node for machine type, zone or region have been set to what its instance has (`--reconcile-node-labels`).",
+);
+
 /// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
-    EventDescription {
-        reason: SYNCED,
-        type_: EventType::Normal,
-        when: "A Node has been initialised: the uninitialized taint is gone.",
-    },
-    EventDescription {
-        reason: NO_INSTANCE,
-        type_: EventType::Normal,
-        when: "A Node keeps the uninitialized taint because the cloud provider has no instance for it.",
-    },
-    EventDescription {
-        reason: METADATA_FAILED,
-        type_: EventType::Warning,
-        when: "A Node keeps the uninitialized taint because the cloud provider failed to describe its instance.",
-    },
-    EventDescription {
-        reason: INITIALIZATION_FAILED,
-        type_: EventType::Warning,
-        when: "A Node keeps the uninitialized taint because it has no provider id, or names an address unknown to the cloud.",
-    },
-    EventDescription {
-        reason: ADDRESSES_FAILED,
-        type_: EventType::Warning,
-        when: "The addresses of a Node are not updated because it names one unknown to the cloud.",
-    },
-    EventDescription {
-        reason: WAITING_FOR_ROUTES,
-        type_: EventType::Normal,
-        when: "A Node is initialised but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
-    },
-    EventDescription {
-        reason: FOREIGN,
-        type_: EventType::Normal,
-        when: "The provider id of a Node belongs to another cloud: this program does not change the Node. Once per Node and start.",
-    },
-    EventDescription {
-        reason: NO_PROVIDER_ID,
-        type_: EventType::Warning,
-        when: "A Node has neither a provider id nor the uninitialized taint, so that no controller initializes it. Once per Node and start.",
-    },
-    EventDescription {
-        reason: LABELS_OUTDATED,
-        type_: EventType::Warning,
-        when: "Labels of a Node for machine type, zone or region differ from its instance, and are kept. Once per change.",
-    },
-    EventDescription {
-        reason: LABELS_UPDATED,
-        type_: EventType::Normal,
-        when: "Labels of a Node for machine type, zone or region have been set to what its instance has (`--reconcile-node-labels`).",
-    },
+    SYNCED,
+    NO_INSTANCE,
+    METADATA_FAILED,
+    INITIALIZATION_FAILED,
+    ADDRESSES_FAILED,
+    WAITING_FOR_ROUTES,
+    FOREIGN,
+    NO_PROVIDER_ID,
+    LABELS_OUTDATED,
+    LABELS_UPDATED,
 ];
-
-const SYNCED: &str = "Synced";
-const NO_INSTANCE: &str = "NoCloudInstance";
-const METADATA_FAILED: &str = "InstanceMetadataFailed";
-const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
-const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
-const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
-const FOREIGN: &str = "NodeOfAnotherCloud";
-const NO_PROVIDER_ID: &str = "NodeWithoutProviderID";
-const LABELS_OUTDATED: &str = "NodeLabelsOutdated";
-const LABELS_UPDATED: &str = "NodeLabelsUpdated";
-
-fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
-    RecordedEvent { about: object_reference(node), type_, reason, message }
-}
 
 /// Reports a successful initialization, in upstream's words.
 pub(super) fn synced(node: &Node) -> RecordedEvent {
-    event(node, EventType::Normal, SYNCED, "Node synced successfully".to_owned())
+    SYNCED.about(node, "Node synced successfully".to_owned())
 }
 
 /// Reports that the cloud has no instance for the Node.
 pub(super) fn no_instance(node: &Node) -> RecordedEvent {
     let message = "The cloud provider has no instance for this node; the node stays uninitialized".to_owned();
-    event(node, EventType::Normal, NO_INSTANCE, message)
+    NO_INSTANCE.about(node, message)
 }
 
 pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     let message = format!("The cloud provider failed to describe the instance; the node stays uninitialized: {error}");
-    event(node, EventType::Warning, METADATA_FAILED, message)
+    METADATA_FAILED.about(node, message)
 }
 
 /// Reports metadata that does not fit the Node.
 pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    event(node, EventType::Warning, INITIALIZATION_FAILED, format!("The node stays uninitialized: {error}"))
+    INITIALIZATION_FAILED.about(node, format!("The node stays uninitialized: {error}"))
 }
 
 /// Reports that the addresses cannot be determined.
 pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node were not updated: {error}"))
+    ADDRESSES_FAILED.about(node, format!("The addresses of the node were not updated: {error}"))
 }
 
 /// Reports that no route has been created yet.
 pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
         "The node stays uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
-    event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
+    WAITING_FOR_ROUTES.about(node, message.to_owned())
 }
 
 /// Reports that another cloud's controllers manage the Node.
@@ -125,7 +109,7 @@ pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
         "spec.providerID {id:?} belongs to another cloud than {provider}: this program leaves the node's addresses, labels, taints, \
          routes and load balancer membership alone; the node's own cloud controller manager initializes it"
     );
-    event(node, EventType::Normal, FOREIGN, message)
+    FOREIGN.about(node, message)
 }
 
 /// Reports that the Node registered without the taint.
@@ -135,7 +119,7 @@ pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
          kubelet with --cloud-provider=external",
         taints::initialization_command(name(node))
     );
-    event(node, EventType::Warning, NO_PROVIDER_ID, message)
+    NO_PROVIDER_ID.about(node, message)
 }
 
 /// Reports labels that differ from those of the instance, which `outdated` lists.
@@ -144,13 +128,13 @@ pub(super) fn labels_outdated(node: &Node, outdated: &Labels) -> RecordedEvent {
         "Labels differ from the instance and are kept: {}; set them by hand, or start the manager with --reconcile-node-labels",
         compare_labels(node, outdated)
     );
-    event(node, EventType::Warning, LABELS_OUTDATED, message)
+    LABELS_OUTDATED.about(node, message)
 }
 
 /// Reports labels that were set to those of the instance, which `outdated` lists.
 pub(super) fn labels_updated(node: &Node, outdated: &Labels) -> RecordedEvent {
     let message = format!("Labels were set to what the instance has: {}", compare_labels(node, outdated));
-    event(node, EventType::Normal, LABELS_UPDATED, message)
+    LABELS_UPDATED.about(node, message)
 }
 
 fn compare_labels(node: &Node, outdated: &Labels) -> String {

@@ -3,12 +3,10 @@
 //! In: an initialized Node, and the metadata that were fetched for its addresses. Out: with `--reconcile-node-labels` the labels to write;
 //! without it an event per change. Both feed the metric of outdated labels.
 
-use std::{
-    collections::HashMap,
-    sync::{MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::MutexGuard;
 
 use super::{NodeController, events, plan::NodeKind};
 use crate::{
@@ -60,8 +58,8 @@ impl NodeController {
 
     /// Counts Nodes by outdated label for the metric.
     pub(super) fn observe_labels(&self) {
-        self.forget_deleted_labels();
-        let remembered = self.outdated_labels();
+        let mut remembered = self.outdated_labels();
+        remembered.retain(|key, _| self.nodes.get(key).is_some());
         for (_, label) in BETA_AND_STABLE {
             let count = remembered.values().filter(|labels| labels.contains_key(*label)).count();
             #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
@@ -69,11 +67,7 @@ impl NodeController {
         }
     }
 
-    fn forget_deleted_labels(&self) {
-        self.outdated_labels().retain(|key, _| self.nodes.get(key).is_some());
-    }
-
     fn outdated_labels(&self) -> MutexGuard<'_, HashMap<ObjectKey, Labels>> {
-        self.outdated_labels.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outdated_labels.lock()
     }
 }

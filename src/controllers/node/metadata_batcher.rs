@@ -4,12 +4,10 @@
 //! one gathers; but a batch that takes longer than [`MAX_BATCH_WAIT`] does not delay the next. A Node for which a batch
 //! returned no result, or none in time, is requested alone, so that one bad Node cannot spoil the others.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::metadata::{MetadataResult, MetadataScope, MetadataSource};
@@ -36,7 +34,7 @@ struct PendingBatch {
 
 /// Batches the requests of one scope.
 pub(super) struct MetadataBatcher {
-    source: Arc<MetadataSource>,
+    pub(super) source: Arc<MetadataSource>,
     scope: MetadataScope,
     /// Never held across an await.
     pending: Mutex<PendingBatch>,
@@ -47,12 +45,8 @@ impl MetadataBatcher {
         Arc::new(Self { source, scope: question, pending: Mutex::default() })
     }
 
-    pub(super) fn source(&self) -> &MetadataSource {
-        &self.source
-    }
-
     fn pending(&self) -> MutexGuard<'_, PendingBatch> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     /// Returns the metadata of `node`, from a batch if there are concurrent requests.

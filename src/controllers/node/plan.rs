@@ -6,16 +6,13 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{
     cloud_provider::CloudError,
+    controllers::NOT_LEADING_DELAY,
     node::{labels, patch::NodeChanges, routes, taints},
     runtime::{
         informer::ObjectChange,
-        patch::ApiError,
         work_queue::{ReconcilePriority, ReconcileResult},
     },
 };
-
-/// Delay before a retry of what only another replica may do now.
-const NOT_LEADING: Duration = Duration::from_secs(5);
 
 /// Reason why a Node is not initialized whose instance does not exist in the cloud.
 pub(super) const NO_INSTANCE: &str = "the cloud provider has no instance for this node";
@@ -90,16 +87,7 @@ pub(super) fn after_cloud_error(error: &CloudError, retry_interval: Duration) ->
             ReconcileResult::RequeueAfter(*after, error.to_string())
         }
         CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(retry_interval, error.to_string()),
-        CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING, error.to_string()),
-        _ => ReconcileResult::Failed(error.to_string()),
-    }
-}
-
-/// Returns the outcome after the API server rejected a write.
-pub(super) fn after_api_error(error: &ApiError) -> ReconcileResult {
-    match error {
-        ApiError::NotFound(_) => ReconcileResult::Done,
-        ApiError::NotLeading(_) => ReconcileResult::RequeueAfter(NOT_LEADING, error.to_string()),
+        CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
         _ => ReconcileResult::Failed(error.to_string()),
     }
 }
@@ -109,7 +97,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::node::{fixtures::*, well_known::*};
+    use crate::{
+        controllers::after_api_error,
+        node::{fixtures::*, well_known::*},
+        runtime::patch::ApiError,
+    };
 
     fn tainted() -> Node {
         node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]))

@@ -5,19 +5,17 @@
 //! version they were decided on, the second the one that the first returned. After a conflict the Node is read live and
 //! decided again.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
-use kube::Api;
+use parking_lot::MutexGuard;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::{NodeController, events, plan};
 use crate::{
     cloud_provider::{CloudError, InstanceMetadata},
+    controllers::after_api_error,
     node::{
         addresses, age_in_seconds,
         initialize::{NodeInitialization, ProviderIdRequirement, initialize},
@@ -178,9 +176,9 @@ impl NodeController {
         }
         let newest = self.write_all(node, &routes::without_taint_removal(decided)).await?;
         if let Some(condition) = routes::network_unavailable_patch(node, self.context.clock.wall()) {
-            let condition = at_newest(condition, newest.as_deref());
-            let (key, api) = (ObjectKey::of(node), self.api());
-            self.context.writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
+            let condition = patch::at_newest(condition, newest.as_deref());
+            let (key, nodes) = (ObjectKey::of(node), self.context.nodes());
+            self.context.writer.patch(&nodes, &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
             self.context.events.record(events::waiting_for_routes(node));
         }
         Ok(())
@@ -197,7 +195,7 @@ impl NodeController {
         if decided.changes.is_empty() {
             return Ok(newest);
         }
-        let body = at_newest(patch::node(node, &decided.changes), newest.as_deref());
+        let body = patch::at_newest(patch::node(node, &decided.changes), newest.as_deref());
         self.write_with_pod_cidrs(node, body).await.map(Some)
     }
 
@@ -234,7 +232,7 @@ impl NodeController {
             newest = Some(self.write(node, PatchTarget::Status, patch::addresses(node, &new)).await?);
         }
         if !changes.is_empty() {
-            let body = at_newest(patch::node(node, &changes), newest.as_deref());
+            let body = patch::at_newest(patch::node(node, &changes), newest.as_deref());
             self.write(node, PatchTarget::Object, body).await?;
             self.after_label_update(node, &changes.labels);
         }
@@ -294,14 +292,14 @@ impl NodeController {
         if matches!(error, ApiError::Forbidden(_)) {
             *self.forbidden() = Some(error.to_string());
         }
-        plan::after_api_error(error)
+        after_api_error(error)
     }
 
     /// Answers the version that the Node has then.
     async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<String, ApiError> {
         let key = ObjectKey::of(node);
         let decided_on = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-        let written = self.context.writer.patch_briefly(&self.api(), &key, part, PatchKind::Merge, body).await?;
+        let written = self.context.writer.patch_briefly(&self.context.nodes(), &key, part, PatchKind::Merge, body).await?;
         if let Some(version) = decided_on.filter(|version| *version != written) {
             self.replaced().entry(key).or_default().push(version);
         }
@@ -309,11 +307,7 @@ impl NodeController {
     }
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ReconcileResult> {
-        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
-    }
-
-    fn api(&self) -> Api<Node> {
-        Api::all(self.context.writer.client().clone())
+        self.context.writer.get(&self.context.nodes(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
     }
 
     /// Returns the Node in the store, unless this process has overwritten that version: then the watch brings the newer one,
@@ -337,17 +331,10 @@ impl NodeController {
     }
 
     fn replaced(&self) -> MutexGuard<'_, HashMap<ObjectKey, Vec<String>>> {
-        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replaced.lock()
     }
 
     pub(super) fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
-        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn at_newest(body: Value, version: Option<&str>) -> Value {
-    match version {
-        Some(version) => patch::at_version(body, version),
-        None => body,
+        self.forbidden.lock()
     }
 }

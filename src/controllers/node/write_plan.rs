@@ -34,7 +34,7 @@ impl NodeController {
         let is_costly = |node: &Node| !is_ready(node) || taints::is_uninitialized(node);
         let omitted = scope.omit_nodes(&mut nodes, "that are not ready or not initialized", is_costly);
         let (new, initialized): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| taints::is_uninitialized(node));
-        let source = self.metadata_batcher.source();
+        let source = &self.metadata_batcher.source;
         let described = source.fetch_all(MetadataScope::All, &new).await;
         let addressed = source.fetch_all(MetadataScope::Addresses, &initialized).await;
         let mut plan = WritePlan { unread: omitted.into_iter().collect(), ..WritePlan::default() };

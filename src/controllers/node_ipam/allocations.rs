@@ -37,17 +37,6 @@ pub(super) enum AllocationError {
     Prefix(#[from] CidrSetError),
 }
 
-/// Relation of a Node's CIDRs to those recorded for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ObservedCidrs {
-    /// CIDRs that were already recorded.
-    Known,
-    /// CIDRs that were reserved for the Node and are now confirmed.
-    Confirmed,
-    /// CIDRs that this process did not allocate.
-    Foreign,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HeldBlocks {
     cidrs: Box<[IpNet]>,
@@ -66,7 +55,7 @@ pub(super) struct ClusterCidrUsage {
     pub(super) counts: UnitCounts,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Allocations {
     sets: Vec<CidrSet>,
     /// Never given to a Node.
@@ -89,8 +78,7 @@ impl Allocations {
                 set.occupy(service);
             }
         }
-        let (claim_masks, oversized_claims, reserved) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { sets, services: services.to_vec(), claim_masks, oversized_claims, reserved })
+        Ok(Self { sets, services: services.to_vec(), ..Self::default() })
     }
 
     /// Reserves nothing for claims beyond these prefixes, each of a cluster CIDR.
@@ -98,14 +86,15 @@ impl Allocations {
         Self { claim_masks: masks, ..self }
     }
 
-    /// Records the CIDRs of a Node by the cluster CIDR that contains each, in any order.
+    /// Records the CIDRs of a Node by the cluster CIDR that contains each, in any order. Returns `true` if none of them was
+    /// recorded for it.
     ///
     /// An invalid CIDR is reported once; the others are recorded all the same, because no other Node may get them.
-    pub(super) fn observe(&mut self, uid: &str, pod_cidrs: &[String]) -> Result<ObservedCidrs, ForeignCidrError> {
+    pub(super) fn observe(&mut self, uid: &str, pod_cidrs: &[String]) -> Result<bool, ForeignCidrError> {
         let (cidrs, invalid) = self.parse(pod_cidrs);
         if let Some(blocks) = self.reserved.get_mut(uid).filter(|blocks| is_same(&blocks.cidrs, &cidrs)) {
-            let is_confirmed = !std::mem::replace(&mut blocks.written, true);
-            return Ok(if is_confirmed { ObservedCidrs::Confirmed } else { ObservedCidrs::Known });
+            blocks.written = true;
+            return Ok(false);
         }
         self.release(uid);
         for cidr in &cidrs {
@@ -119,7 +108,7 @@ impl Allocations {
         if !oversized_claims.is_empty() {
             self.oversized_claims.insert(uid.into(), oversized_claims);
         }
-        invalid.map_or(Ok(ObservedCidrs::Foreign), Err)
+        invalid.map_or(Ok(true), Err)
     }
 
     /// Returns the CIDRs inside a cluster CIDR, and an error about the others or about their number.

@@ -1,11 +1,10 @@
 //! The blocks of one cluster CIDR, taken or free. Pure.
 //!
-//! In: CIDRs to occupy and to release, prefix lengths to allocate. Out: blocks. A bitmap has one bit for each block of the longest prefix
-//! in use, the unit; a shorter prefix takes an aligned run of units. The next block is the first free one behind the last that was
+//! In: CIDRs to occupy and to release, prefix lengths to allocate. Out: blocks. Each block of the longest prefix in use, the unit, has a
+//! count of its holders; a shorter prefix takes an aligned run of units. The next block is the first free one behind the last that was
 //! given out, and from the start again at the end, so that a block that comes back rests for as long as it can.
 
 use std::{
-    collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Range,
 };
@@ -14,7 +13,7 @@ use ipnet::IpNet;
 
 /// Longest distance between the prefixes of an IPv6 cluster CIDR and its blocks. Upstream: `clusterSubnetMaxDiff`.
 pub(super) const MAX_IPV6_BITS: u8 = 16;
-/// Largest number of unit bits for IPv4, where upstream has no limit: 2 MiB of bitmap.
+/// Largest number of unit bits for IPv4, where upstream has no limit: 64 MiB of counts.
 pub(super) const MAX_IPV4_BITS: u8 = 24;
 
 /// Reason why a set cannot be created.
@@ -46,10 +45,9 @@ pub(super) struct UnitCounts {
 pub(super) struct CidrSet {
     cluster: IpNet,
     unit: u8,
-    bits: Vec<u64>,
+    /// Number of holders of each unit, which is free without any.
+    holders: Vec<u32>,
     allocated: usize,
-    /// Units that more than one holds, and by how many more: a unit is free when the last of them is gone.
-    shared: HashMap<usize, u32>,
     next: usize,
     counts: UnitCounts,
 }
@@ -59,9 +57,8 @@ impl CidrSet {
     pub(super) fn new(cluster: IpNet, unit: u8) -> Result<Self, CidrSetError> {
         let cluster = cluster.trunc();
         check(cluster, unit)?;
-        let units = 1_usize << (unit - cluster.prefix_len());
-        let bits = vec![0; units.div_ceil(64)];
-        Ok(Self { cluster, unit, bits, allocated: 0, shared: HashMap::new(), next: 0, counts: UnitCounts::default() })
+        let holders = vec![0; 1 << (unit - cluster.prefix_len())];
+        Ok(Self { cluster, unit, holders, allocated: 0, next: 0, counts: UnitCounts::default() })
     }
 
     pub(super) fn cluster(&self) -> IpNet {
@@ -73,7 +70,7 @@ impl CidrSet {
     }
 
     pub(super) fn units(&self) -> usize {
-        1 << (self.unit - self.cluster.prefix_len())
+        self.holders.len()
     }
 
     pub(super) fn allocated(&self) -> usize {
@@ -91,23 +88,25 @@ impl CidrSet {
 
     /// Takes all units that `cidr` touches, for one more holder.
     pub(super) fn occupy(&mut self, cidr: &IpNet) {
-        for unit in self.range(cidr).unwrap_or_default() {
-            if self.is_taken(unit) {
-                *self.shared.entry(unit).or_default() += 1;
-            } else {
-                self.set(unit);
+        let units = self.range(cidr).unwrap_or_default();
+        for holders in &mut self.holders[units] {
+            *holders += 1;
+            if *holders == 1 {
+                self.allocated += 1;
+                self.counts.allocated += 1;
             }
         }
     }
 
     /// Releases one of the holders of `cidr`.
     pub(super) fn release(&mut self, cidr: &IpNet) {
-        for unit in self.range(cidr).unwrap_or_default() {
-            match self.shared.get_mut(&unit) {
-                Some(1) => drop(self.shared.remove(&unit)),
-                Some(others) => *others -= 1,
-                None => self.clear(unit),
+        let units = self.range(cidr).unwrap_or_default();
+        for holders in &mut self.holders[units] {
+            if *holders == 1 {
+                self.allocated -= 1;
+                self.counts.returned += 1;
             }
+            *holders = holders.saturating_sub(1);
         }
     }
 
@@ -128,11 +127,12 @@ impl CidrSet {
         let candidates = (0..blocks).map(|passed| (passed, (first + passed) % blocks * run));
         let avoided: Vec<_> = avoided.iter().filter_map(|cidr| self.range(cidr)).collect();
         let is_avoided = |start: usize| avoided.iter().any(|units| units.start < start + run && start < units.end);
-        let is_eligible = |start: usize| self.is_free(start..start + run) && !is_avoided(start);
-        let (passed, start) = candidates.into_iter().find(|(_, start)| is_eligible(*start))?;
-        (start..start + run).for_each(|unit| self.set(unit));
+        let is_free = |start: usize| self.holders[start..start + run].iter().all(|holders| *holders == 0);
+        let (passed, start) = candidates.into_iter().find(|(_, start)| is_free(*start) && !is_avoided(*start))?;
+        let cidr = self.block(start, prefix)?;
+        self.occupy(&cidr);
         self.next = (start + run) % self.units();
-        Some(AllocatedBlock { cidr: self.block(start, prefix)?, passed })
+        Some(AllocatedBlock { cidr, passed })
     }
 
     /// Returns the set in finer units, with `reserved` allocated. The search continues at the same position.
@@ -172,33 +172,6 @@ impl CidrSet {
         };
         IpNet::new(address, prefix).ok()
     }
-
-    fn is_free(&self, mut units: Range<usize>) -> bool {
-        !units.any(|unit| self.is_taken(unit))
-    }
-
-    fn is_taken(&self, unit: usize) -> bool {
-        self.bits.get(unit / 64).is_some_and(|word| word & mask(unit) != 0)
-    }
-
-    fn set(&mut self, unit: usize) {
-        if let Some(word) = self.bits.get_mut(unit / 64) {
-            *word |= mask(unit);
-            self.allocated += 1;
-            self.counts.allocated += 1;
-        }
-    }
-
-    fn clear(&mut self, unit: usize) {
-        if !self.is_taken(unit) {
-            return;
-        }
-        if let Some(word) = self.bits.get_mut(unit / 64) {
-            *word &= !mask(unit);
-            self.allocated -= 1;
-            self.counts.returned += 1;
-        }
-    }
 }
 
 /// Checks whether a set of blocks with the prefix `unit` can be represented.
@@ -221,10 +194,6 @@ pub(super) fn nearest_unit(cluster: &IpNet, unit: u8) -> u8 {
 
 fn most_bits(cluster: &IpNet) -> u8 {
     if cluster.addr().is_ipv4() { MAX_IPV4_BITS } else { MAX_IPV6_BITS }
-}
-
-fn mask(unit: usize) -> u64 {
-    1 << (unit % 64)
 }
 
 fn bits_of(address: IpAddr) -> u128 {

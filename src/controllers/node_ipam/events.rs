@@ -4,24 +4,21 @@ use std::fmt::Display;
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+use crate::runtime::events::{EventDescription, RecordedEvent};
 
-const NOT_AVAILABLE: EventDescription = EventDescription {
-    reason: "CIDRNotAvailable",
-    type_: EventType::Normal,
-    when: "No block of a cluster CIDR is left for the Node, which gets none until one comes back.",
-};
-const ASSIGNMENT_FAILED: EventDescription = EventDescription {
-    reason: "CIDRAssignmentFailed",
-    type_: EventType::Normal,
-    when: "The API server did not take the Node's pod CIDRs, three times in a row. Retries with back-off.",
-};
+const NOT_AVAILABLE: EventDescription = EventDescription::normal(
+    "CIDRNotAvailable",
+    "No block of a cluster CIDR is left for the Node, which gets none until one comes back.",
+);
+const ASSIGNMENT_FAILED: EventDescription = EventDescription::normal(
+    "CIDRAssignmentFailed",
+    "The API server did not take the Node's pod CIDRs, three times in a row. Retries with back-off.",
+);
 
-const IGNORED: EventDescription = EventDescription {
-    reason: "PodCIDRIgnored",
-    type_: EventType::Warning,
-    when: "A Node has a pod CIDR that is much larger than that of a node: other Nodes get its addresses when no others are free.",
-};
+const IGNORED: EventDescription = EventDescription::warning(
+    "PodCIDRIgnored",
+    "A Node has a pod CIDR that is much larger than that of a node: other Nodes get its addresses when no others are free.",
+);
 
 /// For the reference page.
 pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED, IGNORED];
@@ -33,7 +30,7 @@ pub(super) fn ignored(name: &str, uid: &str, error: &dyn Display) -> RecordedEve
     let message = format!(
         "Node {name}: {error}; other nodes get its addresses when no others are free. Delete the node and register it again"
     );
-    RecordedEvent { about: object_reference(&node), type_: IGNORED.type_, reason: IGNORED.reason, message }
+    IGNORED.about(&node, message)
 }
 
 /// Reports that the cluster CIDR is exhausted.
@@ -46,6 +43,5 @@ pub(super) fn assignment_failed(node: &Node) -> RecordedEvent {
 }
 
 fn status_is_now(node: &Node, event: &EventDescription) -> RecordedEvent {
-    let message = format!("Node {} status is now: {}", crate::node::name(node), event.reason);
-    RecordedEvent { about: object_reference(node), type_: event.type_, reason: event.reason, message }
+    event.about(node, format!("Node {} status is now: {}", crate::node::name(node), event.reason))
 }

@@ -1,22 +1,13 @@
 //! Decisions of the node-ipam controller about a Node. Pure.
 
-use std::time::Duration;
-
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Map, Value, json};
 
 use crate::{
     node::{is_being_deleted, name, pod_cidrs, provider_id, taints, uid},
-    runtime::{
-        informer::ObjectChange,
-        patch::ApiError,
-        work_queue::{ReconcilePriority, ReconcileResult},
-    },
+    runtime::{informer::ObjectChange, patch::ApiError, work_queue::ReconcilePriority},
 };
-
-/// Delay before a retry of what only another replica may do now.
-const NOT_LEADING: Duration = Duration::from_secs(5);
 
 /// Rules that decide, in addition to the Node itself, what it waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,24 +18,13 @@ pub(super) struct PodCidrRules {
     pub(super) needs_provider_id: bool,
 }
 
-/// Next step for a Node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PodCidrAction {
-    /// The Node has pod CIDRs, or is being deleted.
-    Nothing,
-    /// Wait for its initialization or its provider ID; a watch event will report either.
-    Wait,
-    Allocate,
-}
-
-/// Looks at `node` alone.
-pub(super) fn next_action(node: &Node, rules: PodCidrRules) -> PodCidrAction {
-    if !pod_cidrs(node).is_empty() || is_being_deleted(node) {
-        return PodCidrAction::Nothing;
-    }
-    let initialized_first = rules.comes_with_initialization && taints::is_uninitialized(node);
-    let waits = initialized_first || rules.needs_provider_id && provider_id(node).is_none();
-    if waits { PodCidrAction::Wait } else { PodCidrAction::Allocate }
+/// Returns `true` if pod CIDRs are to be allocated for `node` now.
+///
+/// A Node that waits for its initialization or its provider ID is reconciled again when a watch event reports either.
+pub(super) fn needs_allocation(node: &Node, rules: PodCidrRules) -> bool {
+    let awaits_initialization = rules.comes_with_initialization && taints::is_uninitialized(node);
+    let awaits_provider_id = rules.needs_provider_id && provider_id(node).is_none();
+    pod_cidrs(node).is_empty() && !is_being_deleted(node) && !awaits_initialization && !awaits_provider_id
 }
 
 /// Returns the identity of a Node: its UID, which distinguishes it from other Nodes of its name.
@@ -102,15 +82,6 @@ pub(super) fn failed_write(error: &ApiError) -> FailedWrite {
     }
 }
 
-/// Returns the outcome after the API server rejected a write.
-pub(super) fn after_api_error(error: &ApiError) -> ReconcileResult {
-    match error {
-        ApiError::NotFound(_) => ReconcileResult::Done,
-        ApiError::NotLeading(_) => ReconcileResult::RequeueAfter(NOT_LEADING, error.to_string()),
-        _ => ReconcileResult::Failed(error.to_string()),
-    }
-}
-
 /// Returns `true` if `version` is later than another one of the same Node. Versions that are not numbers are never later.
 pub(super) fn is_later(version: Option<&str>, than: &str) -> bool {
     let number = |text: &str| text.parse::<u128>().ok();
@@ -141,15 +112,15 @@ mod tests {
             PodCidrRules { needs_provider_id: true, ..PodCidrRules::default() },
         );
         for (node, rules, expected) in [
-            (given(), PodCidrRules::default(), PodCidrAction::Nothing),
-            (going, PodCidrRules::default(), PodCidrAction::Nothing),
-            (node("n"), merged, PodCidrAction::Allocate),
-            (tainted(), merged, PodCidrAction::Wait),
-            (tainted(), PodCidrRules::default(), PodCidrAction::Allocate),
-            (node("n"), cloud, PodCidrAction::Wait),
-            (known, cloud, PodCidrAction::Allocate),
+            (given(), PodCidrRules::default(), false),
+            (going, PodCidrRules::default(), false),
+            (node("n"), merged, true),
+            (tainted(), merged, false),
+            (tainted(), PodCidrRules::default(), true),
+            (node("n"), cloud, false),
+            (known, cloud, true),
         ] {
-            assert_eq!(next_action(&node, rules), expected, "{node:?} {rules:?}");
+            assert_eq!(needs_allocation(&node, rules), expected, "{node:?} {rules:?}");
         }
     }
 

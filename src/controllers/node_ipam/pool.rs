@@ -6,16 +6,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value};
 
 use super::{
-    allocations::{AllocationError, Allocations, ForeignCidrError, ObservedCidrs},
+    allocations::{AllocationError, Allocations, ForeignCidrError},
     config::{CidrAllocatorType, NodeIpamConfig},
     events,
     listed::ListedNode,
@@ -49,7 +50,8 @@ pub(super) enum PoolPhase {
 
 #[derive(Default)]
 struct PoolState {
-    allocations: Option<Allocations>,
+    /// Empty while the pool is closed.
+    allocations: Allocations,
     /// Nodes that went while a list was read that may still have them.
     deleted: Option<BTreeSet<Box<str>>>,
     /// Nodes without pod CIDRs that a patch of the former leader may still reach, with the version that it would be on.
@@ -90,13 +92,13 @@ impl PodCidrPool {
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts to record watch events while the Nodes are being listed. [`Self::finish_reading`] ends this phase.
     pub(super) fn start_reading(&self, empty: Allocations) {
         let mut state = self.state();
-        *state = PoolState { allocations: Some(empty), deleted: Some(BTreeSet::new()), ..PoolState::default() };
+        *state = PoolState { allocations: empty, deleted: Some(BTreeSet::new()), ..PoolState::default() };
         drop(state);
         self.phase.send_replace(PoolPhase::Reading);
     }
@@ -109,11 +111,10 @@ impl PodCidrPool {
     pub(super) fn finish_reading(&self, listed: &[ListedNode], seen: &[Arc<Node>]) -> Result<(), String> {
         let mut state = self.state();
         let deleted = state.deleted.take().unwrap_or_default();
-        let Some(allocations) = state.allocations.as_mut() else { return Ok(()) };
         let listed = listed.iter().map(|node| (node.identity(), node.name(), node.pod_cidrs()));
         let seen = seen.iter().map(|node| (identity(node), crate::node::name(node), pod_cidrs(node)));
         for (id, name, cidrs) in listed.chain(seen).filter(|(id, _, cidrs)| !cidrs.is_empty() && !deleted.contains(*id)) {
-            if let Err(error) = allocations.observe(id, cidrs) {
+            if let Err(error) = state.allocations.observe(id, cidrs) {
                 match error {
                     ForeignCidrError::TooLarge(..) => self.events.record(events::ignored(name, id, &error)),
                     ForeignCidrError::OutOfRange(_) if self.config.allocator == CidrAllocatorType::RangeAllocator => {
@@ -181,9 +182,7 @@ impl PodCidrPool {
             return;
         }
         self.note_version(node);
-        if let Some(allocations) = self.state().allocations.as_mut() {
-            allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
-        }
+        self.state().allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
         let cidrs = pod_cidrs(node);
         if !cidrs.is_empty() {
             self.take_in(node, cidrs);
@@ -196,10 +195,9 @@ impl PodCidrPool {
     fn take_in(&self, node: &Node, cidrs: &[String]) {
         let mut state = self.state();
         state.allocated_separately.remove(identity(node));
-        let Some(allocations) = state.allocations.as_mut() else { return };
-        match allocations.observe(identity(node), cidrs) {
-            Ok(ObservedCidrs::Known | ObservedCidrs::Confirmed) => {}
-            Ok(ObservedCidrs::Foreign) => {
+        match state.allocations.observe(identity(node), cidrs) {
+            Ok(false) => {}
+            Ok(true) => {
                 tracing::debug!(node = crate::node::name(node), ?cidrs, "pod CIDRs that were given out elsewhere");
                 self.retry_waiting(&mut state);
             }
@@ -219,7 +217,7 @@ impl PodCidrPool {
         if let Some(deleted) = state.deleted.as_mut().filter(|_| !self.config.nodes_are_filtered) {
             deleted.insert(identity(node).into());
         }
-        if state.allocations.is_none() {
+        if *self.phase.borrow() == PoolPhase::Closed {
             return;
         }
         if self.config.nodes_are_filtered {
@@ -252,8 +250,7 @@ impl PodCidrPool {
     fn release(&self, state: &mut PoolState, id: &str) {
         state.allocated_separately.remove(id);
         state.at_risk.remove(id);
-        let released = state.allocations.as_mut().is_some_and(|allocations| allocations.release(id));
-        if released {
+        if state.allocations.release(id) {
             self.retry_waiting(state);
         }
     }
@@ -275,20 +272,14 @@ impl PodCidrPool {
     /// Blocks for `node`, the same ones until it is known that it does not get them. `prefixes`: one for each cluster CIDR.
     pub(super) fn reserve(&self, node: &Node, prefixes: &[u8]) -> Result<Vec<IpNet>, AllocationError> {
         let mut state = self.state();
-        let reserved = state.allocations.as_mut().map(|allocations| allocations.reserve(identity(node), prefixes));
-        let result = match reserved {
-            None => return Ok(Vec::new()),
-            Some(Err(error)) => {
-                state.waiting.insert(ObjectKey::of(node));
-                Err(error)
-            }
-            Some(Ok((cidrs, passed))) => {
-                self.count_tries(&passed);
-                Ok(cidrs)
-            }
-        };
+        let reserved = state.allocations.reserve(identity(node), prefixes);
+        if reserved.is_err() {
+            state.waiting.insert(ObjectKey::of(node));
+        }
         drop(state);
-        result
+        let (cidrs, passed) = reserved?;
+        self.count_tries(&passed);
+        Ok(cidrs)
     }
 
     fn count_tries(&self, passed: &[usize]) {
@@ -333,9 +324,7 @@ impl PodCidrPool {
     /// Records a patch before it is sent. Returns `false` if its CIDRs are no longer the Node's. A version that cannot be
     /// compared never expires.
     pub(super) fn patch_begins(&self, node: &Node, cidrs: &[IpNet], version: Option<&str>) -> bool {
-        let mut state = self.state();
-        let allocations = state.allocations.as_mut();
-        allocations.is_some_and(|all| all.patch_begins(identity(node), cidrs, version.unwrap_or_default()))
+        self.state().allocations.patch_begins(identity(node), cidrs, version.unwrap_or_default())
     }
 
     /// Records the result of a patch. Without a response it may still be executed.
@@ -344,9 +333,7 @@ impl PodCidrPool {
             None => self.confirm(node),
             Some(FailedWrite::Unknown) => {}
             Some(FailedWrite::Conflict | FailedWrite::Refused) => {
-                if let Some(allocations) = self.state().allocations.as_mut() {
-                    allocations.patch_failed(identity(node), version.unwrap_or_default());
-                }
+                self.state().allocations.patch_failed(identity(node), version.unwrap_or_default());
             }
         }
     }
@@ -355,15 +342,13 @@ impl PodCidrPool {
     pub(super) fn confirm(&self, node: &Node) {
         let mut state = self.state();
         state.at_risk.remove(identity(node));
-        if let Some(allocations) = state.allocations.as_mut() {
-            allocations.confirm(identity(node));
-        }
+        state.allocations.confirm(identity(node));
     }
 
     /// Releases the blocks reserved for the Node, unless a patch may still set them.
     pub(super) fn withdraw(&self, node: &Node) {
         let mut state = self.state();
-        if state.allocations.as_mut().is_some_and(|allocations| allocations.withdraw(identity(node))) {
+        if state.allocations.withdraw(identity(node)) {
             self.retry_waiting(&mut state);
         }
     }
@@ -377,28 +362,30 @@ impl PodCidrPool {
 
     /// Returns `true` if the Node has its pod CIDRs, although the store may not show them yet.
     pub(super) fn has(&self, node: &Node) -> bool {
-        self.state().allocations.as_ref().is_some_and(|allocations| allocations.is_written(identity(node)))
+        self.state().allocations.is_written(identity(node))
     }
 
     /// Returns the Nodes that have, or may have, pod CIDRs.
     pub(super) fn holders(&self) -> BTreeSet<Box<str>> {
-        self.state().allocations.as_ref().map(Allocations::written).unwrap_or_default()
+        self.state().allocations.written()
     }
 
     /// Returns the usage of each cluster CIDR, and the number of Nodes that have blocks.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
+        if *self.phase.borrow() == PoolPhase::Closed {
+            return Vec::new();
+        }
         let state = self.state();
-        let Some(allocations) = state.allocations.as_ref() else { return Vec::new() };
-        let usage = allocations
-            .usage()
-            .into_iter()
-            .map(|(cluster, allocated, units)| (format!("blocks taken of {cluster}"), format!("{allocated} of {units}")));
-        usage.chain([("nodes with pod CIDRs".to_owned(), allocations.len().to_string())]).collect()
+        let usage =
+            state.allocations.usage().into_iter().map(|(cluster, allocated, units)| {
+                (format!("blocks taken of {cluster}"), format!("{allocated} of {units}"))
+            });
+        usage.chain([("nodes with pod CIDRs".to_owned(), state.allocations.len().to_string())]).collect()
     }
 
     /// Brings the metrics up to date.
     pub(super) fn publish(&self) {
-        let usage = self.state().allocations.as_mut().map(Allocations::take_usage).unwrap_or_default();
+        let usage = self.state().allocations.take_usage();
         let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         for usage in usage {
             let label = &[usage.cluster.to_string()];

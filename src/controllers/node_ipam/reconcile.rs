@@ -1,26 +1,23 @@
 //! The shell of the node-ipam controller: reads Nodes, queries the cloud, lets the pool decide, writes.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
     allocations::AllocationError,
     config::{CidrAllocatorType, NodeIpamConfig},
     events, listed,
-    plan::{self, FailedWrite, PodCidrAction, identity},
+    plan::{self, FailedWrite, identity},
     pool::PodCidrPool,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, PodCidrMasks},
-    controllers::ControllerContext,
+    controllers::{ControllerContext, after_api_error},
+    node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
         store::{InformerStore, ObjectKey},
@@ -57,9 +54,9 @@ impl PodCidrReconciler {
         if self.pool.has(&node) {
             return ReconcileResult::Done;
         }
-        match plan::next_action(&node, self.pool.rules(&node, self.merges)) {
-            PodCidrAction::Nothing | PodCidrAction::Wait => ReconcileResult::Done,
-            PodCidrAction::Allocate => self.allocate(key, node).await,
+        match plan::needs_allocation(&node, self.pool.rules(&node, self.merges)) {
+            true => self.allocate(key, node).await,
+            false => ReconcileResult::Done,
         }
     }
 
@@ -74,7 +71,7 @@ impl PodCidrReconciler {
             Err(ApiError::NotFound(_)) => None,
             Err(error) => {
                 self.pool.put_back_unseen(key, unseen);
-                return Err(plan::after_api_error(&error));
+                return Err(after_api_error(&error));
             }
         };
         unseen.iter().filter(|id| there.as_deref() != Some(id)).for_each(|id| self.pool.on_deleted(id));
@@ -118,7 +115,7 @@ impl PodCidrReconciler {
     /// Releases the blocks of Nodes whose deletion no watch event reported. Returns `true` if a recent call did so.
     async fn reclaim(&self) -> bool {
         {
-            let mut last = self.last_reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last_reclaim.lock();
             if last.is_some_and(|last| last.elapsed() < RECLAIM_PERIOD) {
                 return false;
             }
@@ -147,7 +144,8 @@ impl PodCidrReconciler {
             };
             match self.read_live(key).await {
                 Ok(live) if identity(&live) == identity(&node) => {
-                    if !self.is_bare(&live) {
+                    self.pool.observe(&live);
+                    if !pod_cidrs(&live).is_empty() {
                         return ReconcileResult::Done;
                     }
                     node = live;
@@ -163,18 +161,13 @@ impl PodCidrReconciler {
         self.give_up(&node, &last)
     }
 
-    /// Returns `true` if the Node, read just now, has no pod CIDRs. Records those that it has.
-    fn is_bare(&self, live: &Node) -> bool {
-        self.pool.observe(live);
-        crate::node::pod_cidrs(live).is_empty()
-    }
-
     async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
         let (body, version) = (plan::patch(node, cidrs), node.metadata.resource_version.as_deref());
         if !self.pool.patch_begins(node, cidrs, version) {
             return Err(ApiError::Conflict(key.to_string()));
         }
-        let written = self.context.writer.patch_briefly(&self.api(), key, PatchTarget::Object, PatchKind::Merge, body).await;
+        let written =
+            self.context.writer.patch_briefly(&self.context.nodes(), key, PatchTarget::Object, PatchKind::Merge, body).await;
         self.pool.patch_ended(node, version, written.as_ref().err());
         written.map(drop)
     }
@@ -189,15 +182,11 @@ impl PodCidrReconciler {
         if !matches!(error, ApiError::NotFound(_) | ApiError::NotLeading(_)) {
             self.context.events.record(events::assignment_failed(node));
         }
-        plan::after_api_error(error)
+        after_api_error(error)
     }
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ApiError> {
-        self.context.writer.get(&self.api(), key).await.map(Arc::new)
-    }
-
-    fn api(&self) -> Api<Node> {
-        Api::all(self.context.writer.client().clone())
+        self.context.writer.get(&self.context.nodes(), key).await.map(Arc::new)
     }
 }
 

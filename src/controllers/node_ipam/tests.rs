@@ -1,5 +1,6 @@
 //! What is refused at the start, and what the pool makes of what it reads and hears.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
 use super::{plan::identity, *};

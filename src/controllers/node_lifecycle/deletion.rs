@@ -8,12 +8,6 @@ use crate::node::{is_being_deleted, is_ready, kubelet_reports, provider_id, tain
 
 /// Reason for a Node that was replaced by another one of its name.
 pub(super) const RECREATED: &str = "recreated";
-/// Reason for a Node that is ready again.
-const READY_AGAIN: &str = "ready_again";
-/// Reason for a Node whose initialization, kubelet or provider id changed.
-const INITIALIZED: &str = "initialized";
-/// Reason for a Node whose labels changed.
-const RELABELED: &str = "relabelled";
 
 /// Decision about a deletion right before its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +25,12 @@ pub(super) fn deletion_verdict(node: &Node, live: &Node, pruned: &Node) -> Delet
     if uid(live) != uid(node) {
         DeletionVerdict::Refuse(RECREATED)
     } else if is_ready(live) {
-        DeletionVerdict::Refuse(READY_AGAIN)
+        DeletionVerdict::Refuse("ready_again")
     } else if was_initialized || provider_id(live) != provider_id(node) {
-        DeletionVerdict::Refuse(INITIALIZED)
+        DeletionVerdict::Refuse("initialized")
     } else if pruned.metadata.labels != node.metadata.labels {
         // `--node-filter-requirements` may now hide the Node: the informer shows whether it does.
-        DeletionVerdict::Refuse(RELABELED)
+        DeletionVerdict::Refuse("relabelled")
     } else if is_being_deleted(live) {
         DeletionVerdict::AlreadyDeleting
     } else {

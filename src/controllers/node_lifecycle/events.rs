@@ -7,78 +7,58 @@ use k8s_openapi::api::core::v1::Node;
 use super::mass_deletion::MissingNodeCount;
 use crate::{
     node::{name, well_known::TAINT_SHUTDOWN},
-    runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
+    runtime::events::{EventDescription, RecordedEvent},
 };
 
+const INSTANCE_MISSING: EventDescription = EventDescription::normal(
+    "InstanceMissing",
+    "The cloud provider first reported the instance of a NotReady Node as gone.",
+);
+const DELETING: EventDescription = EventDescription::normal(
+    "DeletingNode",
+    "The program deletes a Node: the cloud provider confirmed that its instance is gone.",
+);
+const DELETING_FAILED: EventDescription =
+    EventDescription::warning("DeletingNodeFailed", "The API server failed to delete a Node.");
+const REFUSED: EventDescription = EventDescription::warning(
+    "NodeDeletionRefused",
+    "A Node is kept: too many instances are gone at once, and the evidence is doubtful.",
+);
+const DELAYED: EventDescription = EventDescription::normal(
+    "NodeDeletionDelayed",
+    "Deletion of a Node is delayed: many instances are gone at once, so Nodes are deleted at a limited rate.",
+);
+const UNKNOWN: EventDescription = EventDescription::warning(
+    "InstanceExistenceUnknown",
+    "For 5 minutes the cloud provider could not confirm whether the instance of a NotReady Node exists; repeated every hour.",
+);
+const SHUTDOWN_TAINT_ADDED: EventDescription =
+    EventDescription::normal("ShutdownTaintAdded", "A Node has been given the shutdown taint: its instance is shut down.");
+const SHUTDOWN_TAINT_REMOVED: EventDescription = EventDescription::normal(
+    "ShutdownTaintRemoved",
+    "The shutdown taint of a Node has been removed: its instance runs, or the Node is ready.",
+);
+
 /// Events of this controller, for the reference page.
-pub const EVENTS: &[EventDescription] = &[
-    EventDescription {
-        reason: INSTANCE_MISSING,
-        type_: EventType::Normal,
-        when: "The cloud provider first reported the instance of a NotReady Node as gone.",
-    },
-    EventDescription {
-        reason: DELETING,
-        type_: EventType::Normal,
-        when: "The program deletes a Node: the cloud provider confirmed that its instance is gone.",
-    },
-    EventDescription { reason: DELETING_FAILED, type_: EventType::Warning, when: "The API server failed to delete a Node." },
-    EventDescription {
-        reason: REFUSED,
-        type_: EventType::Warning,
-        when: "A Node is kept: too many instances are gone at once, and the evidence is doubtful.",
-    },
-    EventDescription {
-        reason: DELAYED,
-        type_: EventType::Normal,
-        when: "Deletion of a Node is delayed: many instances are gone at once, so Nodes are deleted at a limited rate.",
-    },
-    EventDescription {
-        reason: UNKNOWN,
-        type_: EventType::Warning,
-        when: "For 5 minutes the cloud provider could not confirm whether the instance of a NotReady Node exists; repeated every hour.",
-    },
-    EventDescription {
-        reason: SHUTDOWN_TAINT_ADDED,
-        type_: EventType::Normal,
-        when: "A Node has been given the shutdown taint: its instance is shut down.",
-    },
-    EventDescription {
-        reason: SHUTDOWN_TAINT_REMOVED,
-        type_: EventType::Normal,
-        when: "The shutdown taint of a Node has been removed: its instance runs, or the Node is ready.",
-    },
-];
-
-const INSTANCE_MISSING: &str = "InstanceMissing";
-const DELETING: &str = "DeletingNode";
-const DELETING_FAILED: &str = "DeletingNodeFailed";
-const REFUSED: &str = "NodeDeletionRefused";
-const DELAYED: &str = "NodeDeletionDelayed";
-const UNKNOWN: &str = "InstanceExistenceUnknown";
-const SHUTDOWN_TAINT_ADDED: &str = "ShutdownTaintAdded";
-const SHUTDOWN_TAINT_REMOVED: &str = "ShutdownTaintRemoved";
-
-fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
-    RecordedEvent { about: object_reference(node), type_, reason, message }
-}
+pub const EVENTS: &[EventDescription] =
+    &[INSTANCE_MISSING, DELETING, DELETING_FAILED, REFUSED, DELAYED, UNKNOWN, SHUTDOWN_TAINT_ADDED, SHUTDOWN_TAINT_REMOVED];
 
 /// Reports that the cloud does not find the instance, which is not confirmed yet.
 pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
     let message =
         "The cloud provider does not find the instance; the node will be deleted once this is confirmed".to_owned();
-    event(node, EventType::Normal, INSTANCE_MISSING, message)
+    INSTANCE_MISSING.about(node, message)
 }
 
 /// Reports that the Node is about to be deleted, in upstream's words.
 pub(super) fn deleting(node: &Node) -> RecordedEvent {
     let message = format!("Deleting node {} because it does not exist in the cloud provider", name(node));
-    event(node, EventType::Normal, DELETING, message)
+    DELETING.about(node, message)
 }
 
 /// Reports that the deletion failed, in upstream's words.
 pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    event(node, EventType::Warning, DELETING_FAILED, format!("Failed deleting node {}: {error}", name(node)))
+    DELETING_FAILED.about(node, format!("Failed deleting node {}: {error}", name(node)))
 }
 
 pub(super) fn refused(node: &Node, crowd: MissingNodeCount, reason: &str) -> RecordedEvent {
@@ -87,12 +67,12 @@ pub(super) fn refused(node: &Node, crowd: MissingNodeCount, reason: &str) -> Rec
          --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. Evidence: {reason}",
         name(node)
     );
-    event(node, EventType::Warning, REFUSED, message)
+    REFUSED.about(node, message)
 }
 
 pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
     let message = format!("Deletion of node {} delayed: {crowd}; confirmed nodes are deleted at a limited rate", name(node));
-    event(node, EventType::Normal, DELAYED, message)
+    DELAYED.about(node, message)
 }
 
 /// Reports that the existence of the instance has been unknown for this long.
@@ -103,17 +83,17 @@ pub(super) fn existence_unknown(node: &Node, reason: &str, lasts: Duration) -> R
         lasts.as_secs() / 60,
         node = name(node)
     );
-    event(node, EventType::Warning, UNKNOWN, message)
+    UNKNOWN.about(node, message)
 }
 
 pub(super) fn shutdown_taint_added(node: &Node) -> RecordedEvent {
     let message = format!("Taint {TAINT_SHUTDOWN} added: the instance is shut down");
-    event(node, EventType::Normal, SHUTDOWN_TAINT_ADDED, message)
+    SHUTDOWN_TAINT_ADDED.about(node, message)
 }
 
 pub(super) fn shutdown_taint_removed(node: &Node, reason: &str) -> RecordedEvent {
     let message = format!("Taint {TAINT_SHUTDOWN} removed: {reason}");
-    event(node, EventType::Normal, SHUTDOWN_TAINT_REMOVED, message)
+    SHUTDOWN_TAINT_REMOVED.about(node, message)
 }
 
 #[cfg(test)]

@@ -112,6 +112,21 @@ struct UnknownExistence {
     reported: Option<Instant>,
 }
 
+/// Nodes, time and settings of a decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TrackerInput<'a> {
+    /// UIDs of all Nodes.
+    pub(super) nodes: &'a BTreeSet<String>,
+    pub(super) now: Instant,
+    pub(super) config: &'a NodeLifecycleControllerConfig,
+}
+
+impl TrackerInput<'_> {
+    fn age(self, earlier: Instant) -> Duration {
+        self.now.saturating_duration_since(earlier)
+    }
+}
+
 /// State between observations, by UID of the Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeletionTracker {
@@ -129,15 +144,8 @@ pub(super) struct DeletionTracker {
 }
 
 impl DeletionTracker {
-    /// Takes in one observation of the Node with this UID; `nodes` are the UIDs of all Nodes there are.
-    pub(super) fn observe(
-        &mut self,
-        uid: &str,
-        observation: &NodeObservation,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> LifecycleAction {
+    /// Records one observation of the Node with this UID, and returns the next step.
+    pub(super) fn observe(&mut self, uid: &str, observation: &NodeObservation, input: TrackerInput<'_>) -> LifecycleAction {
         let is_unlisted = matches!(observation, NodeObservation::Unlisted(_));
         if !is_unlisted {
             self.unlisted.remove(uid);
@@ -146,15 +154,17 @@ impl DeletionTracker {
             self.unknown.remove(uid);
         }
         match observation {
-            NodeObservation::Unknown(_) => self.existence_unknown(uid, now),
-            NodeObservation::Unlisted(_) => self.instance_unlisted(uid, nodes, now, config),
-            NodeObservation::Gone => self.instance_gone(uid, None, nodes, now, config),
-            NodeObservation::GoneRechecked(second) => self.instance_gone(uid, Some(second), nodes, now, config),
+            NodeObservation::Unknown(_) => self.existence_unknown(uid, input),
+            NodeObservation::Unlisted(_) => self.instance_unlisted(uid, input),
+            NodeObservation::Gone => self.instance_gone(uid, None, input),
+            NodeObservation::GoneRechecked(second) => self.instance_gone(uid, Some(second), input),
             NodeObservation::Ready | NodeObservation::Restarted => {
-                self.instance_seen(uid, now, LifecycleAction::RemoveShutdownTaint)
+                self.instance_seen(uid, input.now, LifecycleAction::RemoveShutdownTaint)
             }
-            NodeObservation::ShutDown => self.instance_seen(uid, now, LifecycleAction::AddShutdownTaint),
-            NodeObservation::Running | NodeObservation::Exists(_) => self.instance_seen(uid, now, LifecycleAction::Nothing),
+            NodeObservation::ShutDown => self.instance_seen(uid, input.now, LifecycleAction::AddShutdownTaint),
+            NodeObservation::Running | NodeObservation::Exists(_) => {
+                self.instance_seen(uid, input.now, LifecycleAction::Nothing)
+            }
         }
     }
 
@@ -166,34 +176,28 @@ impl DeletionTracker {
         action
     }
 
-    fn existence_unknown(&mut self, uid: &str, now: Instant) -> LifecycleAction {
-        let unclear = self.unknown.entry(uid.to_owned()).or_insert(UnknownExistence { since: now, reported: None });
-        let lasts = now.saturating_duration_since(unclear.since);
-        let should_report = unclear.reported.is_none_or(|at| now.saturating_duration_since(at) >= UNKNOWN_REPORT_INTERVAL);
+    fn existence_unknown(&mut self, uid: &str, input: TrackerInput<'_>) -> LifecycleAction {
+        let unclear = self.unknown.entry(uid.to_owned()).or_insert(UnknownExistence { since: input.now, reported: None });
+        let lasts = input.age(unclear.since);
+        let should_report = unclear.reported.is_none_or(|at| input.age(at) >= UNKNOWN_REPORT_INTERVAL);
         if lasts < UNKNOWN_REPORT_DELAY || !should_report {
             return LifecycleAction::Nothing;
         }
-        unclear.reported = Some(now);
+        unclear.reported = Some(input.now);
         LifecycleAction::ReportUnknown(lasts)
     }
 
     /// Decides about a Node that never was ready and that no list has: it counts as missing after
     /// [`NodeLifecycleControllerConfig::delete_uninitialized_after`].
-    fn instance_unlisted(
-        &mut self,
-        uid: &str,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> LifecycleAction {
-        let (limit, is_candidate) = (config.delete_uninitialized_after, !self.once_ready.contains(uid));
-        if limit.is_zero() || !is_candidate {
-            return self.existence_unknown(uid, now);
+    fn instance_unlisted(&mut self, uid: &str, input: TrackerInput<'_>) -> LifecycleAction {
+        let limit = input.config.delete_uninitialized_after;
+        if limit.is_zero() || self.once_ready.contains(uid) {
+            return self.existence_unknown(uid, input);
         }
-        let since = *self.unlisted.entry(uid.to_owned()).or_insert(now);
-        match now.saturating_duration_since(since) >= limit {
-            true => self.instance_gone(uid, None, nodes, now, config),
-            false => self.existence_unknown(uid, now),
+        let since = *self.unlisted.entry(uid.to_owned()).or_insert(input.now);
+        match input.age(since) >= limit {
+            true => self.instance_gone(uid, None, input),
+            false => self.existence_unknown(uid, input),
         }
     }
 
@@ -203,14 +207,8 @@ impl DeletionTracker {
         self.unlisted.retain(|uid, _| !self.once_ready.contains(uid));
     }
 
-    fn instance_gone(
-        &mut self,
-        uid: &str,
-        second: Option<&SecondLook>,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> LifecycleAction {
+    fn instance_gone(&mut self, uid: &str, second: Option<&SecondLook>, input: TrackerInput<'_>) -> LifecycleAction {
+        let (now, config) = (input.now, input.config);
         if self.deleted.contains_key(uid) {
             // Finalizers hold it; it is counted already.
             return LifecycleAction::Nothing;
@@ -222,12 +220,12 @@ impl DeletionTracker {
         if let Some(SecondLook::Contradicts(detail)) = second {
             self.contradiction = Some((now, detail.clone()));
         }
-        if now.saturating_duration_since(missing.gone_since) < config.monitor_period.max(config.grace_period) {
+        if input.age(missing.gone_since) < config.monitor_period.max(config.grace_period) {
             return LifecycleAction::Nothing;
         }
-        let crowd = self.count_missing(nodes, now, config);
+        let crowd = self.count_missing(input);
         let delay_reason = (crowd.exceeds_allowance() || missing.was_delayed_or_refused())
-            .then(|| hold_reason(&crowd, &self.evidence(missing, second, nodes, now, config)))
+            .then(|| hold_reason(&crowd, &self.evidence(missing, second, input)))
             .flatten();
         match delay_reason {
             Some(HoldReason::DoubtfulEvidence(reason)) => {
@@ -248,25 +246,16 @@ impl DeletionTracker {
     }
 
     /// Returns the number of missing Nodes if it exceeds the allowance.
-    pub(super) fn mass_deletion(
-        &self,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> Option<MissingNodeCount> {
-        Some(self.count_missing(nodes, now, config)).filter(MissingNodeCount::exceeds_allowance)
+    pub(super) fn mass_deletion(&self, input: TrackerInput<'_>) -> Option<MissingNodeCount> {
+        Some(self.count_missing(input)).filter(MissingNodeCount::exceeds_allowance)
     }
 
-    fn count_missing(
-        &self,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> MissingNodeCount {
-        let lately = |at: &Instant| now.saturating_duration_since(*at) < config.window;
+    fn count_missing(&self, input: TrackerInput<'_>) -> MissingNodeCount {
+        let TrackerInput { nodes, config, .. } = input;
+        let lately = |at: &Instant| input.age(*at) < config.window;
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
         let reconfirmed = self.seen_again.iter().filter(|(uid, at)| {
-            now.saturating_duration_since(**at) < CONFIRMED_AFTER && nodes.contains(*uid) && !self.missing.contains_key(*uid)
+            input.age(**at) < CONFIRMED_AFTER && nodes.contains(*uid) && !self.missing.contains_key(*uid)
         });
         let missing = self.missing.len() + deleted.len() + reconfirmed.count();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
@@ -275,16 +264,10 @@ impl DeletionTracker {
 
     /// Returns `true` if a second source's verdict on this Node, whose instance the cloud reports as missing, would change
     /// the decision.
-    pub(super) fn needs_second_look(
-        &self,
-        uid: &str,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
-    ) -> bool {
+    pub(super) fn needs_second_look(&self, uid: &str, input: TrackerInput<'_>) -> bool {
         self.missing.get(uid).is_some_and(|missing| {
-            now.saturating_duration_since(missing.gone_since) >= SECOND_LOOK_AFTER
-                && (missing.was_delayed_or_refused() || self.count_missing(nodes, now, config).exceeds_allowance())
+            input.age(missing.gone_since) >= SECOND_LOOK_AFTER
+                && (missing.was_delayed_or_refused() || self.count_missing(input).exceeds_allowance())
         })
     }
 
@@ -292,26 +275,23 @@ impl DeletionTracker {
         &'a self,
         missing: MissingNode,
         second: Option<&'a SecondLook>,
-        nodes: &BTreeSet<String>,
-        now: Instant,
-        config: &NodeLifecycleControllerConfig,
+        input: TrackerInput<'_>,
     ) -> AbsenceEvidence<'a> {
-        let age = |at: Instant| now.saturating_duration_since(at);
-        let deleted_in = |span| self.deleted.values().filter(|at| age(**at) < span).count();
-        let gone_for = age(missing.gone_since);
-        let still_there = self.deleted.keys().filter(|uid| nodes.contains(*uid)).count();
+        let deleted_in = |span| self.deleted.values().filter(|at| input.age(**at) < span).count();
+        let gone_for = input.age(missing.gone_since);
+        let still_there = self.deleted.keys().filter(|uid| input.nodes.contains(*uid)).count();
         AbsenceEvidence {
             gone_for,
             // The others matter only once this one has been gone for long.
             all_gone_for: match gone_for >= CONFIRMED_ALONE_AFTER {
-                true => self.missing.values().map(|missing| age(missing.gone_since)).min().unwrap_or_default(),
+                true => self.missing.values().map(|missing| input.age(missing.gone_since)).min().unwrap_or_default(),
                 false => gone_for,
             },
             second_look: second,
-            contradiction: self.contradiction.as_ref().map(|(at, detail)| (age(*at), detail.as_str())),
-            others_exist: nodes.len() > self.missing.len() + still_there,
-            deleted_in_window: deleted_in(config.window),
-            deleted_in_quarter: deleted_in(config.quarter_window()),
+            contradiction: self.contradiction.as_ref().map(|(at, detail)| (input.age(*at), detail.as_str())),
+            others_exist: input.nodes.len() > self.missing.len() + still_there,
+            deleted_in_window: deleted_in(input.config.window),
+            deleted_in_quarter: deleted_in(input.config.quarter_window()),
         }
     }
 
@@ -321,15 +301,15 @@ impl DeletionTracker {
     }
 
     /// Forgets Nodes that are no more, and what is long past.
-    pub(super) fn forget(&mut self, nodes: &BTreeSet<String>, now: Instant, config: &NodeLifecycleControllerConfig) {
+    pub(super) fn forget(&mut self, input: TrackerInput<'_>) {
+        let nodes = input.nodes;
         self.missing.retain(|uid, _| nodes.contains(uid));
         self.unknown.retain(|uid, _| nodes.contains(uid));
         self.unlisted.retain(|uid, _| nodes.contains(uid));
         self.once_ready.retain(|uid| nodes.contains(uid));
-        self.seen_again.retain(|_, at| now.saturating_duration_since(*at) < CONFIRMED_AFTER);
-        self.deleted.retain(|_, at| now.saturating_duration_since(*at) < config.window);
-        self.contradiction =
-            self.contradiction.take().filter(|(at, _)| now.saturating_duration_since(*at) < CONFIRMED_ALONE_AFTER);
+        self.seen_again.retain(|_, at| input.age(*at) < CONFIRMED_AFTER);
+        self.deleted.retain(|_, at| input.age(*at) < input.config.window);
+        self.contradiction = self.contradiction.take().filter(|(at, _)| input.age(*at) < CONFIRMED_ALONE_AFTER);
     }
 }
 

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::Api;
 
 use super::{
     NodeLifecycleController,
@@ -36,8 +35,7 @@ impl NodeLifecycleController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
         let observation = self.observe_instance(&node, || self.uids.load_full()).await;
-        let now = self.context.clock.now();
-        let action = self.tracker().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
+        let action = self.tracker().observe(uid(&node), &observation, self.input(&self.uids.load()));
         if let Err(error) = self.act(&node, &observation, &action).await {
             return self.failed(&error);
         }
@@ -57,9 +55,8 @@ impl NodeLifecycleController {
             return NodeObservation::Ready;
         }
         let seen = self.source.observe(node).await;
-        let now = self.context.clock.now();
         match seen {
-            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), &uids(), now, &self.config) => {
+            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), self.input(&uids())) => {
                 NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
             NodeObservation::Unknown(reason) if self.may_be_unlisted(node) && self.source.is_unlisted(node).await => {
@@ -83,9 +80,9 @@ impl NodeLifecycleController {
         let omitted = scope.omit_nodes(&mut due, "whose machine may be gone", |_| true);
         let lookups: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
         let observations: Vec<_> = futures::stream::iter(lookups).buffered(MAX_CONCURRENT_LOOKUPS).collect().await;
-        let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
+        let (mut tracker, input) = (self.tracker().clone(), self.input(&uids));
         let decide = |(node, observation): (Arc<Node>, NodeObservation)| {
-            let action = tracker.observe(uid(&node), &observation, &uids, now, &self.config);
+            let action = tracker.observe(uid(&node), &observation, input);
             (node, observation, action)
         };
         (due.into_iter().zip(observations).map(decide).collect(), omitted)
@@ -133,7 +130,7 @@ impl NodeLifecycleController {
 
     /// Deletes `node` unless a fresh read of it says otherwise.
     async fn delete(&self, node: &Node) -> Result<(), ApiError> {
-        let result = match self.context.writer.get(&self.api(), &ObjectKey::of(node)).await {
+        let result = match self.context.writer.get(&self.context.nodes(), &ObjectKey::of(node)).await {
             Ok(live) => {
                 let pruned = self.nodes.as_kept(live.clone());
                 match deletion_verdict(node, &live, &pruned) {
@@ -164,7 +161,7 @@ impl NodeLifecycleController {
         let event = events::deleting(live);
         tracing::info!(node = name(live), "{}", event.message);
         self.context.events.record(event);
-        self.context.writer.delete(&self.api(), &ObjectKey::of(live), uid(live)).await
+        self.context.writer.delete(&self.context.nodes(), &ObjectKey::of(live), uid(live)).await
     }
 
     fn refuse_deletion(&self, node: &Node, reason: &str) {
@@ -190,7 +187,8 @@ impl NodeLifecycleController {
             let Some(taints) = decide(&current) else { return Ok(()) };
             let changes = patch::NodeChanges { taints: Some(taints), ..Default::default() };
             let body = patch::node(&current, &changes);
-            let written = self.context.writer.patch(&self.api(), &key, PatchTarget::Object, PatchKind::Merge, body).await;
+            let written =
+                self.context.writer.patch(&self.context.nodes(), &key, PatchTarget::Object, PatchKind::Merge, body).await;
             match written {
                 Ok(_) => {
                     *self.forbidden() = None;
@@ -201,7 +199,7 @@ impl NodeLifecycleController {
                 Err(ApiError::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
-            current = match self.context.writer.get(&self.api(), &key).await {
+            current = match self.context.writer.get(&self.context.nodes(), &key).await {
                 Ok(live) if uid(&live) == uid(node) && is_ready(&live) == is_ready(node) => Arc::new(live),
                 Ok(_) | Err(ApiError::NotFound(_)) => return Ok(()),
                 Err(error) => return Err(error),
@@ -218,9 +216,5 @@ impl NodeLifecycleController {
             ApiError::Conflict(_) | ApiError::Busy(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {}
         }
         ReconcileResult::Failed(error.to_string())
-    }
-
-    fn api(&self) -> Api<Node> {
-        Api::all(self.context.writer.client().clone())
     }
 }

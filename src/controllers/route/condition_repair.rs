@@ -5,7 +5,7 @@
 //! status is left alone: network plugins write their own. If the last reconcile does not determine the condition, the next
 //! one writes it.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
@@ -33,14 +33,14 @@ impl RouteReconciler {
     /// Returns `true` if another writer fights over the condition of the Node and the next repair is not due.
     pub(super) fn waits_for_repair(&self, node: &Node) -> bool {
         let (key, now) = (ObjectKey::of(node), self.context.clock.now());
-        let repairs = self.condition_repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let repairs = self.condition_repairs.lock();
         repairs.get(&key).is_some_and(|repair| !repair.remaining(now).is_zero())
     }
 
     /// Records a repair, unless the last one is too recent: then how long to wait. Logs the first one of a fight.
     fn begin_repair(&self, key: &ObjectKey) -> Result<(), Duration> {
         let now = self.context.clock.now();
-        let mut repairs = self.condition_repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut repairs = self.condition_repairs.lock();
         repairs.retain(|_, repair| repair.is_recent(now));
         let previous = repairs.get(key).copied();
         let remaining = previous.map_or(Duration::ZERO, |previous| previous.remaining(now));
@@ -56,7 +56,7 @@ impl RouteReconciler {
 
     /// Returns the patch for a Node that had all its routes after the last reconcile, and whose condition contradicts that.
     fn missing_condition(&self, node: &Node) -> Option<Value> {
-        let had_routes = self.last_reconcile().baseline.as_ref().is_some_and(|baseline| baseline.has_routes(node));
+        let had_routes = self.last_reconcile.lock().baseline.as_ref().is_some_and(|baseline| baseline.has_routes(node));
         had_routes.then(|| condition_patch(node, true, self.context.clock.wall())).flatten()
     }
 }

@@ -18,7 +18,7 @@ use kube::ResourceExt;
 use super::plan::{Cidr, PrintedRoute, RouteCreationReason, RoutePlan, addresses};
 use crate::{
     cloud_provider::{NodeAddress, Route},
-    node::pod_cidrs,
+    node::{pod_cidrs, provider_id},
 };
 
 /// A route by what it is for: the Node and the CIDR.
@@ -27,7 +27,7 @@ type RouteKey = (String, Cidr);
 /// Observed and written routes at the end of a reconcile.
 #[derive(Debug)]
 pub(super) struct KnownRoutes {
-    at: Timestamp,
+    pub(super) at: Timestamp,
     /// Nodes that had all their routes.
     baseline: HashMap<String, Arc<Node>>,
     addresses: HashMap<String, Vec<NodeAddress>>,
@@ -91,10 +91,6 @@ impl KnownRoutes {
         }
     }
 
-    pub(super) fn at(&self) -> Timestamp {
-        self.at
-    }
-
     /// Returns `true` if `node` had all its routes then, and needs the same routes now.
     pub(super) fn has_routes(&self, node: &Node) -> bool {
         self.baseline.get(&node.name_any()).is_some_and(|old| is_unchanged(old, node))
@@ -137,7 +133,6 @@ fn addresses_by_name(nodes: &[Arc<Node>]) -> HashMap<String, Vec<NodeAddress>> {
 
 /// Returns `true` if both are the same Node and need the same routes.
 fn is_unchanged(old: &Node, new: &Node) -> bool {
-    let provider_id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
     old.uid() == new.uid()
         && old.metadata.labels == new.metadata.labels
         && pod_cidrs(old) == pod_cidrs(new)

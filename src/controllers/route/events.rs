@@ -6,25 +6,22 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
 use super::plan::RefusedRoute;
-use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+use crate::runtime::events::{EventDescription, RecordedEvent};
 
-const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription {
-    reason: "FailedToCreateRoute",
-    type_: EventType::Warning,
-    when: "The cloud rejected a route for a pod CIDR of this node. Retries with back-off.",
-};
+const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription::warning(
+    "FailedToCreateRoute",
+    "The cloud rejected a route for a pod CIDR of this node. Retries with back-off.",
+);
 
-const ROUTE_DRIFTED: EventDescription = EventDescription {
-    reason: "RouteDrifted",
-    type_: EventType::Warning,
-    when: "Somebody else deleted, changed or added a route to this node in the cloud between two reconciliations: which, and between which moments. It is put right at once.",
-};
+const ROUTE_DRIFTED: EventDescription = EventDescription::warning(
+    "RouteDrifted",
+    "Somebody else deleted, changed or added a route to this node in the cloud between two reconciliations: which, and between which moments. It is put right at once.",
+);
 
-const ROUTE_REFUSED: EventDescription = EventDescription {
-    reason: "RouteRefused",
-    type_: EventType::Warning,
-    when: "A pod CIDR of this node gets no new route: it does not lie in --cluster-cidr, or it is much larger than the pod CIDRs of other nodes. An existing route is kept.",
-};
+const ROUTE_REFUSED: EventDescription = EventDescription::warning(
+    "RouteRefused",
+    "A pod CIDR of this node gets no new route: it does not lie in --cluster-cidr, or it is much larger than the pod CIDRs of other nodes. An existing route is kept.",
+);
 
 /// For the reference page.
 pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED, ROUTE_REFUSED];
@@ -33,32 +30,18 @@ pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED,
 pub(super) fn route_refused(refused: &RefusedRoute) -> RecordedEvent {
     let RefusedRoute { node, cidr, reason, has_route } = refused;
     let consequence = if *has_route { "keeps its route, but would get no new one" } else { "gets no route" };
-    RecordedEvent {
-        about: object_reference(node.as_ref()),
-        type_: ROUTE_REFUSED.type_,
-        reason: ROUTE_REFUSED.reason,
-        message: format!("spec.podCIDRs {cidr} {consequence}: {reason}"),
-    }
+    ROUTE_REFUSED.about(node.as_ref(), format!("spec.podCIDRs {cidr} {consequence}: {reason}"))
 }
 
 /// Reports an external change to a route to `node`.
 pub(super) fn route_drifted(node: &Node, detail: &str) -> RecordedEvent {
-    RecordedEvent {
-        about: object_reference(node),
-        type_: ROUTE_DRIFTED.type_,
-        reason: ROUTE_DRIFTED.reason,
-        message: format!("{detail}; it is put right now"),
-    }
+    ROUTE_DRIFTED.about(node, format!("{detail}; it is put right now"))
 }
 
 /// Reports that a route for `cidr` of `node` could not be created; the batch that contained it took `after`. Upstream's
 /// text.
 pub(super) fn failed_to_create_route(node: &Node, hint: &str, cidr: &str, after: Duration, error: &str) -> RecordedEvent {
     let name = node.name_any();
-    RecordedEvent {
-        about: object_reference(node),
-        type_: FAILED_TO_CREATE_ROUTE.type_,
-        reason: FAILED_TO_CREATE_ROUTE.reason,
-        message: format!("Could not create route {hint} {cidr} for node {name} after {after:?}: {error}"),
-    }
+    FAILED_TO_CREATE_ROUTE
+        .about(node, format!("Could not create route {hint} {cidr} for node {name} after {after:?}: {error}"))
 }

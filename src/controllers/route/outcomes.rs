@@ -7,17 +7,14 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{Node, NodeCondition},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::plan::{NodeRoutePlan, RequiredRoute, RoutePlan};
 use crate::{
     cloud_provider::{CloudError, CloudResult, PlannedWrite, Route, RouteOutcomes},
-    node::well_known::CONDITION_NETWORK_UNAVAILABLE as NETWORK_UNAVAILABLE,
+    node::{condition_status, routes, well_known::CONDITION_NETWORK_UNAVAILABLE as NETWORK_UNAVAILABLE},
     runtime::{patch::ApiError, work_queue::ReconcileResult},
 };
 
@@ -26,19 +23,10 @@ use crate::{
 pub(super) struct RouteSyncResult {
     /// Nodes of which it is known whether they have all their routes.
     pub(super) node_results: Vec<(Arc<Node>, bool)>,
-    /// Creations that failed, for events.
-    pub(super) failed: Vec<FailedRouteCreation>,
+    /// Creations that failed, for events: the Node, the index of the creation in [`RoutePlan::changes`], and the error.
+    pub(super) failed: Vec<(Arc<Node>, usize, CloudError)>,
     /// Operations that need another attempt.
     pub(super) retries: Vec<RouteRetry>,
-}
-
-/// A route that could not be created.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct FailedRouteCreation {
-    pub(super) node: Arc<Node>,
-    pub(super) hint: String,
-    pub(super) cidr: String,
-    pub(super) error: String,
 }
 
 /// Time and reason of a retry.
@@ -118,9 +106,8 @@ pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncR
         }
     }
     for node in &plan.nodes {
-        if let Some(has_all) = evaluate_node(node, plan, outcomes, &mut settled) {
-            settled.node_results.push((Arc::clone(&node.node), has_all));
-        }
+        let has_all = evaluate_node(node, plan, outcomes, &mut settled);
+        settled.node_results.extend(has_all.map(|has_all| (Arc::clone(&node.node), has_all)));
     }
     settled
 }
@@ -140,16 +127,11 @@ fn evaluate_node(
         let RequiredRoute::Create(index) = *needed else { continue };
         let Err(error) = outcome_at(&outcomes.created, index) else { continue };
         has_all = false;
-        let (hint, route) = &plan.changes.create[index];
+        let (_, route) = &plan.changes.create[index];
         let retry = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
         is_decided &= retry.is_some();
         if matches!(retry, Some(RouteRetry::BackOff(_) | RouteRetry::Rejected(_))) {
-            settled.failed.push(FailedRouteCreation {
-                node: Arc::clone(&node.node),
-                hint: hint.clone(),
-                cidr: route.destination_cidr.clone(),
-                error: error.to_string(),
-            });
+            settled.failed.push((Arc::clone(&node.node), index, error));
         }
         settled.retries.extend(retry);
     }
@@ -178,31 +160,17 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
         true => ("False", "RouteCreated", "RouteController created a route"),
         false => ("True", "NoRouteCreated", "RouteController failed to create a route"),
     };
-    if network_unavailable(node) == Some(status) {
+    if condition_status(node, NETWORK_UNAVAILABLE) == Some(status) {
         return None;
     }
-    let condition = NodeCondition {
-        type_: NETWORK_UNAVAILABLE.to_owned(),
-        status: status.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_heartbeat_time: Some(Time(now)),
-        last_transition_time: Some(Time(now)),
-    };
+    let condition = routes::network_unavailable(status, reason, message, now);
     let metadata = node.uid().map_or_else(|| json!({}), |uid| json!({"uid": uid}));
     Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
 }
 
 /// Returns `true` if the update of a Node changed the condition that [`condition_patch`] writes.
 pub(super) fn changes_condition(old: &Node, new: &Node) -> bool {
-    network_unavailable(old) != network_unavailable(new)
-}
-
-/// Returns the status of the condition.
-fn network_unavailable(node: &Node) -> Option<&str> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
-    current.map(|current| current.status.as_str())
+    condition_status(old, NETWORK_UNAVAILABLE) != condition_status(new, NETWORK_UNAVAILABLE)
 }
 
 /// Returns the conditions that are written if all of `plan` succeeds.

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 
 use super::config::{NodeMaskSizes, RefusedCidr, RouteLimits};
 use crate::{
-    cloud_provider::{AddressType, NodeAddress, Route, RouteChanges},
+    cloud_provider::{NodeAddress, Route, RouteChanges},
     node::{is_ready, pod_cidrs},
 };
 
@@ -66,24 +66,25 @@ pub(super) struct RoutePlan {
 }
 
 /// Reason for a deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RouteDeletionReason {
-    /// No Node has the name that it leads to.
+    #[error("there is no such Node")]
     NodeGone,
-    /// The Node has other pod CIDRs.
+    #[error("the Node does not have this pod CIDR")]
     OtherPodCidrs,
-    /// The target of the route does not exist.
+    #[error("it leads nowhere")]
     Blackhole,
-    /// The Node has other addresses.
+    #[error("the Node has other addresses")]
     OtherAddresses,
 }
 
 /// Reason for a creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RouteCreationReason {
-    /// No route exists for the pod CIDR.
+    #[error("the Node has this pod CIDR and no route leads there")]
     Missing,
     /// The one that there is leads nowhere, or to addresses that the Node does not have.
+    #[error("the route that there is does not lead to the Node")]
     Replaces,
 }
 
@@ -250,26 +251,6 @@ impl fmt::Display for PrintedRoute<'_> {
     }
 }
 
-impl fmt::Display for RouteDeletionReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NodeGone => "there is no such Node",
-            Self::OtherPodCidrs => "the Node does not have this pod CIDR",
-            Self::Blackhole => "it leads nowhere",
-            Self::OtherAddresses => "the Node has other addresses",
-        })
-    }
-}
-
-impl fmt::Display for RouteCreationReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "the Node has this pod CIDR and no route leads there",
-            Self::Replaces => "the route that there is does not lead to the Node",
-        })
-    }
-}
-
 /// Routes as listed, indexed.
 struct ListedRoutes<'a> {
     routes: &'a [Route],
@@ -376,19 +357,11 @@ fn is_responsible_for(route: &Route, cluster_cidrs: &[IpNet]) -> bool {
 
 /// Returns the addresses in a node's status. An address whose type no provider can name is omitted.
 pub(super) fn addresses(node: &Node) -> Vec<NodeAddress> {
-    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-    let addresses_of_family = addresses.iter().filter_map(|address| {
-        let type_ = match address.type_.as_str() {
-            "Hostname" => AddressType::Hostname,
-            "InternalIP" => AddressType::InternalIP,
-            "ExternalIP" => AddressType::ExternalIP,
-            "InternalDNS" => AddressType::InternalDNS,
-            "ExternalDNS" => AddressType::ExternalDNS,
-            _ => return None,
-        };
+    let convert = |address: &k8s_openapi::api::core::v1::NodeAddress| {
+        let type_ = serde_json::from_value(address.type_.as_str().into()).ok()?;
         Some(NodeAddress { type_, address: address.address.clone() })
-    });
-    addresses_of_family.collect()
+    };
+    crate::node::addresses::of(node).iter().filter_map(convert).collect()
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
@@ -53,7 +54,7 @@ pub(super) struct RouteReconciler {
     node_masks: NodeMaskSizes,
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
-    last_reconcile: Mutex<LastRouteReconcile>,
+    pub(super) last_reconcile: Mutex<LastRouteReconcile>,
     /// The last repair of the condition of each Node that another writer changed.
     pub(super) condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
 }
@@ -121,7 +122,7 @@ impl RouteReconciler {
         let mut settled = evaluate(&plan, &outcomes);
         self.report(&plan, &settled, started.elapsed());
         let baseline = KnownRoutes::new(&routes, &nodes, &plan, &settled.node_results, self.context.clock.wall());
-        self.last_reconcile().baseline = Some(baseline);
+        self.last_reconcile.lock().baseline = Some(baseline);
         settled.retries.extend(unresolved);
         settled.retries.extend(self.write_conditions(&settled).await);
         outcome(&settled.retries)
@@ -169,8 +170,7 @@ impl RouteReconciler {
     }
 
     async fn find_node(&self, name: String) -> (String, Result<UnlistedNode, ApiError>) {
-        let api: Api<Node> = Api::all(self.context.writer.client().clone());
-        let seen = match self.context.writer.get(&api, &ObjectKey::cluster(&name)).await {
+        let seen = match self.context.writer.get(&self.context.nodes(), &ObjectKey::cluster(&name)).await {
             Ok(node) => Ok(UnlistedNode::Hidden(pod_cidrs(&node).to_vec())),
             Err(ApiError::NotFound(_)) => Ok(UnlistedNode::Gone),
             Err(error) => Err(error),
@@ -180,15 +180,14 @@ impl RouteReconciler {
 
     fn handle_list_error(&self, error: &CloudError) -> ReconcileResult {
         let retry = RouteRetry::from_cloud("listing routes", error);
-        self.last_reconcile().list_error = retry.is_some().then(|| format!("routes cannot be listed: {error}"));
+        self.last_reconcile.lock().list_error = retry.is_some().then(|| format!("routes cannot be listed: {error}"));
         outcome(retry.as_slice())
     }
 
     /// Reports external changes since the last reconcile. The plan reverts them.
     fn report_drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) {
-        let mut last = self.last_reconcile();
-        let Some((since, drift)) = last.baseline.as_ref().map(|baseline| (baseline.at(), baseline.drift(plan, nodes)))
-        else {
+        let mut last = self.last_reconcile.lock();
+        let Some((since, drift)) = last.baseline.as_ref().map(|baseline| (baseline.at, baseline.drift(plan, nodes))) else {
             return;
         };
         let found = self.context.clock.wall();
@@ -210,21 +209,13 @@ impl RouteReconciler {
         }
     }
 
-    pub(super) fn last_reconcile(&self) -> MutexGuard<'_, LastRouteReconcile> {
-        self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn apply(&self, plan: &RoutePlan) -> RouteOutcomes {
         let changes = &plan.changes;
         if changes.delete.is_empty() && changes.create.is_empty() {
             return RouteOutcomes::default();
         }
         if let Err(error) = self.context.writer.leadership().check() {
-            let refused = || Err(CloudError::NotLeader(error.to_string()));
-            return RouteOutcomes {
-                deleted: changes.delete.iter().map(|_| refused()).collect(),
-                created: changes.create.iter().map(|_| refused()).collect(),
-            };
+            return RouteOutcomes::failed(changes, &CloudError::NotLeader(error.to_string()));
         }
         self.routes.apply_routes(&self.context.cluster_name, changes).await
     }
@@ -232,7 +223,7 @@ impl RouteReconciler {
     /// Records one event for each pod CIDR that gets no new route.
     fn report_refused(&self, plan: &RoutePlan) {
         let key = |refused: &RefusedRoute| (refused.node.uid().unwrap_or_default(), refused.cidr, refused.has_route);
-        let before = std::mem::replace(&mut self.last_reconcile().refused, plan.refused.iter().map(key).collect());
+        let before = std::mem::replace(&mut self.last_reconcile.lock().refused, plan.refused.iter().map(key).collect());
         for refused in plan.refused.iter().filter(|refused| !before.contains(&key(refused))) {
             let RefusedRoute { node, cidr, reason, has_route } = refused;
             tracing::warn!(node = %node.name_any(), %cidr, %reason, has_route, "pod CIDR gets no new route");
@@ -246,13 +237,14 @@ impl RouteReconciler {
             let unfinished = settled.retries.len();
             tracing::info!(unchanged, deletions, creations, unfinished, ?took, "changed routes in one batch");
         }
-        for failed in &settled.failed {
-            let event = events::failed_to_create_route(&failed.node, &failed.hint, &failed.cidr, took, &failed.error);
+        for (node, index, error) in &settled.failed {
+            let (hint, route) = &plan.changes.create[*index];
+            let event = events::failed_to_create_route(node, hint, &route.destination_cidr, took, &error.to_string());
             self.context.events.record(event);
         }
         let summary =
             format!("{unchanged} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.retries.len());
-        let mut last = self.last_reconcile();
+        let mut last = self.last_reconcile.lock();
         (last.list_error, last.summary) = (None, Some(summary));
     }
 
@@ -270,12 +262,14 @@ impl RouteReconciler {
     }
 
     pub(super) async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<RouteRetry> {
-        let api: Api<Node> = Api::all(self.context.writer.client().clone());
         let key = ObjectKey::of(node.as_ref());
         let mut retries = 0;
         loop {
-            let written =
-                self.context.writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, patch.clone()).await;
+            let written = self
+                .context
+                .writer
+                .patch(&self.context.nodes(), &key, PatchTarget::Status, PatchKind::Strategic, patch.clone())
+                .await;
             match written {
                 Ok(_) => return None,
                 Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
@@ -289,7 +283,7 @@ impl RouteReconciler {
 
     /// Returns the status, without the queue.
     pub(super) fn status(&self) -> ControllerStatus {
-        let last = self.last_reconcile();
+        let last = self.last_reconcile.lock();
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
         let count = last.refused.iter().filter(|(_, _, has_route)| !has_route).count();

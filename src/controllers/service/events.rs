@@ -7,18 +7,6 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{needs_update::ServiceChangeEvent, reason};
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
-/// Field that another writer removed, for people and for the label of the metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StrippedField(&'static str);
-
-impl StrippedField {
-    pub const ALL: [Self; 2] = [Self("finalizer"), Self("status")];
-
-    pub fn as_str(self) -> &'static str {
-        self.0
-    }
-}
-
 const fn normal(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Normal, when }
 }
@@ -106,8 +94,8 @@ pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
 }
 
 /// Reports that a field was restored that another writer removed.
-pub fn restored(service: &Service, field: StrippedField) -> RecordedEvent {
-    let message = format!("Another writer changed the {} of the load balancer; it was restored", field.as_str());
+pub fn restored(service: &Service, field: &str) -> RecordedEvent {
+    let message = format!("Another writer changed the {field} of the load balancer; it was restored");
     event(service, EventType::Warning, reason::RESTORED, message)
 }
 
@@ -119,8 +107,7 @@ pub fn additions_kept(service: &Service) -> RecordedEvent {
 }
 
 /// Reports that a field that another writer removed is not restored.
-pub fn not_restored(service: &Service, field: StrippedField) -> RecordedEvent {
-    let field = field.as_str();
+pub fn not_restored(service: &Service, field: &str) -> RecordedEvent {
     let message = format!(
         "Another writer changed the {field} of the load balancer; the provider's configuration does not restore it until the Service changes"
     );

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    keys::{COALESCING_DELAY, HostSync},
+    keys::{ALL_HOSTS, COALESCING_DELAY},
     plan,
     reconcile::ServiceReconciler,
 };
@@ -39,12 +39,8 @@ impl ServiceReconciler {
     pub(super) async fn resync_hosts(&self, shutdown: &Shutdown) {
         // Services that need anything come first, and bring the hosts with them.
         let mut wait = COALESCING_DELAY;
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = tokio::time::sleep(wait) => self.host_queue.add(HostSync, ReconcilePriority::Resync),
-            }
+        while shutdown.run_until_begun(tokio::time::sleep(wait)).await.is_some() {
+            self.host_queue.add(ALL_HOSTS, ReconcilePriority::Resync);
             wait = PERIOD;
         }
     }

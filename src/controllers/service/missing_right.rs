@@ -3,13 +3,11 @@
 //! In: results of writes. Out: whether the right is missing, for `/readyz`. A 403 may be that of an admission policy and concern one Service,
 //! so an access review decides. A right that some namespaces grant is not missing.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::runtime::{access_review::is_allowed, patch::ApiError};
@@ -57,7 +55,7 @@ impl MissingRight {
     }
 
     fn results(&self) -> MutexGuard<'_, WriteResults> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

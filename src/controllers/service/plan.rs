@@ -29,7 +29,7 @@ use crate::{
 pub const BACKOFF: KeyBackoff = KeyBackoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// State that this process last applied to the cloud for one Service. Upstream: `cachedService`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AppliedService {
     /// Service of the last or the next provider call: the one to delete when it vanishes.
     pub service: Arc<Service>,
@@ -60,20 +60,7 @@ pub struct AppliedService {
 impl AppliedService {
     /// Creates an unsynced entry for a Service that needs, or needed, a load balancer.
     pub fn unsynced(service: Arc<Service>) -> Self {
-        Self {
-            service,
-            synced: false,
-            nodes: None,
-            labels: SelectedLabels::default(),
-            unpublished: None,
-            published: None,
-            replaced: Vec::new(),
-            restored: None,
-            is_reported: false,
-            verify: false,
-            compare_at: None,
-            phase: None,
-        }
+        Self { service, ..Self::default() }
     }
 }
 
@@ -312,38 +299,33 @@ impl ServiceSyncError {
 
     /// Returns the consequences of the error.
     pub fn response(&self) -> FailureResponse {
+        type PhaseOf = fn(String) -> LoadBalancerPhase;
         let message = self.to_string();
-        match self {
-            ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => FailureResponse {
-                outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
-                phase: Some(LoadBalancerPhase::Waiting(message)),
-            },
-            ServiceSyncError::Cloud { error: CloudError::MissingReference { after, .. }, .. } => FailureResponse {
-                outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
-                phase: Some(LoadBalancerPhase::Invalid(message)),
-            },
-            ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => FailureResponse {
-                outcome: ReconcileResult::Rejected(message.clone()),
-                phase: Some(LoadBalancerPhase::Invalid(message)),
-            },
+        let (outcome, phase): (_, Option<PhaseOf>) = match self {
+            ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => {
+                (ReconcileResult::RequeueAfter(*after, message.clone()), Some(LoadBalancerPhase::Waiting))
+            }
+            ServiceSyncError::Cloud { error: CloudError::MissingReference { after, .. }, .. } => {
+                (ReconcileResult::RequeueAfter(*after, message.clone()), Some(LoadBalancerPhase::Invalid))
+            }
+            ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => {
+                (ReconcileResult::Rejected(message.clone()), Some(LoadBalancerPhase::Invalid))
+            }
             // A refusal is reported at each attempt, to keep its event alive.
-            ServiceSyncError::Cloud { error: CloudError::Refused(_), .. } => FailureResponse {
-                outcome: ReconcileResult::Failed(message.clone()),
-                phase: Some(LoadBalancerPhase::Invalid(message)),
-            },
+            ServiceSyncError::Cloud { error: CloudError::Refused(_), .. } => {
+                (ReconcileResult::Failed(message.clone()), Some(LoadBalancerPhase::Invalid))
+            }
             // The leader will do it. Should this process turn out to lead after all, nothing is lost.
             ServiceSyncError::Cloud { error: CloudError::NotLeader(_), .. }
             | ServiceSyncError::Api { error: ApiError::NotLeading(_), .. } => {
-                FailureResponse { outcome: ReconcileResult::RequeueAfter(BACKOFF.base, message), phase: None }
+                (ReconcileResult::RequeueAfter(BACKOFF.base, message.clone()), None)
             }
-            ServiceSyncError::Api { error: ApiError::NotFound(_), .. } => {
-                FailureResponse { outcome: ReconcileResult::Done, phase: None }
+            ServiceSyncError::Api { error: ApiError::NotFound(_), .. } => (ReconcileResult::Done, None),
+            ServiceSyncError::Cloud { .. } | ServiceSyncError::Api { .. } => {
+                (ReconcileResult::Failed(message.clone()), Some(LoadBalancerPhase::Failed))
             }
-            ServiceSyncError::Cloud { .. } | ServiceSyncError::Api { .. } => FailureResponse {
-                outcome: ReconcileResult::Failed(message.clone()),
-                phase: Some(LoadBalancerPhase::Failed(message)),
-            },
-        }
+        };
+        FailureResponse { outcome, phase: phase.map(|phase| phase(message)) }
     }
 }
 

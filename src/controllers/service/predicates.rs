@@ -8,9 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use k8s_openapi::api::core::v1::Node;
 
 pub use crate::cloud_provider::helpers::{EXCLUDE_LABEL, is_excluded};
+use crate::node::{addresses, name, provider_id};
 
 /// The cluster autoscaler is about to delete the node.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
@@ -24,11 +25,6 @@ pub fn is_being_scaled_down(node: &Node) -> bool {
 /// Returns `true` if `node` belongs to the stable node set, which load balancers send traffic to.
 pub fn is_host(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_none() && !is_excluded(node) && !is_being_scaled_down(node)
-}
-
-/// Returns the provider ID of `node`, empty if it has none yet.
-pub fn provider_id(node: &Node) -> &str {
-    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
 }
 
 /// Returns `true` if the update of a Node requires a sync of the hosts.
@@ -46,7 +42,7 @@ pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
 pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
     old.metadata.labels != new.metadata.labels
         || provider_id(old) != provider_id(new)
-        || addresses(old) != addresses(new)
+        || addresses::of(old) != addresses::of(new)
         || (is_host(new) && !is_host(old))
 }
 
@@ -60,11 +56,7 @@ pub fn is_heartbeat(old: &Node, new: &Node) -> bool {
         && a.labels == b.labels
         && a.annotations == b.annotations
         && a.deletion_timestamp == b.deletion_timestamp;
-    same_metadata && old.spec == new.spec && addresses(old) == addresses(new) && conditions(old).eq(conditions(new))
-}
-
-fn addresses(node: &Node) -> Option<&[NodeAddress]> {
-    node.status.as_ref()?.addresses.as_deref()
+    same_metadata && old.spec == new.spec && addresses::of(old) == addresses::of(new) && conditions(old).eq(conditions(new))
 }
 
 fn conditions(node: &Node) -> impl Iterator<Item = (&str, &str)> {
@@ -84,20 +76,12 @@ pub struct NodeSet {
 impl NodeSet {
     /// Returns the set of `nodes`, in any order.
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        let member = |node: &Node| (node.metadata.name.clone().unwrap_or_default(), provider_id(node).to_owned());
+        let member = |node: &Node| (name(node).to_owned(), provider_id(node).unwrap_or_default().to_owned());
         let mut members: Vec<_> = nodes.into_iter().map(member).collect();
         members.sort();
         let mut hasher = DefaultHasher::new();
         members.hash(&mut hasher);
         Self { hash: hasher.finish(), members: members.into() }
-    }
-
-    pub fn len(&self) -> usize {
-        self.members.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
     }
 }
 

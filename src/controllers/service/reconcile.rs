@@ -7,20 +7,21 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::{
     cache::ServiceCache,
     conditions::LoadBalancerPhase,
     events,
-    keys::{COALESCING_DELAY, HostSync, NodeSync},
+    keys::{ALL_HOSTS, ALL_NODES, COALESCING_DELAY},
     labels::SelectedLabels,
     missing_right::MissingRight,
     needs_update::{change_event, is_being_deleted, is_handed_over, owns_finalizer},
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, LoadBalancer, load_balancer_class::LoadBalancerClasses},
-    controllers::ControllerContext,
+    controllers::{ControllerContext, SingleKey},
     runtime::{
         events::RecordedEvent,
         patch::ApiError,
@@ -72,8 +73,8 @@ pub(super) struct ServiceReconciler {
     /// Classes that this manager serves.
     pub(super) classes: LoadBalancerClasses,
     pub(super) queue: ReconcileQueue<ObjectKey>,
-    pub(super) node_queue: ReconcileQueue<NodeSync>,
-    pub(super) host_queue: ReconcileQueue<HostSync>,
+    pub(super) node_queue: ReconcileQueue<SingleKey>,
+    pub(super) host_queue: ReconcileQueue<SingleKey>,
     /// Never held across an await.
     pub(super) cache: Mutex<ServiceCache>,
     /// Counts node changes that load balancers care about.
@@ -87,7 +88,7 @@ pub(super) struct ServiceReconciler {
 
 impl ServiceReconciler {
     pub(super) fn cache(&self) -> MutexGuard<'_, ServiceCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     pub(super) fn hosts(&self) -> Arc<LoadBalancerHosts> {
@@ -119,11 +120,11 @@ impl ServiceReconciler {
         self.observe_node_sync(age);
         if self.node_changes.load(Ordering::SeqCst) != node_changes {
             // The node sync may have looked while this Service still had the hosts of before.
-            self.node_queue.add_after(NodeSync, ReconcilePriority::NodeChange, COALESCING_DELAY);
+            self.node_queue.add_after(ALL_NODES, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
         // It may have brought hosts of before, or left some out.
         if outcome != ReconcileResult::Done || self.host_changes.load(Ordering::SeqCst) != host_changes {
-            self.host_queue.add_after(HostSync, ReconcilePriority::Resync, COALESCING_DELAY);
+            self.host_queue.add_after(ALL_HOSTS, ReconcilePriority::Resync, COALESCING_DELAY);
         }
         outcome
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
-    events::{self, StrippedField},
+    events,
     plan::{self, ServiceStatusUpdate, ServiceSyncError},
     reconcile::{ServiceReconciler, ServiceRoundResult},
     status_patch,
@@ -43,7 +43,7 @@ impl ServiceReconciler {
     }
 
     /// Reports that `field` is not restored, once until the Service changes.
-    fn report_unrestored(&self, key: &ObjectKey, service: &Service, field: StrippedField) {
+    fn report_unrestored(&self, key: &ObjectKey, service: &Service, field: &str) {
         let mut cache = self.cache();
         if !cache.mark_reported(key) {
             return;
@@ -60,8 +60,7 @@ impl ServiceReconciler {
         service: &mut Arc<Service>,
         published: &ServiceStatusUpdate,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
-        let [finalizer, status] = StrippedField::ALL;
-        let field = if status_patch::lacks_finalizer(&self.classes, service) { finalizer } else { status };
+        let field = if status_patch::lacks_finalizer(&self.classes, service) { "finalizer" } else { "status" };
         if !self.balancer.reverts_external_changes() {
             self.report_unrestored(key, service, field);
             return Ok(ServiceRoundResult::Done);
@@ -77,13 +76,13 @@ impl ServiceReconciler {
         let body = status_patch::restore(&self.classes, service, (listed.as_ref(), &published.phase), wall);
         *service = self.patch(key, body, "failed to restore finalizer and status").await?;
         let own = own.zip(listed.as_ref()).map(|(own, listed)| status_patch::own_addresses(service, own, listed));
-        self.context.metrics.service_drift_total.with_label_values(&[field.as_str()]).inc();
+        self.context.metrics.service_drift_total.with_label_values(&[field]).inc();
         let event = events::restored(service, field);
         let mut cache = self.cache();
         cache.mark_restored(key, now, own);
         cache.drift.note(&key.to_string(), wall, DriftOutcome::Repaired, &event.message);
         drop(cache);
-        tracing::warn!(service = %key, field = field.as_str(), "another writer changed the Service; restored it");
+        tracing::warn!(service = %key, field, "another writer changed the Service; restored it");
         self.record(event);
         Ok(ServiceRoundResult::Replan)
     }

@@ -80,10 +80,16 @@ pub fn restore(
     (status, phase): (Option<&LoadBalancerStatus>, &LoadBalancerPhase),
     now: Timestamp,
 ) -> Value {
-    let mut body = body(service);
+    let mut body = status_body(service, status, phase, now);
     if let Some(finalizers) = missing_finalizer(classes, service) {
         body["metadata"]["finalizers"] = json!(finalizers);
     }
+    body
+}
+
+/// Returns the patch that writes `phase`, and `status` if `service` lacks it.
+fn status_body(service: &Service, status: Option<&LoadBalancerStatus>, phase: &LoadBalancerPhase, now: Timestamp) -> Value {
+    let mut body = body(service);
     if let Some(status) = status.filter(|status| !is_published(service, status)) {
         body["status"]["loadBalancer"] = json!({ "ingress": status.ingress });
     }
@@ -98,15 +104,7 @@ pub fn publish(
     stage: &LoadBalancerPhase,
     now: Timestamp,
 ) -> Option<Value> {
-    if !needs_publish(service, status, stage) {
-        return None;
-    }
-    let mut body = body(service);
-    if let Some(new) = status.filter(|status| !is_published(service, status)) {
-        body["status"]["loadBalancer"] = json!({ "ingress": new.ingress });
-    }
-    set_condition(&mut body, service, stage, now);
-    Some(body)
+    needs_publish(service, status, stage).then(|| status_body(service, status, stage, now))
 }
 
 /// Returns the patch that removes every trace of a deleted load balancer; `None` if there is none.

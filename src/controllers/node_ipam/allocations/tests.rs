@@ -150,11 +150,11 @@ fn a_node_keeps_its_blocks_until_they_are_refused_or_it_is_gone() {
 fn a_node_that_others_gave_cidrs_gives_ours_back() {
     let mut allocations = cluster(&[("10.0.0.0/22", 24)], &[]);
     reserve(&mut allocations, "a", &[24]).unwrap();
-    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(ObservedCidrs::Foreign));
-    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(ObservedCidrs::Known));
+    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(true));
+    assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(false));
     assert_eq!(allocations.usage()[0].1, 1);
     assert_eq!(reserve(&mut allocations, "b", &[24]).unwrap(), "10.0.1.0/24");
-    assert_eq!(allocations.observe("b", &texts(&["10.0.1.0/24"])), Ok(ObservedCidrs::Confirmed));
+    assert_eq!(allocations.observe("b", &texts(&["10.0.1.0/24"])), Ok(false));
     assert_eq!(reserve(&mut allocations, "c", &[24]).unwrap(), "10.0.3.0/24", "10.0.2.0/24 is a's");
 }
 
@@ -168,7 +168,7 @@ fn what_cannot_be_taken_in_is_told() {
     ] {
         let uid = cidrs.join(",");
         assert_eq!(allocations.observe(&uid, &texts(cidrs)), Err(expected));
-        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Ok(ObservedCidrs::Known), "told once");
+        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Ok(false), "told once");
     }
     assert_eq!(reserve(&mut allocations, "new", &[24]).unwrap(), "10.0.0.0/24");
     assert_eq!(
@@ -293,13 +293,9 @@ fn a_claim_of_the_whole_range_takes_no_blocks() {
     let mut allocations = cluster(&[("10.0.0.0/16", 24)], &[]).limiting_claims(masks);
     let whole = ["10.0.0.0/16".to_owned()];
     assert_eq!(allocations.observe("evil", &whole), Err(ForeignCidrError::TooLarge(net("10.0.0.0/16"), 24)));
-    assert_eq!(allocations.observe("evil", &whole), Ok(ObservedCidrs::Known), "reported once");
+    assert_eq!(allocations.observe("evil", &whole), Ok(false), "reported once");
     assert_eq!(allocations.reserve("new", &[24]).unwrap().0, [net("10.0.0.0/24")]);
-    assert_eq!(
-        allocations.observe("older", &["10.0.16.0/20".to_owned()]),
-        Ok(ObservedCidrs::Foreign),
-        "the mask was another"
-    );
+    assert_eq!(allocations.observe("older", &["10.0.16.0/20".to_owned()]), Ok(true), "the mask was another");
 }
 
 /// A Node from before the mask was raised keeps its pod CIDR and its route.

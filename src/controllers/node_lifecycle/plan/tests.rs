@@ -16,6 +16,15 @@ fn uids(count: usize) -> BTreeSet<String> {
     (0..count).map(|n| format!("uid-{n:03}")).collect()
 }
 
+fn input<'a>(
+    nodes: &'a BTreeSet<String>,
+    start: Instant,
+    at: u64,
+    config: &'a NodeLifecycleControllerConfig,
+) -> TrackerInput<'a> {
+    TrackerInput { nodes, now: start + Duration::from_secs(at), config }
+}
+
 /// A state machine and its clock.
 struct World {
     state: DeletionTracker,
@@ -28,12 +37,11 @@ impl World {
         Self { state: DeletionTracker::default(), start: Instant::now(), nodes: uids(nodes) }
     }
     fn see(&mut self, at: u64, node: usize, observation: &NodeObservation) -> LifecycleAction {
-        let now = self.start + Duration::from_secs(at);
-        self.state.observe(&format!("uid-{node:03}"), observation, &self.nodes, now, &CONFIG)
+        self.state.observe(&format!("uid-{node:03}"), observation, input(&self.nodes, self.start, at, &CONFIG))
     }
     fn remove(&mut self, at: u64, node: usize) {
         self.nodes.remove(&format!("uid-{node:03}"));
-        self.state.forget(&self.nodes, self.start + Duration::from_secs(at), &CONFIG);
+        self.state.forget(input(&self.nodes, self.start, at, &CONFIG));
     }
 }
 
@@ -49,7 +57,7 @@ fn agreed() -> NodeObservation {
 fn without_grace_two_looks_a_period_apart_are_needed() {
     let config = NodeLifecycleControllerConfig { grace_period: Duration::ZERO, ..CONFIG };
     let (mut state, nodes, start) = (DeletionTracker::default(), uids(10), Instant::now());
-    let mut see = |at| state.observe("uid-000", &NodeObservation::Gone, &nodes, start + Duration::from_secs(at), &config);
+    let mut see = |at| state.observe("uid-000", &NodeObservation::Gone, input(&nodes, start, at, &config));
     assert_eq!([see(0), see(4), see(5)], [LifecycleAction::Report, LifecycleAction::Nothing, LifecycleAction::Delete]);
 }
 
@@ -153,9 +161,8 @@ fn a_small_cluster_loses_a_node_but_never_all() {
         let mut deleted = 0;
         for at in [0, 20, 40] {
             for uid in nodes.iter().take(missing) {
-                let now = start + Duration::from_secs(at);
-                deleted +=
-                    usize::from(state.observe(uid, &NodeObservation::Gone, &nodes, now, &config) == LifecycleAction::Delete);
+                let action = state.observe(uid, &NodeObservation::Gone, input(&nodes, start, at, &config));
+                deleted += usize::from(action == LifecycleAction::Delete);
             }
         }
         assert_eq!(deleted, expected, "{missing} of {all} are gone");
@@ -174,18 +181,17 @@ fn deletions(
     let missing: Vec<String> = nodes.iter().take(missing).cloned().collect();
     let mut deleted = Vec::new();
     for at in looks {
-        let now = start + Duration::from_secs(at);
         for (place, uid) in missing.iter().enumerate() {
             if !nodes.contains(uid) {
                 continue;
             }
-            let seen = look(place, at, state.needs_second_look(uid, &nodes, now, config));
-            if state.observe(uid, &seen, &nodes, now, config) == LifecycleAction::Delete {
+            let seen = look(place, at, state.needs_second_look(uid, input(&nodes, start, at, config)));
+            if state.observe(uid, &seen, input(&nodes, start, at, config)) == LifecycleAction::Delete {
                 deleted.push(at);
                 nodes.remove(uid);
             }
         }
-        state.forget(&nodes, now, config);
+        state.forget(input(&nodes, start, at, config));
     }
     deleted
 }
@@ -386,8 +392,7 @@ const HOUR: u64 = 3600;
 fn see_unlisted(world: &mut World, at: u64, node: usize) -> LifecycleAction {
     let config = NodeLifecycleControllerConfig { delete_uninitialized_after: Duration::from_secs(HOUR), ..CONFIG };
     let unlisted = NodeObservation::Unlisted("no machine".into());
-    let now = world.start + Duration::from_secs(at);
-    world.state.observe(&format!("uid-{node:03}"), &unlisted, &world.nodes, now, &config)
+    world.state.observe(&format!("uid-{node:03}"), &unlisted, input(&world.nodes, world.start, at, &config))
 }
 
 #[test]

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::cloud_provider::AddressType;
 
 const CLUSTER: &[&str] = &["10.120.0.0/16", "a00:100::/24"];
 

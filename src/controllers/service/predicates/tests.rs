@@ -1,7 +1,7 @@
 //! Upstream's tables `TestRespectsPredicates`, `TestListWithPredicate`, `TestShouldSyncUpdatedNode…`, `TestNodesNotEqual`.
 
 use k8s_openapi::{
-    api::core::v1::{NodeCondition, NodeSpec, NodeStatus, Taint},
+    api::core::v1::{NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
@@ -182,8 +182,6 @@ fn node_sets_are_equal_when_names_and_provider_ids_are() {
     assert_ne!(set, NodeSet::of([&one, &with(&two, NEW_ID)]), "another provider id");
     assert_ne!(NodeSet::of([&node("n", None)]), NodeSet::of([&node("n", Some("fake://n"))]), "provider id appears");
     assert_ne!(NodeSet::of([&node("a", None)]), NodeSet::of([&node("b", None)]), "swapped, both without provider id");
-    assert!(NodeSet::of([]).is_empty() && !set.is_empty());
-    assert_eq!(set.len(), 2);
 }
 
 #[test]
