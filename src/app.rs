@@ -68,7 +68,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
     let providers = RegisteredProviders { all: &all, checkable: &checkable, local: &local, flags: registry.flags() };
     match cli::parse_for(arguments, providers) {
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
-        Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
+        Ok(CliCommand::Check(check)) => check_config::run(registry, &check),
         Ok(CliCommand::Plan(options)) => plan(registry, *options),
         Ok(CliCommand::Examine(options)) => doctor::run(registry, &options),
         Ok(CliCommand::FindOrphans(options)) => orphans::run(registry, &options),

@@ -1,4 +1,5 @@
-//! The contract between the controllers and a cloud, name for name with `kubernetes/cloud-provider`'s `cloud.go`.
+//! The contract between the controllers and a cloud, name for name with `kubernetes/cloud-provider`'s `cloud.go`, without the parts
+//! that no controller calls.
 //!
 //! In: plain Kubernetes objects (`&Service`, `&Node`, `&[Arc<Node>]`). Out: what the cloud knows, or a [`CloudError`] that says
 //! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
@@ -169,10 +170,6 @@ pub trait CloudProvider: Send + Sync {
     fn zones(&self) -> Option<Arc<dyn Zones>> {
         None
     }
-    /// Returns the other clusters of the same cloud account. No controller uses it; kept for parity.
-    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
-        None
-    }
     /// Returns the admission webhooks that the manager hosts when `--webhooks` names them. Called once, before
     /// [`CloudProvider::initialize`].
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
@@ -186,13 +183,4 @@ pub trait CloudProvider: Send + Sync {
     fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
         None
     }
-}
-
-/// Clusters of a cloud. Upstream: `cloud.go`, `Clusters`.
-#[async_trait]
-pub trait Clusters: Send + Sync {
-    /// Lists the names of the clusters in the cloud.
-    async fn list_clusters(&self) -> CloudResult<Vec<String>>;
-    /// Address of the control plane of cluster `name`: host, DNS name or URL.
-    async fn master(&self, name: &str) -> CloudResult<String>;
 }

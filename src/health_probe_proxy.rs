@@ -53,12 +53,7 @@ pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), Li
     let connections = Shutdown::new();
     let slots = ProbePlaces::default();
     let target = ProbeTarget::new(loopback(settings.target_port));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stop.begun() => break,
-            accepted = listener.accept() => accepted,
-        };
+    while let Some(accepted) = stop.run_until_begun(listener.accept()).await {
         match accepted {
             Ok((stream, client)) => {
                 let Some(slot) = slots.take(client) else {

@@ -22,7 +22,6 @@ pub fn registry() -> Registry {
 fn with_azure(registry: Registry) -> Registry {
     registry
         .register(azure::NAME, azure::factory)
-        .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_diagnostics(azure::NAME, Arc::new(azure::diagnostics::AzureDiagnostics::new()))
         .with_local(azure::NAME, azure::local_factory)
         .with_image_credentials(azure::acr::PROGRAM, |config, request| {

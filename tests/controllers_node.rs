@@ -101,7 +101,7 @@ impl World {
             metrics: Arc::clone(&metrics),
         };
         let provider = Arc::new(cloud.clone());
-        let node = node::NodeController::new(&context, &mut informers, provider.clone(), config).unwrap();
+        let node = node::NodeController::new(&context, &mut informers, provider.clone(), config, None).unwrap();
         let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits).unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
@@ -247,12 +247,11 @@ async fn a_cloud_without_instances_is_refused() {
         clock: Clock::System,
         metrics: Arc::new(Metrics::new().unwrap()),
     };
-    let error =
-        node::NodeController::new(&context, &mut informers, Arc::new(NoCloud), node::NodeControllerConfig::default())
-            .unwrap_err();
+    let config = node::NodeControllerConfig::default();
+    let error = node::NodeController::new(&context, &mut informers, Arc::new(NoCloud), config, None).err().unwrap();
     assert!(error.to_string().contains("--controllers=*,-cloud-node-controller"), "{error}");
     let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, Arc::new(NoCloud), limits());
-    assert!(lifecycle.unwrap_err().to_string().contains("cloud-node-lifecycle-controller"));
+    assert!(lifecycle.err().unwrap().to_string().contains("cloud-node-lifecycle-controller"));
 }
 
 /// Only a replica that leads writes; what it could not write is not forgotten.

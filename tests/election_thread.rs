@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
@@ -22,6 +22,7 @@ use cloud_controller_manager::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 /// Long, because the machine that tests run on may be busy.
@@ -42,7 +43,7 @@ struct Program {
 }
 
 fn start(host: ElectionHost, renew_deadline: Duration) -> Program {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = ONE_AT_A_TIME.lock();
     let flags = [
         "--configure-cloud-routes=false",
         "--leader-elect-lease-duration=60s",

@@ -7,10 +7,7 @@ mod crashes;
 use crate::mortal;
 use crate::seeds;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
     app::manager::{self, ClientSource, ManagerOutcome, ManagerStartError},
@@ -28,6 +25,7 @@ use k8s_openapi::api::{
     core::v1::{Node, Service},
 };
 use mortal::{Life, MortalClients, Witness};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -97,13 +95,13 @@ impl Cluster {
             let holder = |lease| server.get::<Lease>("kube-system", lease).and_then(|lease| lease.spec?.holder_identity);
             let (holds, is) = (holder(SECOND), holder(&own));
             if holds != is {
-                unfenced.lock().unwrap().push(format!("{own} writes {path} as {is:?} under the lease of {holds:?}"));
+                unfenced.lock().push(format!("{own} writes {path} as {is:?} under the lease of {holds:?}"));
             }
         })
     }
 
     fn assert_fenced(&self) {
-        assert_eq!(*self.unfenced.lock().unwrap(), [""; 0]);
+        assert_eq!(*self.unfenced.lock(), [""; 0]);
     }
 
     fn holder(&self, lease: &str) -> Option<String> {

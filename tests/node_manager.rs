@@ -133,9 +133,14 @@ impl Cluster {
             events,
         };
         cloud.initialize(provider).await.unwrap();
-        let controller =
-            node::NodeController::new(&context, &mut informers, Arc::new(cloud), node::NodeControllerConfig::default())
-                .unwrap();
+        let controller = node::NodeController::new(
+            &context,
+            &mut informers,
+            Arc::new(cloud),
+            node::NodeControllerConfig::default(),
+            None,
+        )
+        .unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(self.server.client_as("central"), &self.stop, metrics);
         nodes.synced().await;

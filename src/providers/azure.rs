@@ -1,6 +1,6 @@
 //! The Azure provider.
 //!
-//! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`check::check`] for `check-config`.
+//! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`diagnostics`] for the commands.
 //! Reads go down this list and never come back: `load_balancer, routes → planner → instances → inventory → arm → auth → transport`;
 //! `config`, `node` and `arm::documents` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 

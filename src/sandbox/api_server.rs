@@ -3,17 +3,14 @@
 //! The pure modules of this folder decide what a request does. The in-process client involves no socket and no thread, so
 //! that it is deterministic under tokio's paused clock.
 
-use std::{
-    collections::VecDeque,
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use tower::ServiceExt;
 
 use super::{
@@ -82,7 +79,7 @@ pub(super) struct Shared {
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl ApiServer {

@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::symlink,
     process::{Command, Output, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Instant,
 };
 
@@ -14,6 +14,7 @@ use cloud_controller_manager::{
     runtime::shutdown::Shutdown,
     sandbox::{azure::registry::password, serve::Certificates},
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -80,7 +81,7 @@ impl Cloud {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -92,7 +93,7 @@ async fn forward(listener: TcpListener, address: SocketAddr, asked: Arc<Mutex<Ve
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
             stream.read_line(&mut line).await.unwrap();
-            asked.lock().unwrap().push(line.split_whitespace().nth(1).unwrap_or_default().to_owned());
+            asked.lock().push(line.split_whitespace().nth(1).unwrap_or_default().to_owned());
             while line.trim() != "" {
                 line.clear();
                 stream.read_line(&mut line).await.unwrap();

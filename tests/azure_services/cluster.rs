@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -38,6 +38,7 @@ use cloud_controller_manager::{
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node, Service};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -120,7 +121,7 @@ impl Cluster {
 
     fn wire(&self) -> Wire {
         let witness = Witness::default();
-        self.witnesses.lock().unwrap().push(witness.clone());
+        self.witnesses.lock().push(witness.clone());
         Wire::new(self.azure(), &self.server, &self.objections).witnessed_by(witness)
     }
 
@@ -450,7 +451,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.azure().read_only_sent(), Vec::<String>::new(), "read-only fields were sent");
-            let witnesses = self.witnesses.lock().unwrap();
+            let witnesses = self.witnesses.lock();
             let unplanned: Vec<String> = witnesses.iter().flat_map(Witness::unplanned).collect();
             assert_eq!(unplanned, Vec::<String>::new(), "written, but not planned");
         }

@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -12,6 +12,7 @@ use cloud_controller_manager::{
     app::traces::{exporter, exporter_to},
     cli::logging::{self, LoggingOptions},
 };
+use parking_lot::Mutex;
 
 use crate::azure_services::{
     cluster::{Cluster, alone},
@@ -49,7 +50,7 @@ fn take(mut stream: &TcpStream, bodies: &Received) -> Option<()> {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
     let mut body = vec![0; length.trim().parse().unwrap()];
     stream.read_exact(&mut body).ok()?;
-    bodies.lock().unwrap().push(String::from_utf8_lossy(&body).into_owned());
+    bodies.lock().push(String::from_utf8_lossy(&body).into_owned());
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()
 }
 
@@ -67,7 +68,7 @@ fn a_services_way_and_every_arm_request_arrive() {
     });
     drop(on);
     drop(export);
-    let told = received.lock().unwrap().join("\n");
+    let exported = received.lock().join("\n");
     for part in [
         "cloud-controller-manager",
         "default/web",
@@ -81,10 +82,10 @@ fn a_services_way_and_every_arm_request_arrive() {
         "/Microsoft.Network/loadBalancers/kubernetes",
         "http.response.status_code",
     ] {
-        assert!(told.contains(part), "{part} is missing");
+        assert!(exported.contains(part), "{part} is missing");
     }
     for secret in ["Bearer", "api-version", "authorization", "client_secret"] {
-        assert!(!told.contains(secret), "{secret} was sent");
+        assert!(!exported.contains(secret), "{secret} was sent");
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::{Future, pending},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -25,6 +25,7 @@ use cloud_controller_manager::{
 };
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,7 @@ pub(crate) struct Objections {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Objections {

@@ -34,16 +34,13 @@ mod shipped;
 mod support;
 mod webhooks;
 
-use std::{
-    panic::AssertUnwindSafe,
-    process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{panic::AssertUnwindSafe, process::ExitCode, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use control_plane::ControlPlane;
+use parking_lot::Mutex;
 
 type Scenario = for<'a> fn(&'a mut ControlPlane) -> BoxFuture<'a, ()>;
 
@@ -113,7 +110,7 @@ fn main() -> ExitCode {
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Children die with their owner.
-    *clusters.lock().unwrap_or_else(PoisonError::into_inner) = Clusters::default();
+    *clusters.lock() = Clusters::default();
     conclusion.exit_code()
 }
 
@@ -136,7 +133,7 @@ fn failed(panic: &(dyn std::any::Any + Send)) -> Failed {
 }
 
 fn run(runtime: &tokio::runtime::Runtime, clusters: &Mutex<Clusters>, real: bool, scenario: Scenario) -> Result<(), Failed> {
-    let mut clusters = clusters.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clusters = clusters.lock();
     let slot = if real { &mut clusters.real } else { &mut clusters.sandbox };
     let outcome = runtime.block_on(
         AssertUnwindSafe(async {

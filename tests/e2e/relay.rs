@@ -5,11 +5,12 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -99,8 +100,8 @@ impl Relay {
 }
 
 impl Shared {
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<Connection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> parking_lot::MutexGuard<'_, BTreeMap<usize, Arc<Connection>>> {
+        self.connections.lock()
     }
 }
 

@@ -20,18 +20,14 @@ fn again<D: DeserializeOwned + Serialize>(document: &Value) -> Value {
 
 type Again = fn(&Value) -> Value;
 
-const TYPES: [(&ApiType, Again); 11] = [
-    (&api::VIRTUAL_MACHINES, again::<compute::VirtualMachine>),
+const TYPES: [(&ApiType, Again); 7] = [
     (&api::SCALE_SETS, again::<compute::VirtualMachineScaleSet>),
     (&api::SCALE_SET_VMS, again::<compute::VirtualMachineScaleSetVm>),
-    (&api::AVAILABILITY_SETS, again::<compute::AvailabilitySet>),
     (&api::INTERFACES, again::<network::NetworkInterface>),
     (&api::PUBLIC_IPS, again::<network::PublicIpAddress>),
-    (&api::PUBLIC_IP_PREFIXES, again::<network::PublicIpPrefix>),
     (&api::LOAD_BALANCERS, again::<network::ArmLoadBalancer>),
     (&api::SECURITY_GROUPS, again::<network::NetworkSecurityGroup>),
     (&api::ROUTE_TABLES, again::<network::RouteTable>),
-    (&api::VIRTUAL_NETWORKS, again::<network::VirtualNetwork>),
 ];
 
 /// `value` with something unknown in every object.

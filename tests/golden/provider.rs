@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
     thread,
 };
+
+use parking_lot::Mutex;
 
 use crate::golden::{
     case::{Case, Step},
@@ -27,7 +28,7 @@ fn everywhere(look: impl AsyncFn(&'static Case) -> Findings + Sync) -> Findings 
         while let Some(case) = next(&waiting) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
             let findings = runtime.block_on(look(case));
-            found.lock().unwrap().extend(findings);
+            found.lock().extend(findings);
         }
     };
     thread::scope(|scope| {
@@ -35,11 +36,11 @@ fn everywhere(look: impl AsyncFn(&'static Case) -> Findings + Sync) -> Findings 
             scope.spawn(work);
         }
     });
-    found.into_inner().unwrap()
+    found.into_inner()
 }
 
 fn next(waiting: &Mutex<Vec<&'static Case>>) -> Option<&'static Case> {
-    waiting.lock().unwrap().pop()
+    waiting.lock().pop()
 }
 
 /// Fails on findings in other steps than these, and on steps of these without findings.

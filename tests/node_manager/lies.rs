@@ -1,11 +1,10 @@
 //! A metadata service that answers well-formed documents that are wrong. What can be recognized as wrong changes no Node.
 
-use std::sync::Mutex;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use cloud_controller_manager::providers::azure::arm::ArmTransportError;
 use http::{Request, Response};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -24,7 +23,7 @@ impl ArmTransport for Liar {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let is_instance = request.uri().path() == "/metadata/instance";
         let response = self.truth.send(request).await?;
-        let lie = *self.lie.lock().unwrap();
+        let lie = *self.lie.lock();
         match lie.filter(|_| is_instance && response.status().is_success()) {
             Some(lie) => Ok(response.map(|body| {
                 let mut document = serde_json::from_slice(&body).unwrap();
@@ -81,7 +80,7 @@ async fn a_lying_metadata_service_initializes_no_node() {
         assert!(taints::is_uninitialized(&cluster.node(NODE)), "{name}");
         assert!(cluster.node_writes().is_empty(), "{name}: {:?}", cluster.node_writes());
 
-        *liar.lie.lock().unwrap() = None;
+        *liar.lie.lock() = None;
         cluster.until_initialized().await;
     }
 }
@@ -94,11 +93,11 @@ async fn a_metadata_service_that_begins_to_lie_changes_no_node() {
         cluster.until_initialized().await;
         tokio::time::sleep(PERIOD * 2).await;
         let before = cluster.node(NODE);
-        *liar.lie.lock().unwrap() = Some(lie);
+        *liar.lie.lock() = Some(lie);
         tokio::time::sleep(PERIOD * 4).await;
         assert_eq!(cluster.node(NODE), before, "{name}");
 
-        *liar.lie.lock().unwrap() = None;
+        *liar.lie.lock() = None;
         let took = cluster.move_address(NODE, "10.224.9.9").await;
         assert!(took <= PERIOD * 2, "{name}: {took:?}");
     }

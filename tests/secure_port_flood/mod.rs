@@ -12,13 +12,14 @@ use std::{
     mem,
     net::Ipv4Addr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::target::{Program, SOON, Target, is_ok, is_shipped, probe};
@@ -63,7 +64,7 @@ impl Probers {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 while !stop.load(Ordering::SeqCst) {
                     let result = runtime.block_on(probe(&target, source, PROBE_LIMIT));
-                    results.lock().unwrap().push(result);
+                    results.lock().push(result);
                     thread::sleep(PROBE_INTERVAL);
                 }
             })
@@ -73,7 +74,7 @@ impl Probers {
     }
 
     fn take(&self) -> Vec<Vec<Outcome>> {
-        self.results.iter().map(|results| mem::take(&mut *results.lock().unwrap())).collect()
+        self.results.iter().map(|results| mem::take(&mut *results.lock())).collect()
     }
 
     fn end(self) {

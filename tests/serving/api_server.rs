@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use std::{
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// What the API server knows and what it was asked.
@@ -74,7 +75,7 @@ impl ApiServer {
             self.failing_reviews.fetch_sub(1, Ordering::SeqCst);
             return (503, failure(503, "etcd has no leader"));
         }
-        let user = self.tokens.lock().unwrap().get(review["spec"]["token"].as_str().unwrap()).cloned();
+        let user = self.tokens.lock().get(review["spec"]["token"].as_str().unwrap()).cloned();
         review["status"] = match user {
             Some(name) => json!({ "authenticated": true, "user": { "username": name, "groups": ["dev"] } }),
             None => json!({ "authenticated": false, "error": "unknown token" }),
@@ -86,16 +87,16 @@ impl ApiServer {
         self.access_reviews.fetch_add(1, Ordering::SeqCst);
         let spec = &review["spec"];
         assert!(spec["nonResourceAttributes"]["path"].as_str().unwrap().starts_with('/'));
-        let allowed = self.readers.lock().unwrap().contains(&spec["user"].as_str().unwrap().to_owned());
+        let allowed = self.readers.lock().contains(&spec["user"].as_str().unwrap().to_owned());
         review["status"] = json!({ "allowed": allowed, "reason": "by the list" });
         (201, review)
     }
 
     pub(crate) fn authorities(&self) -> (u16, Value) {
-        if *self.config_map_forbidden.lock().unwrap() {
+        if *self.config_map_forbidden.lock() {
             return (403, failure(403, "cannot get resource"));
         }
-        match &*self.config_map.lock().unwrap() {
+        match &*self.config_map.lock() {
             None => (404, failure(404, "not found")),
             Some(data) => (
                 200,
@@ -112,7 +113,7 @@ pub(crate) fn failure(code: u16, message: &str) -> Value {
 
 pub(crate) fn reader(name: &str) -> Arc<ApiServer> {
     let api = ApiServer::default();
-    api.tokens.lock().unwrap().insert(format!("token-of-{name}"), name.to_owned());
-    api.readers.lock().unwrap().push(name.to_owned());
+    api.tokens.lock().insert(format!("token-of-{name}"), name.to_owned());
+    api.readers.lock().push(name.to_owned());
     Arc::new(api)
 }

@@ -43,7 +43,7 @@ async fn without_an_api_server_only_health_is_served_and_tokens_are_wrong() {
 #[tokio::test]
 async fn a_token_is_reviewed_once_and_its_user_may_read_what_the_api_server_allows() {
     let api = reader("ann");
-    api.tokens.lock().unwrap().insert("token-of-bob".to_owned(), "bob".to_owned());
+    api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     let served = start(config(), Some(&api)).await;
     for _ in 0..3 {
         let (code, body) = served.get_as("token-of-ann", "/metrics").await;
@@ -93,7 +93,7 @@ async fn a_failing_review_is_repeated() {
 async fn client_certificates_name_user_and_groups_and_the_ca_may_change() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
     let api = reader("ann");
-    *api.config_map.lock().unwrap() = Some(BTreeMap::from([("client-ca-file".to_owned(), first.pem.clone())]));
+    *api.config_map.lock() = Some(BTreeMap::from([("client-ca-file".to_owned(), first.pem.clone())]));
     let served = start(config(), Some(&api)).await;
     eventually("the lookup", || async { served.get("/readyz").await.0 == 200 }).await;
     let url = served.url("/metrics");
@@ -104,7 +104,7 @@ async fn client_certificates_name_user_and_groups_and_the_ca_may_change() {
     let bearer = second.client("x", None).get(&url).bearer_auth("token-of-ann");
     assert_eq!(fetch(bearer).await.0, 200, "a good token counts although the certificate is not trusted");
 
-    *api.config_map.lock().unwrap() = Some(BTreeMap::from([("client-ca-file".to_owned(), second.pem.clone())]));
+    *api.config_map.lock() = Some(BTreeMap::from([("client-ca-file".to_owned(), second.pem.clone())]));
     let rotated = second.client("ann", None);
     eventually("the new CA", || async { fetch(rotated.get(&url)).await.0 == 200 }).await;
     assert_eq!(fetch(first.client("ann", None).get(&url)).await.0, 401);
@@ -138,7 +138,7 @@ async fn a_front_proxy_may_name_the_user_and_others_may_not() {
 #[tokio::test]
 async fn a_failing_lookup_is_shown_and_mended() {
     let api = reader("ann");
-    *api.config_map_forbidden.lock().unwrap() = true;
+    *api.config_map_forbidden.lock() = true;
     let served = start(config(), Some(&api)).await;
     eventually("the reason", || async {
         let (code, body) = served.get_as("token-of-ann", "/readyz?verbose").await;
@@ -151,10 +151,10 @@ async fn a_failing_lookup_is_shown_and_mended() {
         (500, "[-]extension-apiserver-authentication failed: reason withheld\nreadyz check failed\n")
     );
     assert_eq!(served.get("/livez").await.0, 200, "a restart would not help");
-    *api.config_map_forbidden.lock().unwrap() = false;
+    *api.config_map_forbidden.lock() = false;
     eventually("readiness", || async { served.get("/readyz").await.0 == 200 }).await;
 
-    *api.config_map_forbidden.lock().unwrap() = true;
+    *api.config_map_forbidden.lock() = true;
     let mut tolerant = config();
     tolerant.authentication.tolerate_lookup_failure = true;
     let served = start(tolerant, Some(&api)).await;

@@ -43,7 +43,7 @@ pub(crate) async fn status_on(stream: &mut Raw, path: &str, token: &str) -> Opti
 #[tokio::test]
 async fn only_who_may_read_a_page_keeps_a_place() {
     let api = reader("ann");
-    api.tokens.lock().unwrap().insert("token-of-bob".to_owned(), "bob".to_owned());
+    api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     let served = start(config(), Some(&api)).await;
     let rows = [
         ("/metrics", "token-of-ann", 200),

@@ -88,7 +88,7 @@ async fn callers_without_a_name_do_not_hold_up_those_with_one() {
 #[tokio::test]
 async fn junk_tokens_take_no_reviews_from_those_who_may_read_pages() {
     let api = reader("ann");
-    api.tokens.lock().unwrap().insert("token-of-bob".to_owned(), "bob".to_owned());
+    api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     api.silent_to_junk.store(true, Ordering::SeqCst);
     let mut config = config();
     config.authentication.token_cache_ttl = Duration::from_millis(1);

@@ -11,8 +11,8 @@ const AZURE: &[(&str, &str)] = &[
     ("acr", "auth config provider transport"),
     ("local", "auth metadata provider"),
     ("topics", "config load_balancer metadata node out_of_service planner"),
-    ("diagnostics", "arm arm::documents auth check config load_balancer node planner provider session transport"),
-    ("check", "arm arm::documents auth config inventory load_balancer planner provider session transport"),
+    ("diagnostics", "arm arm::documents auth check config inventory load_balancer node planner provider session transport"),
+    ("check", "arm::documents config inventory load_balancer planner"),
     (
         "provider",
         "admission arm auth config gauges load_balancer \

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use cloud_controller_manager::{
     app::manager::ClientSource, runtime::leader_election::Leadership, sandbox::api_server::ApiServer,
 };
 use kube::client::Body;
+use parking_lot::Mutex;
 
 /// What becomes of the request at which a replica dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Life {
     /// One that ends at the request with this number, counted from 1.
     pub(crate) fn until(nth: usize, last: LastRequest) -> Self {
         let life = Self::default();
-        *life.0.end.lock().unwrap() = Some((nth, last));
+        *life.0.end.lock() = Some((nth, last));
         life
     }
 
@@ -67,7 +68,7 @@ impl Life {
             return Some(LastRequest::Lost);
         }
         let number = self.0.sent.fetch_add(1, SeqCst) + 1;
-        let last = self.0.end.lock().unwrap().filter(|(nth, _)| *nth == number).map(|(_, last)| last)?;
+        let last = self.0.end.lock().filter(|(nth, _)| *nth == number).map(|(_, last)| last)?;
         self.end();
         Some(last)
     }
@@ -94,7 +95,7 @@ impl MortalClients {
     /// Under which leadership an account writes; `None`: it has asked for no client.
     #[allow(dead_code, reason = "node-ipam runs under one lease")]
     pub(crate) fn leadership_of(&self, account: &str) -> Option<Leadership> {
-        self.leaderships.lock().unwrap().get(account).cloned()
+        self.leaderships.lock().get(account).cloned()
     }
 }
 
@@ -125,7 +126,7 @@ impl ClientSource for MortalClients {
     }
 
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
-        self.leaderships.lock().unwrap().insert(account.to_owned(), leadership.clone());
+        self.leaderships.lock().insert(account.to_owned(), leadership.clone());
         self.component(account)
     }
 

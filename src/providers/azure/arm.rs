@@ -12,7 +12,6 @@ mod client;
 pub mod documents;
 mod error;
 mod error_body;
-mod gate;
 mod operation;
 mod operation_length;
 mod operation_watch;
@@ -29,7 +28,10 @@ mod token;
 mod url;
 mod write;
 
-pub use budget::{Budget, BudgetSettings, Causes, ChargedOperation, RequestCharge, RequestDelay, ServiceCount, Urgency};
+pub use budget::{
+    Budget, BudgetSettings, Causes, ChargedOperation, RequestCharge, RequestDelay, RequestGate, SendPermit, ServiceCount,
+    Urgency,
+};
 pub use client::{AcceptedDocument, ArmClient, ArmClientDeps, WriteCheck};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
@@ -37,7 +39,6 @@ pub use documents::{
     compute, document, network, private_link, spelling,
 };
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
-pub use gate::{RequestGate, SendPermit};
 pub use precondition::Precondition;
 pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace, configured_groups};

@@ -27,7 +27,6 @@ mod values;
 pub use check::{ConfigReport, offline_report};
 pub use choices::{BackendPoolType, CloudConfigType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType};
 pub use decode::{DecodedConfig, decode, decode_over};
-pub use document::MAX_BYTES;
 pub use environment::{EnvironmentOverrides, EnvironmentVariable, VARIABLES, variables};
 pub use fields::{AzureConfig, ConfigField, FIELDS};
 pub use finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings};
@@ -36,5 +35,5 @@ pub use objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadB
 pub use rate_limits::RATE_LIMIT_CLIENTS;
 pub use reference::reference_page;
 pub use reload::{INTERVAL, follow};
-pub use source::{ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource};
-pub use validate::{has_credentials, missing_cluster_entry, validate};
+pub use source::{ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource, read_text};
+pub use validate::{has_credentials, missing_cluster_entry, unusable_cluster_name, validate};

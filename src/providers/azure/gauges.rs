@@ -7,39 +7,25 @@ use tokio::time::Instant;
 use super::{auth::ArmCredentials, metrics::AzureMetrics, session::Session};
 use crate::{metrics::GaugeVec, runtime::clock::Clock};
 
-/// Sources of the gauges.
-pub(super) struct ProviderGauges<'a> {
-    pub(super) metrics: &'a AzureMetrics,
-    pub(super) clock: Clock,
+/// Sets the gauges. `is_refused`: the newest configuration is not in use.
+pub(super) fn publish(metrics: &AzureMetrics, clock: Clock, session: Option<&Session>, is_refused: bool) {
+    let rows = &metrics.rows;
+    set(&rows.configuration_refused, &[], Some(if is_refused { 1.0 } else { 0.0 }));
+    set(&rows.inventory_age, &[], session.and_then(|session| session.inventory.age()).map(|age| age.as_secs_f64()));
+    let Some(Session { credentials: ArmCredentials { compute, network, auxiliary }, .. }) = session else { return };
+    for (usage, source) in [("compute", Some(compute)), ("network", Some(network)), ("auxiliary", auxiliary.as_ref())] {
+        let end = source.and_then(|source| source.expiry().token);
+        set(&rows.token_expiration, &[usage], end.map(|end| unix_time(clock, end)));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
+    set(&rows.client_certificate_expiration, &[], compute.expiry().certificate.map(|end| end as f64));
 }
 
-impl ProviderGauges<'_> {
-    pub(super) fn publish(&self, session: Option<&Session>, is_refused: bool) {
-        let rows = &self.metrics.rows;
-        set(&rows.configuration_refused, &[], Some(if is_refused { 1.0 } else { 0.0 }));
-        set(&rows.inventory_age, &[], session.and_then(|session| session.inventory.age()).map(|age| age.as_secs_f64()));
-        if let Some(session) = session {
-            self.credentials(&session.credentials);
-        }
-    }
-
-    fn credentials(&self, credentials: &ArmCredentials) {
-        let rows = &self.metrics.rows;
-        let compute = credentials.compute.expiry();
-        set(&rows.token_expiration, &["compute"], compute.token.map(|end| self.unix_time(end)));
-        set(&rows.token_expiration, &["network"], credentials.network.expiry().token.map(|end| self.unix_time(end)));
-        let auxiliary = credentials.auxiliary.as_ref().and_then(|source| source.expiry().token);
-        set(&rows.token_expiration, &["auxiliary"], auxiliary.map(|end| self.unix_time(end)));
-        #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
-        set(&rows.client_certificate_expiration, &[], compute.certificate.map(|end| end as f64));
-    }
-
-    /// Returns a moment of the monotonic clock as the wall shows it.
-    fn unix_time(&self, end: Instant) -> f64 {
-        let now = self.clock.now();
-        let (remaining, over) = (end.saturating_duration_since(now), now.saturating_duration_since(end));
-        self.clock.wall().as_duration().as_secs_f64() + remaining.as_secs_f64() - over.as_secs_f64()
-    }
+/// Returns a moment of the monotonic clock as the wall shows it.
+fn unix_time(clock: Clock, end: Instant) -> f64 {
+    let now = clock.now();
+    let (remaining, over) = (end.saturating_duration_since(now), now.saturating_duration_since(end));
+    clock.wall().as_duration().as_secs_f64() + remaining.as_secs_f64() - over.as_secs_f64()
 }
 
 /// Sets a gauge. An unknown value has no series: 0 would be a known one.

@@ -33,7 +33,7 @@ mod unlisted;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -41,6 +41,7 @@ use std::{
 
 use futures::future::join_all;
 pub use machine::{Machine, MachineInterface, MachineIpConfiguration, MachineKind};
+use parking_lot::Mutex;
 pub use query::{Freshness, LookupError, MachineExistence, MachineQuery};
 use query::{PendingQuery, QueryEvaluation};
 use read::{ArmRead, ArmReadPayload};
@@ -129,13 +130,13 @@ impl Inventory {
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or_else(|| Err(contradiction_error().into()))).collect();
         let found = results.iter().any(Result::is_ok);
-        self.lock().unfound_nodes = if found { 0 } else { results.len() };
+        self.state.lock().unfound_nodes = if found { 0 } else { results.len() };
         results
     }
 
     /// Returns the cached machine of each query, in their order, however old. Nothing is read.
     pub fn cached(&self, queries: &[MachineQuery]) -> Vec<Option<Arc<Machine>>> {
-        let (questions, state) = (self.questions(queries, Freshness::Cached, false), self.lock());
+        let (questions, state) = (self.questions(queries, Freshness::Cached, false), self.state.lock());
         let view = |question| QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
         questions.iter().map(|question| Some(Arc::clone(&view(question).known()?.machine))).collect()
     }
@@ -175,7 +176,7 @@ impl Inventory {
         let mut attempted = BTreeSet::new();
         let mut outcome = Ok(());
         loop {
-            let reads = plan::due(&self.lock().snapshot, &self.settings, started, &attempted);
+            let reads = plan::due(&self.state.lock().snapshot, &self.settings, started, &attempted);
             if reads.is_empty() {
                 return outcome;
             }
@@ -188,45 +189,41 @@ impl Inventory {
     /// Returns the machines that are known to have some of these interfaces (keys of ids). Nothing is read.
     pub fn with_interfaces(&self, keys: &BTreeSet<&str>) -> Vec<Arc<Machine>> {
         let has = |machine: &Machine| machine.interfaces.iter().any(|interface| keys.contains(interface.id.key().as_str()));
-        let state = self.lock();
+        let state = self.state.lock();
         state.snapshot.entries().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
     }
 
     /// Notes a machine that a read or the answer of a write has shown just now.
     pub fn observe(&self, machine: Machine) {
         let now = self.clock.now();
-        self.lock().snapshot.observe(machine, now);
+        self.state.lock().snapshot.observe(machine, now);
     }
 
     /// Notes that a machine has been removed.
     pub fn forget(&self, id: &ResourceId) {
         let now = self.clock.now();
-        self.lock().snapshot.note_absence(id, now);
+        self.state.lock().snapshot.note_absence(id, now);
     }
 
     /// Returns the reason why the inventory cannot be trusted now.
     pub fn health(&self) -> Result<(), String> {
-        let state = self.lock();
+        let state = self.state.lock();
         report::health(&state.snapshot, &self.settings, state.unfound_nodes)
     }
 
     /// Returns the age of the oldest list; `None` before the first.
     pub fn age(&self) -> Option<Duration> {
-        report::age(&self.lock().snapshot, self.clock.now())
+        report::age(&self.state.lock().snapshot, self.clock.now())
     }
 
     /// Ages, counts, errors and reads, for the status page.
     pub fn status(&self) -> serde_json::Value {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut status = report::status(&state.snapshot, self.clock.now());
         status["waiting"] = state.pending.values().map(|questions| questions.len()).sum::<usize>().into();
         status["listsSent"] = self.lists_sent.load(Ordering::Relaxed).into();
         status["singleReadsSent"] = self.single_reads_sent.load(Ordering::Relaxed).into();
         status
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InventoryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn questions(&self, query: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
@@ -276,7 +273,7 @@ impl Inventory {
         evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
         results: &mut [Option<T>],
     ) -> QueryProgress {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut progress = QueryProgress::Answered;
         for (question, result) in questions.iter().zip(results.iter_mut()).filter(|(_, result)| result.is_none()) {
             let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
@@ -310,7 +307,7 @@ impl Inventory {
 
     fn plan(&self) -> (Vec<ArmRead>, Urgency) {
         let now = self.clock.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut urgency = Urgency::Node;
         let mut needs = BTreeSet::new();
         for question in state.pending.values().flat_map(|questions| questions.iter()) {
@@ -360,12 +357,12 @@ impl Inventory {
         let outcome = refresh::send(arm, &read, &interfaces, !self.settings.without_instance_view).await;
         let outcome = outcome.or_else(|error| empty_if_foreign(&read, &self.settings.group, error));
         let result = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.lock().snapshot.record(read, started, outcome);
+        self.state.lock().snapshot.record(read, started, outcome);
         result
     }
 
     fn interface_ids(&self, machine: &ResourceId) -> Vec<ResourceId> {
-        let state = self.lock();
+        let state = self.state.lock();
         let interfaces = state.snapshot.entry(machine).map(|entry| entry.machine.interfaces.iter());
         interfaces.into_iter().flatten().map(|interface| interface.id.clone()).collect()
     }
@@ -410,7 +407,7 @@ struct QueryTicket<'a> {
 
 impl<'a> QueryTicket<'a> {
     fn new(inventory: &'a Inventory, questions: Arc<[PendingQuery]>) -> Self {
-        let mut state = inventory.lock();
+        let mut state = inventory.state.lock();
         let number = state.next_ticket;
         state.next_ticket += 1;
         state.pending.insert(number, questions);
@@ -420,7 +417,7 @@ impl<'a> QueryTicket<'a> {
 
 impl Drop for QueryTicket<'_> {
     fn drop(&mut self) {
-        self.inventory.lock().pending.remove(&self.number);
+        self.inventory.state.lock().pending.remove(&self.number);
     }
 }
 
@@ -433,14 +430,14 @@ struct InFlightRead {
 impl InFlightRead {
     /// Returns `None` if it is in progress already.
     fn new(inventory: Arc<Inventory>, read: ArmRead) -> Option<Self> {
-        let is_new = inventory.lock().in_flight.insert(read.clone());
+        let is_new = inventory.state.lock().in_flight.insert(read.clone());
         is_new.then_some(Self { inventory, read })
     }
 }
 
 impl Drop for InFlightRead {
     fn drop(&mut self) {
-        self.inventory.lock().in_flight.remove(&self.read);
+        self.inventory.state.lock().in_flight.remove(&self.read);
         self.inventory.read_ended.notify_waiters();
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! Names, labels and buckets are upstream's where upstream has the metric (`pkg/azclient/metrics`, `pkg/metrics`, `pkg/trace`).
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::metrics::{Metric, MetricTable, Registry, RegistryError, declare_metrics};
 
@@ -130,6 +129,6 @@ impl AzureMetrics {
     }
 
     fn ended(&self) -> MutexGuard<'_, VecDeque<EndedSeries>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ended.lock()
     }
 }

@@ -71,8 +71,10 @@ impl Drop for OperationTimer<'_> {
             metrics.rows.azure_op_failures.with_label_values(&labels).inc();
         }
         let subject = format!("{area} {source}");
-        match REQUESTS.iter().find(|(existing, _, last)| *existing == area && *last == self.labels.request) {
-            Some((_, requests, _)) if self.succeeded => {
+        let is_last =
+            |(existing, requests): &&(&str, &[&str])| *existing == area && requests.last() == Some(&self.labels.request);
+        match REQUESTS.iter().find(is_last) {
+            Some((_, requests)) if self.succeeded => {
                 let of = |request: &&str| {
                     [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec()
                 };
@@ -83,8 +85,8 @@ impl Drop for OperationTimer<'_> {
     }
 }
 
-/// By area: what is done for one source, and that after which it is gone.
-const REQUESTS: &[(&str, &[&str], &str)] = &[
+/// By area: what is done for one source; after the last of them it is gone.
+const REQUESTS: &[(&str, &[&str])] = &[
     (
         "services",
         &[
@@ -98,14 +100,11 @@ const REQUESTS: &[(&str, &[&str], &str)] = &[
             "ensure_privatelinkservice_deleted",
             "vmss_ensure_backend_pool_deleted",
             "vmssflex_ensure_backend_pool_deleted",
-            DELETE_SERVICE,
+            "ensure_loadbalancer_deleted",
         ],
-        DELETE_SERVICE,
     ),
-    ("routes", &["create_route", DELETE_ROUTE], DELETE_ROUTE),
+    ("routes", &["create_route", "delete_route"]),
 ];
-const DELETE_SERVICE: &str = "ensure_loadbalancer_deleted";
-const DELETE_ROUTE: &str = "delete_route";
 
 #[cfg(test)]
 mod tests {

@@ -79,12 +79,7 @@ pub async fn run(taints: TaintContext, shutdown: Shutdown) {
 
 async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
     let mut pause = PERIOD;
-    loop {
-        tokio::select! {
-            biased;
-            () = shutdown.begun() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
+    while shutdown.run_until_begun(tokio::time::sleep(pause)).await.is_some() {
         pause = match pass(taints, which).await {
             Ok(()) => PERIOD,
             Err(error) => {
@@ -182,7 +177,9 @@ fn patch(node: &Node, decision: TaintDecision) -> Value {
 #[cfg(all(test, feature = "sandbox"))]
 #[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests {
-    use std::{collections::BTreeSet, sync::Mutex};
+    use std::collections::BTreeSet;
+
+    use parking_lot::Mutex;
 
     use async_trait::async_trait;
 
@@ -215,7 +212,7 @@ mod tests {
             if name(node).starts_with("hanging") {
                 std::future::pending::<()>().await;
             }
-            let down = self.0.lock().unwrap().clone();
+            let down = self.0.lock().clone();
             down.map(|down| down.contains(name(node))).ok_or_else(|| CloudError::failed("HTTP 500"))
         }
         async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
@@ -296,10 +293,10 @@ mod tests {
         let pass = async || both(&taints(&server, Leadership::unopposed(), &arm)).await;
         pass().await;
         assert!(!is_out(&server, "runs"), "its machine runs, whatever the shutdown taint says");
-        *arm.0.lock().unwrap() = None;
+        *arm.0.lock() = None;
         pass().await;
         assert!(!is_out(&server, "unknown"), "ARM does not say");
-        *arm.0.lock().unwrap() = Some(BTreeSet::from(["unknown".to_owned()]));
+        *arm.0.lock() = Some(BTreeSet::from(["unknown".to_owned()]));
         pass().await;
         assert_eq!((is_out(&server, "runs"), is_out(&server, "unknown")), (false, true));
     }
@@ -316,10 +313,10 @@ mod tests {
         };
         pass().await;
         assert!(is_out(&server, "ours"));
-        *arm.0.lock().unwrap() = None;
+        *arm.0.lock() = None;
         pass().await;
         assert!(is_out(&server, "ours"), "ARM does not answer");
-        *arm.0.lock().unwrap() = Some(BTreeSet::new());
+        *arm.0.lock() = Some(BTreeSet::new());
         pass().await;
         assert_eq!((is_out(&server, "ours"), is_out(&server, "users")), (false, true));
         let reasons: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).map(|(_, event)| event.reason).collect();

@@ -10,7 +10,7 @@ mod scope;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -19,6 +19,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -34,7 +35,7 @@ use super::{
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
     config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
-    gauges::ProviderGauges,
+    gauges,
     load_balancer::{
         cluster_watches::{self, ClusterWatches, SERVICE_LIST_LIMITS, node_labels_read, service_labels_read},
         engine::{self, AzureLoadBalancers},
@@ -49,8 +50,8 @@ use super::{
 };
 use crate::{
     cloud_provider::{
-        AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer,
-        PodCidrMasks, ProviderContext, PvLabelWebhook, Routes, ServiceListLimits, Zones, registry::ProviderConfig,
+        AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, InstancesV2, LoadBalancer, PodCidrMasks,
+        ProviderContext, PvLabelWebhook, Routes, ServiceListLimits, registry::ProviderConfig,
     },
     metrics::Metrics,
     runtime::{clock::Clock, patch::ObjectWriter, watch},
@@ -244,7 +245,7 @@ impl AzureCloud {
     }
 
     fn budget(&self, config: &AzureConfig, context: &ProviderContext) -> Budget {
-        let mut newest = self.inner.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.inner.budget.lock();
         let budget = Budget::renewed(newest.as_ref(), BudgetSettings::from(config), &context.metrics, context.clock);
         *newest = Some(budget.clone());
         budget
@@ -308,16 +309,8 @@ impl AzureCloud {
     /// Keeps the information about machines current: the lists on every replica, and on standbys also what the controllers
     /// request, so that a new leader does not have to read it.
     async fn keep_warm(self, context: ProviderContext) {
-        let rounds = async {
-            loop {
-                tokio::time::sleep(WARM_PERIOD).await;
-                self.warm_up(&context).await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = context.shutdown.begun() => {}
-            () = rounds => {}
+        while context.shutdown.run_until_begun(tokio::time::sleep(WARM_PERIOD)).await.is_some() {
+            context.shutdown.run_until_begun(self.warm_up(&context)).await;
         }
     }
 
@@ -348,8 +341,7 @@ impl CloudProvider for AzureCloud {
     fn observe(&self) {
         let Some((metrics, clock)) = self.inner.observed.get() else { return };
         let Some(metrics) = metrics.table::<AzureMetrics>() else { return };
-        let gauges = ProviderGauges { metrics: &metrics, clock: *clock };
-        gauges.publish(self.session().ok().as_deref(), self.problem().is_some());
+        gauges::publish(&metrics, *clock, self.session().ok().as_deref(), self.problem().is_some());
     }
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
@@ -424,15 +416,7 @@ impl CloudProvider for AzureCloud {
         }))
     }
 
-    fn instances(&self) -> Option<Arc<dyn Instances>> {
-        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
-    }
-
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
-        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
-    }
-
-    fn zones(&self) -> Option<Arc<dyn Zones>> {
         Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 

@@ -15,10 +15,11 @@
 mod commit;
 mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use self::{commit::RouteCommitter, table::RouteTableStore};
@@ -96,7 +97,7 @@ impl AzureRoutes {
     }
 
     fn node_history(&self) -> MutexGuard<'_, RouteNodeHistory> {
-        self.node_history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.node_history.lock()
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
@@ -107,18 +108,15 @@ impl AzureRoutes {
     async fn desired_routes(&self, routes: &[&Route]) -> Vec<CloudResult<Option<DesiredRoute>>> {
         let sources: Vec<Option<MachineQuery>> = routes.iter().map(|route| self.machine_query(route)).collect();
         let mut found = self.machines(routes, &sources).await.into_iter();
-        let mut desired = Vec::new();
-        for (route, source) in routes.iter().zip(&sources) {
-            desired.push(match source {
-                None => Ok(None),
-                Some(_) => match found.next() {
-                    Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
-                    Some(Err(error)) => Err(errors::from_lookup(&error)),
-                    None => Err(CloudError::failed("the inventory did not answer")),
-                },
-            });
-        }
-        desired
+        let desired = |(route, source): (&&Route, &Option<MachineQuery>)| {
+            if source.is_none() {
+                return Ok(None);
+            }
+            let result = found.next().ok_or_else(|| CloudError::failed("the inventory did not answer"))?;
+            let machine = result.map_err(|error| errors::from_lookup(&error))?;
+            next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed)
+        };
+        routes.iter().zip(&sources).map(desired).collect()
     }
 
     /// Returns the query for the machine that the route leads to; `None` for an unmanaged Node.
@@ -227,10 +225,7 @@ impl Routes for AzureRoutes {
     async fn apply_routes(&self, _cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         let deletions: Vec<_> = changes.delete.iter().map(|route| self.begin("delete_route", route)).collect();
         let creations: Vec<_> = changes.create.iter().map(|(_, route)| self.begin("create_route", route)).collect();
-        let outcomes = self.apply(changes).await.unwrap_or_else(|error| RouteOutcomes {
-            deleted: vec![Err(error.clone()); changes.delete.len()],
-            created: vec![Err(error); changes.create.len()],
-        });
+        let outcomes = self.apply(changes).await.unwrap_or_else(|error| RouteOutcomes::failed(changes, &error));
         deletions.into_iter().zip(&outcomes.deleted).for_each(|(running, outcome)| running.end(outcome.is_ok()));
         creations.into_iter().zip(&outcomes.created).for_each(|(running, outcome)| running.end(outcome.is_ok()));
         outcomes

@@ -121,7 +121,7 @@ impl Session {
     /// Returns the longest time for which a cache may differ from Azure.
     pub fn longest_cache_ttl(&self) -> Duration {
         let config = &self.config;
-        let machines = [
+        let ttls = [
             config.non_vmss_uniform_nodes_cache_ttl,
             config.vmss_cache_ttl,
             config.vmss_virtual_machines_cache_ttl,
@@ -129,15 +129,13 @@ impl Session {
             config.vmss_flex_vm_cache_ttl,
             config.vm_cache_ttl,
             config.availability_sets_cache_ttl,
-        ];
-        let network = [
             config.load_balancer_cache_ttl,
             config.nsg_cache_ttl,
             config.route_table_cache_ttl,
             config.public_ip_cache_ttl,
             config.pls_cache_ttl,
         ];
-        machines.into_iter().chain(network).max().unwrap_or_default()
+        ttls.into_iter().max().unwrap_or_default()
     }
 
     /// Returns the state of the session, for the status page.

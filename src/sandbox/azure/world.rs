@@ -14,13 +14,11 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 pub use change::{Change, Edit};
@@ -56,7 +54,7 @@ struct Shared {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl World {

@@ -1,8 +1,9 @@
 //! Plays one row: its given documents, its steps, and the comparison of each answer with what is expected.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
@@ -165,7 +166,7 @@ impl RowPlayer<'_> {
     fn note_creation(&self, path: &str) {
         let Ok(id) = ResourceId::parse(path) else { return };
         let is_top_level = id.resource_type().split('/').count() == 2;
-        let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut created = self.created.lock();
         if is_top_level && !created.contains(&id) {
             created.push(id);
         }

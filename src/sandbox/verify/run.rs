@@ -1,8 +1,7 @@
 //! One run: leftovers of earlier runs, all rows, what they created, the report.
 
-use std::sync::{Mutex, PoisonError};
-
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 
 use super::{
     cleanup,
@@ -39,7 +38,7 @@ pub async fn run(
             let prefix = format!("{PREFIX}{}-{index}-", settings.run);
             let (verdict, cleaned) = play_row(cloud, table, &row, control, prefix, &settings.location).await;
             if let Err(problem) = cleaned {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+                failed.lock().push(problem);
             }
             progress(&line(&row, &verdict));
             PlayedRow { row, verdict }
@@ -80,7 +79,7 @@ pub async fn play_row(
     }
     let player = RowPlayer { table, cloud, control, prefix, location: location.to_owned(), created: Mutex::default() };
     let verdict = Box::pin(player.play(row)).await;
-    let mut created = player.created.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut created = player.created.into_inner();
     created.reverse();
     (verdict, cleanup::delete(cloud, &created).await)
 }
@@ -91,7 +90,7 @@ async fn sweep(cloud: &VerifiedCloud, prefix: &str, failed: Mutex<Vec<String>>) 
         let found = cleanup::find(cloud, prefix).await?;
         cleanup::delete(cloud, &found).await
     };
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner();
     match swept.await {
         Ok(()) => None,
         Err(problem) => Some([failed, vec![problem]].concat().join("\n")),

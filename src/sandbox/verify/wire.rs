@@ -2,13 +2,14 @@
 //! exchanges of a step.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::{
@@ -151,7 +152,7 @@ impl RecordingTransport {
     }
 
     fn locked(&self) -> MutexGuard<'_, Vec<VerifyExchange>> {
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exchanges.lock()
     }
 
     pub fn exchanges(&self) -> Vec<VerifyExchange> {

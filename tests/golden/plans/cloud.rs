@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::providers::azure::{
-    arm::{ResourceId, network::VirtualNetwork, private_link::PrivateLinkService},
+    arm::{ResourceId, network::Subnet, private_link::PrivateLinkService},
     planner::load_balancer::observed::{ObservedNetwork, ObservedPrivateLinks},
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::cluster::Turn;
 use crate::golden::case::{Case, State};
@@ -14,9 +15,9 @@ use crate::golden::case::{Case, State};
 /// What the planner looks at.
 pub(super) fn observed(case: &Case, documents: &State, turn: &Turn) -> ObservedNetwork {
     let group = turn.settings.security_group.as_ref().and_then(|id| documents.get(&id.key()));
-    let networks: Vec<VirtualNetwork> = of_type("virtualNetworks", documents);
-    let networks = networks.into_iter().filter_map(|network| network.properties);
-    let subnets = networks.flat_map(|properties| properties.subnets.unwrap_or_default());
+    let networks: Vec<Value> = of_type("virtualNetworks", documents);
+    let subnets = networks.iter().filter_map(|network| network["properties"]["subnets"].as_array()).flatten();
+    let subnets = subnets.map(|subnet| serde_json::from_value::<Subnet>(subnet.clone()).unwrap());
     let zones: &[&str] = if case.region_zones { &["1", "2", "3"] } else { &[] };
     ObservedNetwork {
         load_balancers: of_type("loadBalancers", documents),

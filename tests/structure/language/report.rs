@@ -7,8 +7,9 @@ use std::{
     fmt::{self, Display},
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use crate::guides::blocks::files_with_extension;
 
@@ -123,7 +124,7 @@ pub(crate) fn assert_bars(checks: &[&str], findings: &[Finding]) {
             println!("{}\t{}\t{finding}", finding.check, finding.area);
         }
     }
-    let lock = BARS_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = BARS_LOCK.lock();
     let mut bars = read_bars();
     if std::env::var_os("LOWER_BARS").is_some() {
         let others = bars.iter().filter(|((check, _), _)| !checks.contains(&check.as_str()));

@@ -33,9 +33,7 @@ pub(super) async fn refresh_token(
     if response.status() != StatusCode::OK {
         return Err(format!("{url} answered HTTP {}{}", response.status(), reason(response.body(), token)));
     }
-    let read: Option<ExchangeAnswer> = serde_json::from_slice(response.body()).ok();
-    let found = read.map(|response| response.refresh_token).filter(|token| !token.is_empty());
-    found.map(Secret::new).ok_or_else(|| format!("{url} answered without a refresh_token"))
+    token_in(response.body(), "refresh_token").ok_or_else(|| format!("{url} answered without a refresh_token"))
 }
 
 async fn challenge(transport: &dyn ArmTransport, server: &str) -> Result<RegistryChallenge, String> {
@@ -69,14 +67,13 @@ fn reason(body: &[u8], token: &Secret) -> String {
 
 /// Returns the form of an exchange. An unknown tenant is omitted.
 fn form(service: &str, tenant: &str, token: &str) -> String {
-    let fields = [
+    form_of(&[
         ("grant_type", "access_token_refresh_token"),
         ("service", service),
         ("tenant", tenant),
         ("access_token", token),
         ("refresh_token", token),
-    ];
-    form_of(&fields.map(|(name, value)| (name, value)))
+    ])
 }
 
 /// Returns a body of type `application/x-www-form-urlencoded`; empty fields are left out.
@@ -86,10 +83,10 @@ pub(super) fn form_of(fields: &[(&str, &str)]) -> String {
     url.query().unwrap_or_default().to_owned()
 }
 
-#[derive(Deserialize)]
-struct ExchangeAnswer {
-    #[serde(default)]
-    refresh_token: String,
+/// Returns the token in a field of a JSON object, unless it is empty.
+pub(super) fn token_in(body: &[u8], field: &str) -> Option<Secret> {
+    let document: serde_json::Value = serde_json::from_slice(body).ok()?;
+    document[field].as_str().filter(|token| !token.is_empty()).map(|token| Secret::new(token.to_owned()))
 }
 
 #[derive(Deserialize)]

@@ -8,10 +8,12 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use azure_core::{credentials::Secret, http::Url};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 
-use super::{exchange::form_of, wires::ImageCredentialWires};
+use super::{
+    exchange::{form_of, token_in},
+    wires::ImageCredentialWires,
+};
 use crate::{
     cloud_provider::config::IdentityBindingConfig,
     providers::azure::{
@@ -25,12 +27,6 @@ const LOOKUP: Duration = Duration::from_secs(10);
 /// Most bytes of the certificate authorities.
 const LARGEST_AUTHORITIES: u64 = 1 << 20;
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-
-#[derive(Deserialize)]
-struct BindingAnswer {
-    #[serde(default)]
-    access_token: String,
-}
 
 /// Returns a token of the application `client_id` for `scope`.
 pub(super) async fn token(
@@ -55,9 +51,7 @@ pub(super) async fn token(
     if response.status() != StatusCode::OK {
         return Err(failed(format!("the token was refused with HTTP {}", response.status())));
     }
-    let read: Option<BindingAnswer> = serde_json::from_slice(response.body()).ok();
-    let found = read.map(|response| response.access_token).filter(|token| !token.is_empty());
-    found.map(Secret::new).ok_or_else(|| failed("the answer has no access_token".to_owned()))
+    token_in(response.body(), "access_token").ok_or_else(|| failed("the answer has no access_token".to_owned()))
 }
 
 async fn open(

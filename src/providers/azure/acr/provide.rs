@@ -5,7 +5,6 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use azure_core::credentials::Secret;
-use tokio::io::AsyncReadExt;
 
 use super::{
     exchange::refresh_token,
@@ -19,7 +18,7 @@ use crate::{
     cloud_provider::config::ImageCredentialConfig,
     providers::azure::{
         auth::{AuthError, CloudEndpoints, cloud_endpoints, federated_token, managed_identity_token},
-        config::{AzureConfig, FindingSeverity, MAX_BYTES, decode},
+        config::{AzureConfig, FindingSeverity, decode, read_text},
         provider::environment,
     },
 };
@@ -104,12 +103,7 @@ fn mirrors(config: &ImageCredentialConfig) -> Vec<RegistryMirror> {
 
 async fn read_config(path: &Path) -> Result<AzureConfig, ImageCredentialError> {
     let bad = |problem: String| ImageCredentialError::Configuration { path: path.display().to_string(), problem };
-    let file = tokio::fs::File::open(path).await.map_err(|error| bad(error.to_string()))?;
-    let mut bytes = Vec::new();
-    // One more than is decoded, so that the decoder sees that there is too much.
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(|error| bad(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| bad("not UTF-8 text".to_owned()))?;
-    let decoded = decode(&text);
+    let decoded = decode(&read_text(path).await.map_err(bad)?);
     let mut errors = decoded.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error);
     match errors.find(|finding| FIELDS_READ.contains(&finding.field.as_str())) {
         Some(finding) => Err(bad(finding.to_string())),

@@ -25,8 +25,8 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
     let Some(service) = request.object.read().filter(|service| is_judged(service, settings)) else {
         return AdmissionAnswer::allowed();
     };
-    let old_warnings: BTreeSet<String> =
-        service_before(request, settings).map(|before| refusals(&before, settings)).unwrap_or_default();
+    let before = request.old_object.read().filter(|service| is_judged(service, settings));
+    let old_warnings: BTreeSet<String> = before.map(|before| refusals(&before, settings)).unwrap_or_default();
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
         refusals(&service, settings).into_iter().partition(|refusal| old_warnings.contains(refusal));
     let messages = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
@@ -36,10 +36,6 @@ pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings
         false => AdmissionAnswer::refused(new.into_iter().collect::<Vec<_>>().join("; ")),
     };
     verdict.with_warnings(warned.chain(messages))
-}
-
-fn service_before(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> Option<Service> {
-    request.old_object.read().filter(|service| is_judged(service, settings))
 }
 
 fn is_judged(service: &Service, settings: &LoadBalancerSettings) -> bool {

@@ -7,6 +7,7 @@
 mod buckets;
 mod charge;
 mod delay;
+mod gate;
 mod limits;
 mod queue;
 mod quota_headers;
@@ -15,14 +16,11 @@ mod urgency;
 mod usage;
 mod window;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -30,6 +28,7 @@ use tokio::{
 
 pub use charge::{Causes, ChargeTarget, ChargedOperation, RequestCharge};
 pub use delay::RequestDelay;
+pub use gate::{RequestGate, SendPermit, ServiceCount};
 pub use limits::BudgetSettings;
 pub use urgency::Urgency;
 
@@ -47,19 +46,10 @@ const REFRESH: Duration = Duration::from_secs(10);
 const LOGGED_WAIT: Duration = Duration::from_secs(5);
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Counts the Services of a namespace that have a load balancer now.
-pub type ServiceCount<'a> = dyn Fn() -> usize + Send + Sync + 'a;
-
 /// The gate that every ARM request passes. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Budget {
     shared: Arc<BudgetShared>,
-}
-
-impl fmt::Debug for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("settings", &self.shared.settings).finish_non_exhaustive()
-    }
 }
 
 struct BudgetShared {
@@ -126,21 +116,6 @@ impl Budget {
         self.wait_in_queue(charge, QueueClaim { causes: charge.causes.clone(), ..urgency.into() }).await
     }
 
-    /// Waits for the permit of a Service whose namespace has used more than its share and has `services`.
-    ///
-    /// Returns `true` if it took tokens for `charge`, which count until they are given back.
-    pub async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
-        let Some(used) = self.usage_while_scarce(charge) else { return false };
-        // Counted without the lock, and only when it matters.
-        let allowance = usage::allowance(services());
-        let waits = used > allowance;
-        if waits {
-            let claim = QueueClaim { urgency, causes: charge.causes.clone(), allowance: Some(allowance) };
-            self.wait_in_queue(charge, claim).await;
-        }
-        waits
-    }
-
     /// Returns what the namespaces of `charge` have used, unless enough is left for all namespaces.
     fn usage_while_scarce(&self, charge: &RequestCharge) -> Option<u32> {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
@@ -175,8 +150,33 @@ impl Budget {
         waited
     }
 
-    /// Takes the tokens back of a request that was let through at `admitted` and not sent.
-    pub fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
+    /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
+    /// pause, who waits for it by urgency.
+    pub fn status(&self) -> serde_json::Value {
+        let state = self.shared.lock();
+        status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
+    }
+}
+
+#[async_trait]
+impl RequestGate for Budget {
+    async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) {
+        Budget::acquire(self, charge, urgency).await;
+    }
+
+    async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
+        let Some(used) = self.usage_while_scarce(charge) else { return false };
+        // Counted without the lock, and only when it matters.
+        let allowance = usage::allowance(services());
+        let waits = used > allowance;
+        if waits {
+            let claim = QueueClaim { urgency, causes: charge.causes.clone(), allowance: Some(allowance) };
+            self.wait_in_queue(charge, claim).await;
+        }
+        waits
+    }
+
+    fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
         let mut state = self.shared.lock();
         state.buckets.give_back(&charges, admitted, self.shared.clock.now());
@@ -186,10 +186,12 @@ impl Budget {
         self.shared.wake_driver(&state);
     }
 
-    /// Applies a response: the remaining quotas in its headers, and the pause of a 429.
-    ///
-    /// `code` is ARM's error code, empty if there is none. Call it once for every response that arrived.
-    pub fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
+    fn delay(&self, namespace: &str) -> Option<RequestDelay> {
+        let (state, now) = (self.shared.lock(), self.shared.clock.now());
+        state.queue.longest_wait(namespace, &state.buckets, now)
+    }
+
+    fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         let shared = &self.shared;
         let retry_after = retry_after(headers, shared.clock.wall());
         let drains = limits::bucket_charges(charge, &shared.settings);
@@ -213,24 +215,11 @@ impl Budget {
             shared.wake_driver(&state);
         }
     }
-
-    /// Returns what a new or changed Service in `namespace` waits for longest; `None`: for no quota.
-    pub fn delay(&self, namespace: &str) -> Option<RequestDelay> {
-        let (state, now) = (self.shared.lock(), self.shared.clock.now());
-        state.queue.longest_wait(namespace, &state.buckets, now)
-    }
-
-    /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
-    /// pause, who waits for it by urgency.
-    pub fn status(&self) -> serde_json::Value {
-        let state = self.shared.lock();
-        status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
-    }
 }
 
 impl BudgetShared {
     fn lock(&self) -> MutexGuard<'_, BudgetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Wakes the driver. Without one no caller waits, and a runtime may be shutting down.

@@ -80,15 +80,17 @@ const INTERNAL: &[&str] =
 /// Returns `true` if the code speaks of a resource that another write holds, so that a 429 with it says nothing about a
 /// quota.
 pub(super) fn names_another_write(code: &str) -> bool {
-    let class = CODES.iter().find(|(existing, _)| spelling::same_word(existing, code)).map(|(_, class)| *class);
-    matches!(class, Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
+    matches!(listed_class(code), Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
+}
+
+fn listed_class(code: &str) -> Option<ArmErrorClass> {
+    CODES.iter().find(|(listed, _)| spelling::same_word(listed, code)).map(|(_, class)| *class)
 }
 
 fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
     let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
     let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
-    let existing = CODES.iter().find(|(existing, _)| spelling::same_word(existing, code)).map(|(_, class)| *class);
-    existing.or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
+    listed_class(code).or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
 }
 
 /// Returns the innermost code that decides, and its class.

@@ -4,14 +4,11 @@
 //! on the wire), `send` (gate, token, tries), `write` with `operation` (long-running operations), `classify` (errors). Requests wait
 //! at the [`super::budget`]; nothing here limits rates.
 
-use std::{
-    collections::HashSet,
-    pin::Pin,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashSet, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{Method, Response};
+use parking_lot::Mutex;
 use reqwest::Url;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
@@ -21,9 +18,8 @@ use super::{
     TokenProvider, Urgency,
     answer::{decode, unread_result},
     body,
-    budget::{Causes, RequestCharge, RequestDelay, ServiceCount},
+    budget::{Causes, RequestCharge, RequestDelay, SendPermit, ServiceCount},
     classify::RequestLine,
-    gate::SendPermit,
     operation::WantedResult,
     operation_length::OperationLengths,
     operation_watch::OperationWatch,
@@ -295,9 +291,7 @@ impl ArmClient {
     async fn write_document<D: DeserializeOwned>(&self, template: RequestTemplate) -> ArmResult<D> {
         let work = async {
             let response = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
-            let response = response
-                .ok_or_else(|| template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
-            decode(&template, &response).map_err(|error| unread_result(&template, &error))
+            result_of(&template, response.as_ref(), None).map(|result| result.document)
         };
         self.measure(&template, Box::pin(work)).await
     }

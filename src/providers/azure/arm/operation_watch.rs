@@ -8,13 +8,11 @@
 mod evidence;
 mod schedule;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use http::Response;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -93,7 +91,7 @@ impl Drop for ComingWrite {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl OperationWatch {

@@ -5,7 +5,10 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{ArmError, request::RequestTemplate, spelling};
-use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics};
+use crate::{
+    metrics::Metrics,
+    providers::azure::metrics::{AzureMetricRows, AzureMetrics},
+};
 
 /// Label for all values that the operator did not choose.
 pub(super) const OTHER: &str = "other";
@@ -49,40 +52,34 @@ impl ArmRequestMetrics<'_> {
         (subscription, group)
     }
 
-    /// Records the end of a call.
-    pub(super) fn call_ended<T>(&self, template: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
+    /// Passes the rows and the labels of a call to `record`.
+    fn record(&self, template: &RequestTemplate, record: impl FnOnce(&AzureMetricRows, [&str; 4])) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(template.url.path());
-        let labels = [template.call, template.kind.metric, &group, subscription];
-        metrics.rows.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
-        if let Err(error) = outcome {
-            let status = error.status.map(|status| status.to_string()).unwrap_or_default();
-            let [call, resource, group, subscription] = labels;
-            let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
-            metrics.rows.arm_request_errors.with_label_values(&labels).inc();
-        }
+        record(&metrics.rows, [template.call, template.kind.metric, &group, subscription]);
+    }
+
+    /// Records the end of a call.
+    pub(super) fn call_ended<T>(&self, template: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
+        self.record(template, |rows, labels| {
+            rows.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+            if let Err(error) = outcome {
+                let status = error.status.map(|status| status.to_string()).unwrap_or_default();
+                let [call, resource, group, subscription] = labels;
+                let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
+                rows.arm_request_errors.with_label_values(&labels).inc();
+            }
+        });
     }
 
     /// Records a response that a quota is used up.
     pub(super) fn throttled(&self, template: &RequestTemplate) {
-        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let (subscription, group) = self.group_labels(template.url.path());
-        metrics
-            .rows
-            .arm_request_throttled
-            .with_label_values(&[template.call, template.kind.metric, &group, subscription])
-            .inc();
+        self.record(template, |rows, labels| rows.arm_request_throttled.with_label_values(&labels).inc());
     }
 
     /// Records a request that the budget delayed.
     pub(super) fn rate_limited(&self, template: &RequestTemplate) {
-        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let (subscription, group) = self.group_labels(template.url.path());
-        metrics
-            .rows
-            .arm_request_rate_limited
-            .with_label_values(&[template.call, template.kind.metric, &group, subscription])
-            .inc();
+        self.record(template, |rows, labels| rows.arm_request_rate_limited.with_label_values(&labels).inc());
     }
 }
 

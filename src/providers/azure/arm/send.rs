@@ -11,9 +11,9 @@ use tracing::{Instrument, debug, field};
 use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError, TokenError,
     answer::decode,
+    budget::SendPermit,
     classify,
     error_body::one_line,
-    gate::SendPermit,
     request::{RequestTemplate, RequestTokens},
     retry,
 };

@@ -1,8 +1,9 @@
 //! Source of the client's tokens. In the program that is [`CredentialTokens`]; tests replace it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::providers::azure::auth::{AuthError, BearerToken, TokenSource};
 
@@ -62,12 +63,12 @@ impl RememberedToken {
     async fn token(&self) -> Result<String, TokenError> {
         let token = self.source.token().await?;
         let text = text(&token)?;
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        *self.last.lock() = Some(token);
         Ok(text)
     }
 
     fn rejected(&self, refused: &str) {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.last.lock().clone();
         if let Some(last) = last.filter(|last| text(last).is_ok_and(|text| text == refused)) {
             self.source.invalidate(&last);
         }

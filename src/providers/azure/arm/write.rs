@@ -2,13 +2,11 @@
 //!
 //! `operation.rs` and `operation_length.rs` decide what is polled and when, `operation_watch` about lists.
 
-use std::{
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use parking_lot::MutexGuard;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
@@ -154,7 +152,7 @@ impl ArmClient {
     }
 
     fn lengths(&self) -> MutexGuard<'_, OperationLengths> {
-        self.shared.operation_lengths.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.operation_lengths.lock()
     }
 
     fn retry_after_of(&self, response: &Response<Bytes>) -> Option<Duration> {

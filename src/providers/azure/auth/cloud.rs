@@ -81,11 +81,6 @@ impl CloudEndpoints {
         }
     }
 
-    /// Returns `true` if the configured name makes the endpoint file count.
-    pub fn reads_environment_file(name: &str) -> bool {
-        name.trim().eq_ignore_ascii_case(STACK)
-    }
-
     /// Returns the scope of tokens for ARM. Audiences that end with a slash yield two of them, as Entra requires.
     pub fn scope(&self) -> String {
         format!("{}/.default", self.audience)
@@ -104,13 +99,18 @@ impl CloudEndpoints {
             self.resource_manager = without_slash(endpoint);
             self.audience = audience.to_owned();
         }
-        if !text("activeDirectoryEndpoint").is_empty() {
-            self.login_endpoint = with_slash(text("activeDirectoryEndpoint"));
+        Ok(self.with_overrides(text("activeDirectoryEndpoint"), text("containerRegistryDNSSuffix")))
+    }
+
+    /// Returns this cloud with another login endpoint and suffix of registries. Empty ones change nothing.
+    fn with_overrides(mut self, login_endpoint: &str, registry_suffix: &str) -> Self {
+        if !login_endpoint.is_empty() {
+            self.login_endpoint = with_slash(login_endpoint);
         }
-        if !text("containerRegistryDNSSuffix").is_empty() {
-            self.registry_suffix = without_dot(text("containerRegistryDNSSuffix"));
+        if !registry_suffix.is_empty() {
+            self.registry_suffix = registry_suffix.trim().trim_start_matches('.').to_ascii_lowercase();
         }
-        Ok(self)
+        self
     }
 
     /// Returns this cloud with the endpoints of the cloud called `name` in the response of `requested`; an empty name
@@ -129,13 +129,7 @@ impl CloudEndpoints {
         if let Some(audience) = entry.authentication.audiences.into_iter().find(|audience| !audience.is_empty()) {
             self.audience = audience;
         }
-        if !entry.authentication.login_endpoint.is_empty() {
-            self.login_endpoint = with_slash(&entry.authentication.login_endpoint);
-        }
-        if !entry.suffixes.acr_login_server.is_empty() {
-            self.registry_suffix = without_dot(&entry.suffixes.acr_login_server);
-        }
-        Ok(Some(self))
+        Ok(Some(self.with_overrides(&entry.authentication.login_endpoint, &entry.suffixes.acr_login_server)))
     }
 
     /// Checks the endpoints: they must be URLs, and the one that receives secrets must be https.
@@ -160,10 +154,6 @@ fn without_slash(url: &str) -> String {
 
 fn with_slash(url: &str) -> String {
     without_slash(url) + "/"
-}
-
-fn without_dot(suffix: &str) -> String {
-    suffix.trim().trim_start_matches('.').to_ascii_lowercase()
 }
 
 #[derive(Deserialize)]

@@ -57,7 +57,7 @@ pub async fn connect(
     clock: Clock,
 ) -> Result<ArmConnection, AuthError> {
     let cloud = cloud_endpoints(config, environment, transport.as_ref()).await?;
-    let choice = choose_credential(config, environment, &cloud)?;
+    let choice = choose_credential(config, &cloud)?;
     let login_endpoint = cloud.login_endpoint.clone();
     let authority = TokenAuthority { login_endpoint, adfs: cloud.adfs, transport, clock };
     let credentials = ArmCredentialsBuilder { cloud: &cloud, authority, environment }.build(choice).await?;
@@ -71,6 +71,7 @@ pub async fn cloud_endpoints(
     transport: &dyn ArmTransport,
 ) -> Result<CloudEndpoints, AuthError> {
     let mut cloud = CloudEndpoints::named(&config.cloud);
+    let is_named_stack = cloud.azure_stack;
     cloud.azure_stack = config.is_azure_stack();
     cloud.adfs = config.identity_system.eq_ignore_ascii_case("adfs") || config.tenant_id.eq_ignore_ascii_case("adfs");
     let endpoint = config.resource_manager_endpoint.trim();
@@ -78,9 +79,7 @@ pub async fn cloud_endpoints(
         cloud = fetch_endpoints(cloud, &config.cloud, endpoint, transport).await?;
     }
     let variable = "AZURE_ENVIRONMENT_FILEPATH";
-    if let Some(path) =
-        environment.get(variable).filter(|path| !path.is_empty() && CloudEndpoints::reads_environment_file(&config.cloud))
-    {
+    if let Some(path) = environment.get(variable).filter(|path| !path.is_empty() && is_named_stack) {
         let bad = |reason: String| AuthError::configuration(variable, format!("{path}: {reason}"));
         let document = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
         cloud = cloud.with_environment_file(&document).map_err(bad)?;

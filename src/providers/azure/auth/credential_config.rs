@@ -1,9 +1,7 @@
 //! Credential that the configuration selects. Pure.
 //!
-//! In: the configuration and the environment. Out: a [`CredentialConfig`], or the field that is missing. The order, and
-//! which variables replace which fields: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
-
-use std::collections::BTreeMap;
+//! In: the configuration, with the environment's overrides. Out: a [`CredentialConfig`], or the field that is missing. The
+//! order: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
 
 use azure_core::credentials::Secret;
 
@@ -81,66 +79,31 @@ impl ManagedIdentityId {
     }
 }
 
-/// A field and the variable that replaces it.
-struct OverridableField<'a> {
-    field: &'static str,
-    variable: &'static str,
-    value: &'a str,
-}
-
-struct FieldOverrides<'a> {
-    environment: &'a BTreeMap<String, String>,
-}
-
-impl<'a> FieldOverrides<'a> {
-    fn read(&self, field: &'static str, variable: &'static str, configured: &'a str) -> OverridableField<'a> {
-        let replaced = self.environment.get(variable).map(String::as_str).filter(|value| !value.is_empty());
-        OverridableField { field, variable, value: replaced.unwrap_or(configured) }
-    }
-}
-
-impl OverridableField<'_> {
-    fn required(&self, by: &str) -> Result<String, AuthError> {
-        if self.value.trim().is_empty() {
-            let message = format!("needed by {by}; set it, or {} in the environment", self.variable);
-            return Err(AuthError::configuration(self.field, message));
-        }
-        Ok(self.value.trim().to_owned())
-    }
-}
-
-pub fn choose_credential(
-    config: &AzureConfig,
-    environment: &BTreeMap<String, String>,
-    cloud: &CloudEndpoints,
-) -> Result<CredentialConfig, AuthError> {
-    let settings = FieldOverrides { environment };
-    let tenant = settings.read("tenantId", variables::TENANT_ID, &config.tenant_id);
-    let client = settings.read("aadClientId", variables::CLIENT_ID, &config.aad_client_id);
-    let secret = settings.read("aadClientSecret", variables::CLIENT_SECRET, &config.aad_client_secret);
-    let token_file =
-        settings.read("aadFederatedTokenFile", variables::FEDERATED_TOKEN_FILE, &config.aad_federated_token_file);
-    let network_tenant = network_tenant(config, tenant.value);
+pub fn choose_credential(config: &AzureConfig, cloud: &CloudEndpoints) -> Result<CredentialConfig, AuthError> {
+    let network_tenant = network_tenant(config);
     let application = |by: &str| {
-        let tenant = if cloud.adfs { "adfs".to_owned() } else { tenant.required(by)? };
-        Ok(EntraApplication { tenant, client_id: client.required(by)? })
+        let tenant = match cloud.adfs {
+            true => "adfs".to_owned(),
+            false => required("tenantId", variables::TENANT_ID, &config.tenant_id, by)?,
+        };
+        let client_id = required("aadClientId", variables::CLIENT_ID, &config.aad_client_id, by)?;
+        Ok::<_, AuthError>(EntraApplication { tenant, client_id })
     };
 
-    if config.use_federated_workload_identity_extension || environment_has(environment, token_file.variable) {
-        let by = "workload identity";
+    if config.use_federated_workload_identity_extension {
+        let (by, file) = ("workload identity", &config.aad_federated_token_file);
         return Ok(CredentialConfig::WorkloadIdentity {
             application: application(by)?,
-            token_file: token_file.required(by)?,
+            token_file: required("aadFederatedTokenFile", variables::FEDERATED_TOKEN_FILE, file, by)?,
         });
     }
     if config.use_managed_identity_extension {
         return managed(config, network_tenant.is_some());
     }
-    if !secret.value.is_empty() {
-        let application = application("aadClientSecret")?;
+    if !config.aad_client_secret.is_empty() {
         return Ok(CredentialConfig::ClientSecret {
-            application,
-            secret: Secret::new(secret.value.to_owned()),
+            application: application("aadClientSecret")?,
+            secret: Secret::new(config.aad_client_secret.clone()),
             network_tenant,
         });
     }
@@ -158,40 +121,32 @@ pub fn choose_credential(
     Ok(CredentialConfig::NoCredential)
 }
 
-fn environment_has(environment: &BTreeMap<String, String>, variable: &str) -> bool {
-    environment.get(variable).is_some_and(|value| !value.is_empty())
+/// Returns the trimmed value of `field`, which `variable` may have overridden.
+fn required(field: &str, variable: &str, value: &str, by: &str) -> Result<String, AuthError> {
+    match value.trim() {
+        "" => {
+            let message = format!("needed by {by}; set it, or {variable} in the environment");
+            Err(AuthError::configuration(field, message))
+        }
+        value => Ok(value.to_owned()),
+    }
 }
 
 /// Returns the network tenant in multi-tenant mode: the network resources are in another tenant.
-fn network_tenant(config: &AzureConfig, tenant: &str) -> Option<String> {
+fn network_tenant(config: &AzureConfig) -> Option<String> {
     let network = config.network_resource_tenant_id.trim();
-    (!network.is_empty() && !network.eq_ignore_ascii_case(tenant.trim())).then(|| network.to_owned())
+    (!network.is_empty() && !network.eq_ignore_ascii_case(config.tenant_id.trim())).then(|| network.to_owned())
 }
 
+/// Returns the identity of the machine. The parts of `auxiliaryTokenProvider` are checked with the configuration.
 fn managed(config: &AzureConfig, multi_tenant: bool) -> Result<CredentialConfig, AuthError> {
-    let auxiliary = if multi_tenant { Some(vault(config.auxiliary_token_provider.as_ref())?) } else { None };
-    Ok(CredentialConfig::ManagedIdentity {
-        identity: ManagedIdentityId::parse(&config.user_assigned_identity_id),
-        auxiliary,
-    })
-}
-
-fn vault(provider: Option<&AuxiliaryTokenProvider>) -> Result<AuxiliaryTokenProvider, AuthError> {
-    const FIELD: &str = "auxiliaryTokenProvider";
-    let Some(provider) = provider else {
+    let auxiliary = config.auxiliary_token_provider.clone().filter(|_| multi_tenant);
+    if multi_tenant && auxiliary.is_none() {
         let message = "needed when networkResourceTenantID is not tenantId and a managed identity is used";
-        return Err(AuthError::configuration(FIELD, message));
-    };
-    let parts = [
-        ("subscriptionID", &provider.subscription_id),
-        ("resourceGroup", &provider.resource_group),
-        ("vaultName", &provider.vault_name),
-        ("secretName", &provider.secret_name),
-    ];
-    match parts.into_iter().find(|(_, value)| value.is_empty()) {
-        Some((part, _)) => Err(AuthError::configuration(format!("{FIELD}.{part}"), "missing")),
-        None => Ok(provider.clone()),
+        return Err(AuthError::configuration("auxiliaryTokenProvider", message));
     }
+    let identity = ManagedIdentityId::parse(&config.user_assigned_identity_id);
+    Ok(CredentialConfig::ManagedIdentity { identity, auxiliary })
 }
 
 #[cfg(test)]
@@ -213,30 +168,25 @@ mod tests {
         }
     }
 
-    fn chosen(config: &AzureConfig, environment: &[(&str, &str)]) -> Result<CredentialConfig, AuthError> {
-        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        choose_credential(config, &environment, &CloudEndpoints::named(""))
+    fn chosen(config: &AzureConfig) -> Result<CredentialConfig, AuthError> {
+        choose_credential(config, &CloudEndpoints::named(""))
     }
 
     #[test]
     fn the_first_that_applies_wins() {
         let mut config = all();
-        assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::WorkloadIdentity { .. })));
+        assert!(matches!(chosen(&config), Ok(CredentialConfig::WorkloadIdentity { .. })));
         config.use_federated_workload_identity_extension = false;
         // A token file alone does not switch it on.
-        assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::ManagedIdentity { .. })));
-        let by_environment = chosen(&config, &[("AZURE_FEDERATED_TOKEN_FILE", "/other"), ("AZURE_CLIENT_ID", "pod")]);
-        let application = EntraApplication { tenant: "tenant".to_owned(), client_id: "pod".to_owned() };
-        assert_eq!(by_environment, Ok(CredentialConfig::WorkloadIdentity { application, token_file: "/other".to_owned() }));
+        assert!(matches!(chosen(&config), Ok(CredentialConfig::ManagedIdentity { .. })));
         config.use_managed_identity_extension = false;
-        assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::ClientSecret { .. })));
+        assert!(matches!(chosen(&config), Ok(CredentialConfig::ClientSecret { .. })));
         config.aad_client_secret.clear();
-        assert!(matches!(chosen(&config, &[]), Ok(CredentialConfig::ClientCertificate { .. })));
-        assert!(matches!(chosen(&config, &[("AZURE_CLIENT_SECRET", "x")]), Ok(CredentialConfig::ClientSecret { .. })));
+        assert!(matches!(chosen(&config), Ok(CredentialConfig::ClientCertificate { .. })));
         config.aad_client_cert_path.clear();
-        assert_eq!(chosen(&config, &[]), Ok(CredentialConfig::DataPlane { path: "/identity".to_owned() }));
+        assert_eq!(chosen(&config), Ok(CredentialConfig::DataPlane { path: "/identity".to_owned() }));
         config.aad_msi_data_plane_identity_path.clear();
-        assert_eq!(chosen(&config, &[]), Ok(CredentialConfig::NoCredential));
+        assert_eq!(chosen(&config), Ok(CredentialConfig::NoCredential));
     }
 
     #[test]
@@ -246,22 +196,16 @@ mod tests {
             config.use_federated_workload_identity_extension = false;
             config.network_resource_tenant_id = "other".to_owned();
         };
-        let of_vault = |config: &mut AzureConfig| {
-            multi_tenant(config);
-            let subscription_id = "s".to_owned();
-            config.auxiliary_token_provider = Some(AuxiliaryTokenProvider { subscription_id, ..Default::default() });
-        };
-        let changes: [Change<'_>; 5] = [
+        let changes: [Change<'_>; 4] = [
             (&|config| config.tenant_id.clear(), "tenantId"),
             (&|config| config.aad_client_id.clear(), "aadClientId"),
             (&|config| config.aad_federated_token_file.clear(), "aadFederatedTokenFile"),
             (&multi_tenant, "auxiliaryTokenProvider"),
-            (&of_vault, "auxiliaryTokenProvider.resourceGroup"),
         ];
         for (change, field) in changes {
             let mut config = all();
             change(&mut config);
-            let error = chosen(&config, &[]).unwrap_err();
+            let error = chosen(&config).unwrap_err();
             assert!(matches!(&error, AuthError::Configuration { field: named, .. } if *named == field), "{error}");
         }
     }
@@ -272,7 +216,7 @@ mod tests {
         config.use_federated_workload_identity_extension = false;
         for (network, expected) in [("", None), ("TENANT", None), ("other", Some("other".to_owned()))] {
             config.network_resource_tenant_id = network.to_owned();
-            match chosen(&config, &[]) {
+            match chosen(&config) {
                 Ok(CredentialConfig::ClientSecret { network_tenant, .. }) => assert_eq!(network_tenant, expected),
                 other => panic!("{other:?}"),
             }
@@ -297,7 +241,7 @@ mod tests {
         let mut config = all();
         config.tenant_id.clear();
         let cloud = CloudEndpoints { adfs: true, ..CloudEndpoints::named("AzureStackCloud") };
-        match choose_credential(&config, &BTreeMap::new(), &cloud) {
+        match choose_credential(&config, &cloud) {
             Ok(CredentialConfig::WorkloadIdentity { application, .. }) => assert_eq!(application.tenant, "adfs"),
             other => panic!("{other:?}"),
         }
@@ -308,8 +252,8 @@ mod tests {
         let mut config = all();
         config.use_federated_workload_identity_extension = false;
         config.use_managed_identity_extension = false;
-        assert!(!format!("{:?}", chosen(&config, &[])).contains("planted"));
+        assert!(!format!("{:?}", chosen(&config)).contains("planted"));
         config.aad_client_secret.clear();
-        assert!(!format!("{:?}", chosen(&config, &[])).contains("planted"));
+        assert!(!format!("{:?}", chosen(&config)).contains("planted"));
     }
 }

@@ -3,14 +3,12 @@
 //! In: the file. Out: tokens. The file is read at each fetch; only one with a later `not_before` replaces the one in use,
 //! and a file that cannot be read changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use azure_core::base64;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::{
@@ -83,7 +81,7 @@ impl DataPlaneIdentity {
 
     async fn newest(&self) -> DataPlaneCredential {
         let read = load(&self.path).await;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         match read {
             Ok(found) if found.not_before > current.not_before => *current = found,
             Ok(_) => {}

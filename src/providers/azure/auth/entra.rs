@@ -3,12 +3,7 @@
 //! In: the application and its proof (secret, certificate, projected token). Out: a token, or what to mend. A credential of
 //! azure_identity lives for one fetch: its own cache keeps a token that ARM has refused, and fails callers when a refresh fails.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use azure_core::{
@@ -20,6 +15,7 @@ use azure_identity::{
     ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions, ClientSecretCredential,
     ClientSecretCredentialOptions,
 };
+use parking_lot::Mutex;
 
 use super::{
     AuthError,
@@ -64,13 +60,8 @@ pub(super) struct ServicePrincipal {
 }
 
 /// A proof that is ready to be sent.
+#[derive(Debug)]
 struct StaticAssertion(Secret);
-
-impl fmt::Debug for StaticAssertion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ready")
-    }
-}
 
 #[async_trait]
 impl ClientAssertion for StaticAssertion {
@@ -219,7 +210,7 @@ impl CertificateFilePrincipal {
 
     async fn signer(&self) -> Arc<CertificateSigner> {
         let read = read_certificate(&self.path, &self.password).await;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match read {
             Ok(signer) => *last = signer,
             Err(error) => tracing::warn!(%error, "certificate reload failed, previous certificate kept"),
@@ -244,6 +235,6 @@ impl TokenFetcher for CertificateFilePrincipal {
     }
 
     fn certificate_expires(&self) -> Option<i64> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).expires()
+        self.last.lock().expires()
     }
 }

@@ -44,15 +44,11 @@ pub(super) fn explain(result: &IdentityAnswer, requested: TokenRequestContext<'_
 
 fn explain_response(response: &http::Response<Bytes>, requested: TokenRequestContext<'_>) -> AuthError {
     let status = response.status();
-    let refusal: Option<IdentityErrorBody> = serde_json::from_slice(response.body()).ok();
-    let text = refusal.as_ref().map(error_text).unwrap_or_default();
-    let line = safe_line(&text, requested.secrets);
-    let (code, hint) = refusal.map(|refusal| refusal.code()).map_or((String::new(), None), |code| {
-        let hint = field_for(&code);
-        (code, hint)
-    });
+    let refusal: IdentityErrorBody = serde_json::from_slice(response.body()).unwrap_or_default();
+    let line = safe_line(&error_text(&refusal), requested.secrets);
     if status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 410 | 429) {
-        let field = hint.unwrap_or(requested.field);
+        let code = refusal.code();
+        let field = field_for(&code).unwrap_or(requested.field);
         let message = if line.is_empty() { format!("HTTP {status}") } else { line };
         return AuthError::Refused {
             identity: requested.identity.to_owned(),

@@ -3,18 +3,16 @@
 //! azure_identity keeps status and message of a failure in an error of its own; what came over the wire says more, so
 //! [`super::identity_answer`] judges that instead. One `IdentityHttpClient` serves one fetch.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use azure_core::{
     Error, Result,
     error::ErrorKind,
-    http::{AsyncRawResponse, Body, HttpClient, Request, Url, headers::Headers},
+    http::{AsyncRawResponse, Body, HttpClient, Request, headers::Headers},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::identity_answer::IdentityAnswer;
 use crate::providers::azure::arm::ArmTransport;
@@ -40,14 +38,16 @@ impl IdentityHttpClient {
 
     /// Returns the last response; `None` if nothing was sent.
     pub(super) fn last_response(&self) -> Option<IdentityAnswer> {
-        self.last_response.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.last_response.lock().take()
     }
 
     fn translate(&self, request: &Request) -> Result<http::Request<Bytes>> {
         let bad = |reason: String| Error::with_message(ErrorKind::DataConversion, reason);
         let mut url = request.url().clone();
         if self.adfs {
-            url.set_path(&adfs_path(&url));
+            // The token endpoint of AD FS has no version in its path.
+            let path = url.path().replace("/oauth2/v2.0/", "/oauth2/");
+            url.set_path(&path);
         }
         let Body::Bytes(body) = request.body() else { return Err(bad("a streamed body cannot be sent".to_owned())) };
         let mut built = http::Request::builder().method(request.method().as_str()).uri(url.as_str());
@@ -58,16 +58,11 @@ impl IdentityHttpClient {
     }
 }
 
-/// Returns the path of AD FS, which has no version in the path of its token endpoint.
-fn adfs_path(url: &Url) -> String {
-    url.path().replace("/oauth2/v2.0/", "/oauth2/")
-}
-
 #[async_trait]
 impl HttpClient for IdentityHttpClient {
     async fn execute_request(&self, request: &Request) -> Result<AsyncRawResponse> {
         let result = self.transport.send(self.translate(request)?).await;
-        *self.last_response.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        *self.last_response.lock() = Some(result.clone());
         match result {
             Ok(response) => {
                 let status = response.status().as_u16().into();

@@ -80,18 +80,10 @@ impl VaultTokenFetcher {
         let request = request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "it does not make a URL"))?;
         let result = self.transport.send(request).await;
         let good = result.as_ref().ok().filter(|response| response.status().is_success());
-        good.and_then(|response| serde_json::from_slice(response.body()).ok()).ok_or_else(|| {
-            let endpoint = url.split('?').next().unwrap_or_default();
-            explain(
-                &result,
-                TokenRequestContext {
-                    identity: "the managed identity of this machine",
-                    endpoint,
-                    secrets: &[],
-                    field: FIELD,
-                },
-            )
-        })
+        let endpoint = url.split('?').next().unwrap_or_default();
+        let identity = "the managed identity of this machine";
+        let requested = TokenRequestContext { identity, endpoint, secrets: &[], field: FIELD };
+        good.and_then(|response| serde_json::from_slice(response.body()).ok()).ok_or_else(|| explain(&result, requested))
     }
 
     fn token(&self, value: &str) -> Option<BearerToken> {

@@ -132,10 +132,8 @@ impl TokenFetcher for ManagedIdentityFetcher {
         token.ok_or_else(|| {
             let (identity, endpoint) = (self.name(), self.service.endpoint());
             let field = "userAssignedIdentityID: is this identity assigned to the machine?";
-            explain(
-                &result,
-                TokenRequestContext { identity: &identity, endpoint: &endpoint, secrets: &[self.secret()], field },
-            )
+            let secrets = &[self.secret()];
+            explain(&result, TokenRequestContext { identity: &identity, endpoint: &endpoint, secrets, field })
         })
     }
 }

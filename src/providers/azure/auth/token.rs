@@ -4,15 +4,13 @@
 //! failed refresh does not affect callers while the old token is valid, and a broken identity service is called at growing
 //! intervals. [`super::token_schedule`] makes the decisions.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use azure_core::credentials::Secret;
+use futures::future::Either;
 use http::HeaderValue;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{
@@ -28,8 +26,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 const SCHEME: &str = "Bearer ";
 
-/// A bearer token. `Debug` does not show it.
-#[derive(Clone)]
+/// A bearer token. `Debug` does not show it, because the header is marked sensitive.
+#[derive(Debug, Clone)]
 pub struct BearerToken {
     header: HeaderValue,
     lifetime: TokenLifetime,
@@ -59,16 +57,6 @@ impl BearerToken {
     /// Returns when it expires, on the clock of `tokio::time`.
     pub fn expires(&self) -> Instant {
         self.lifetime.expires
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        self.header == other.header
-    }
-}
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("life", &self.lifetime).finish_non_exhaustive()
     }
 }
 
@@ -143,17 +131,16 @@ impl CachedTokenSource {
 #[async_trait]
 impl TokenSource for CachedTokenSource {
     async fn token(&self) -> Result<BearerToken, AuthError> {
-        let flight = match self.inner.look_up() {
-            TokenLookup::Done(outcome) => return outcome,
-            TokenLookup::Wait(flight) => flight,
-        };
-        flight.await
+        match self.inner.look_up() {
+            Either::Left(result) => result,
+            Either::Right(fetch) => fetch.await,
+        }
     }
 
     fn invalidate(&self, rejected: &BearerToken) {
         let now = self.inner.clock.now();
         let mut state = self.inner.state();
-        let stored = state.token.as_ref().is_some_and(|token| token.is(rejected));
+        let stored = state.token.as_ref().is_some_and(|token| token.header == rejected.header);
         if stored && may_invalidate(now, state.invalidated) {
             state.token = None;
             state.invalidated = Some(now);
@@ -166,17 +153,13 @@ impl TokenSource for CachedTokenSource {
     }
 }
 
-enum TokenLookup {
-    Done(Result<BearerToken, AuthError>),
-    Wait(SharedFetch),
-}
-
 impl TokenCache {
     fn state(&self) -> MutexGuard<'_, TokenCacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    fn look_up(self: &Arc<Self>) -> TokenLookup {
+    /// Returns the token or error that is there, or the fetch to wait for.
+    fn look_up(self: &Arc<Self>) -> Either<Result<BearerToken, AuthError>, SharedFetch> {
         let mut state = self.state();
         let life = state.token.as_ref().map(|token| token.lifetime);
         let failures = state.failures.as_ref().map(|(failures, _)| *failures);
@@ -185,9 +168,9 @@ impl TokenCache {
             drop(self.start_or_join_fetch(&mut state));
         }
         match (next, &state.token, &state.failures) {
-            (TokenAction::Use | TokenAction::UseAndRefresh, Some(token), _) => TokenLookup::Done(Ok(token.clone())),
-            (TokenAction::Refuse, _, Some((_, error))) => TokenLookup::Done(Err(error.clone())),
-            _ => TokenLookup::Wait(self.start_or_join_fetch(&mut state)),
+            (TokenAction::Use | TokenAction::UseAndRefresh, Some(token), _) => Either::Left(Ok(token.clone())),
+            (TokenAction::Refuse, _, Some((_, error))) => Either::Left(Err(error.clone())),
+            _ => Either::Right(self.start_or_join_fetch(&mut state)),
         }
     }
 

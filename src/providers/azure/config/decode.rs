@@ -78,9 +78,8 @@ fn read_field(name: &'static str, node: &YamlNode, config: &mut AzureConfig, rea
         }
         Some(_) => config.set(name, node, reader),
         None => {
-            if let Some(limit) = ClientRateLimit::read(node, reader) {
-                config.rate_limit_entries.insert(name.to_owned(), limit);
-            }
+            let limit = ClientRateLimit::read(node, reader);
+            config.rate_limit_entries.extend(limit.map(|limit| (name.to_owned(), limit)));
         }
     }
 }

@@ -15,7 +15,7 @@ use serde::{
 use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Spanned};
 
 /// Longest text that is read, in bytes: the API server takes no larger Secret.
-pub const MAX_BYTES: usize = 1 << 20;
+pub(super) const MAX_BYTES: usize = 1 << 20;
 
 /// Lists and maps within each other; the deepest field has seven.
 const MAX_DEPTH: usize = 16;
@@ -121,9 +121,6 @@ impl<'de> Visitor<'de> for YamlValueVisitor {
     }
     fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
         Ok(YamlValue::Text(value.to_owned()))
-    }
-    fn visit_string<E>(self, value: String) -> Result<YamlValue, E> {
-        Ok(YamlValue::Text(value))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();

@@ -64,21 +64,17 @@ impl<'a> FieldReader<'a> {
         names: &[&'static str],
     ) -> Vec<(&'static str, &'n YamlNode)> {
         let canonical: HashMap<String, &'static str> = names.iter().map(|name| (name.to_ascii_lowercase(), *name)).collect();
-        let mut indices: HashMap<&'static str, usize> = HashMap::new();
         let mut found: Vec<(&'static str, &YamlNode)> = Vec::new();
         let (mut unrecognized, mut repeated) = (Vec::new(), BTreeMap::new());
         for (key, node) in entries {
             match canonical.get(&key.to_ascii_lowercase()) {
                 None => unrecognized.push((key, node)),
-                Some(name) => match indices.get(name) {
-                    Some(index) => {
-                        found[*index].1 = node;
+                Some(name) => match found.iter_mut().find(|(known, _)| known == name) {
+                    Some(entry) => {
+                        entry.1 = node;
                         repeated.insert(*name, node);
                     }
-                    None => {
-                        indices.insert(name, found.len());
-                        found.push((name, node));
-                    }
+                    None => found.push((*name, node)),
                 },
             }
         }

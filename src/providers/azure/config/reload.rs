@@ -36,17 +36,11 @@ pub async fn follow(
     while !current.is_closed() {
         let round = async {
             reload_once(&loader, &mut memory, &current).await;
-            problem.send_if_modified(|reported| {
-                let is_new = *reported != memory.problem;
-                reported.clone_from(&memory.problem);
-                is_new
-            });
+            send_if_new(problem, memory.problem.clone());
             tokio::time::sleep(INTERVAL).await;
         };
-        tokio::select! {
-            biased;
-            () = shutdown.begun() => return,
-            () = round => {}
+        if shutdown.run_until_begun(round).await.is_none() {
+            return;
         }
     }
 }
@@ -96,15 +90,13 @@ fn cannot_read(error: &ConfigLoadError, memory: &mut ReloadState) {
     memory.unreadable = Some(reason);
 }
 
+/// Returns `true` if the value differs from the one before; only then it wakes the receivers.
+fn send_if_new<T: PartialEq>(sender: &watch::Sender<T>, value: T) -> bool {
+    sender.send_if_modified(|current| std::mem::replace(current, value) != *current)
+}
+
 fn send(config: AzureConfig, findings: &[ConfigFinding], current: &watch::Sender<Arc<AzureConfig>>) {
-    let is_new = current.send_if_modified(|old| {
-        let is_new = **old != config;
-        if is_new {
-            *old = Arc::new(config);
-        }
-        is_new
-    });
-    if is_new {
+    if send_if_new(current, Arc::new(config)) {
         tracing::info!("provider configuration changed");
         for finding in findings {
             tracing::warn!(%finding, "changed provider configuration warning");

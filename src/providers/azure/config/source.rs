@@ -67,7 +67,7 @@ pub enum ConfigLoadError {
 }
 
 /// Formats one finding per line.
-pub(super) fn lines(findings: &[ConfigFinding]) -> String {
+fn lines(findings: &[ConfigFinding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
@@ -93,10 +93,13 @@ impl ConfigLoader {
 
     /// Reads the texts that count; the Secret only when the file does not exclude it.
     pub async fn texts(&self) -> Result<ConfigTexts, ConfigLoadError> {
-        let file = match &self.source.file {
-            Some(path) => Some(read_file(path).await?),
-            None => None,
-        };
+        let file =
+            match &self.source.file {
+                Some(path) => Some(read_text(path).await.map_err(|problem| {
+                    ConfigLoadError::Unusable(format!("--cloud-config {}: {problem}", path.display()))
+                })?),
+                None => None,
+            };
         let secret = match &self.source.secret {
             Some(secret) if sources_to_read(file.as_deref()) != CloudConfigType::File => {
                 Some(self.read_secret(secret).await?)
@@ -153,14 +156,17 @@ fn text_in(secret: &Secret, at: &ConfigSecretRef) -> Result<String, String> {
     text.map_err(|_| format!("{at}: the key {} holds something else than UTF-8 text", at.key))
 }
 
-async fn read_file(path: &Path) -> Result<String, ConfigLoadError> {
-    let about =
-        |problem: &dyn fmt::Display| ConfigLoadError::Unusable(format!("--cloud-config {}: {problem}", path.display()));
-    let file = tokio::fs::File::open(path).await.map_err(|error| about(&error))?;
+/// Returns the text of a file, without what is beyond the longest text.
+///
+/// # Errors
+///
+/// The problem with the file, without its path.
+pub async fn read_text(path: &Path) -> Result<String, String> {
+    let file = tokio::fs::File::open(path).await.map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     // One more than is decoded, so that the decoder sees that there is too much.
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(|error| about(&error))?;
-    String::from_utf8(bytes).map_err(|_| about(&"is not UTF-8 text"))
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }
 
 #[cfg(test)]

@@ -26,12 +26,9 @@ pub(super) fn check_existence(view: &QueryView<'_>) -> QueryEvaluation<MachineEx
     };
     let mut needs = Vec::new();
     for id in &ids {
-        match evidence_of(view, id) {
-            ExistenceEvidence::Present(machine) => return QueryEvaluation::Done(MachineExistence::Found(machine)),
-            ExistenceEvidence::OtherMachine => return unknown(format!("{id} has another host name")),
-            ExistenceEvidence::Failed(error) => return unknown(error.to_string()),
-            ExistenceEvidence::Unread(need) => needs.push(need),
-            ExistenceEvidence::Absent => {}
+        match unless_absent(view, id) {
+            Ok(need) => needs.extend(need),
+            Err(verdict) => return QueryEvaluation::Done(verdict),
         }
     }
     if !needs.is_empty() {
@@ -66,7 +63,7 @@ fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluatio
     let (question, settings) = (view.question, view.settings);
     if let Some(id) = question.query.id.clone().or_else(|| view.known().map(|entry| entry.machine.id.clone())) {
         return match view.scale_sets_needed(&id) {
-            Some(need) => Err(read_or_unknown(view, need)),
+            Some(need) => Err(view.read_or(need, |error| MachineExistence::Unknown(error.to_string()))),
             None => Ok(vec![id]),
         };
     }
@@ -74,7 +71,7 @@ fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluatio
     let mut ids = Vec::new();
     if settings.uniform || settings.flex {
         if let Some(need) = view.unless_listed(ArmRead::ScaleSets(group.clone()), settings.scale_sets_ttl) {
-            return Err(read_or_unknown(view, need));
+            return Err(view.read_or(need, |error| MachineExistence::Unknown(error.to_string())));
         }
         if view.snapshot.scale_sets(group).iter().any(|set| set.flexible) && settings.flex {
             return Err(unknown("a machine of a flexible scale set can be told only by its id, and the Node has none"));
@@ -90,48 +87,35 @@ fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluatio
     }
 }
 
-fn read_or_unknown(view: &QueryView<'_>, need: RequiredRead) -> QueryEvaluation<MachineExistence> {
-    match view.failure_of(&need) {
-        Some(error) => unknown(error.to_string()),
-        None => QueryEvaluation::NeedsReads(vec![need]),
+/// Returns the read that one machine needs; `None` if ARM reports it as missing.
+///
+/// The error is the verdict where it exists, is not the node's, or could not be read.
+fn unless_absent(view: &QueryView<'_>, id: &ResourceId) -> Result<Option<RequiredRead>, MachineExistence> {
+    let state = match view.snapshot.entry(id) {
+        Some(entry) => unless_present(view, id, entry)?,
+        None => view.candidate(id, view.list_scope(id).filter(shows_power_state)),
+    };
+    match state {
+        CandidateState::Unread(need) => Ok(Some(need)),
+        CandidateState::Failed(error) if !is_without_parent(id, &error) => Err(MachineExistence::Unknown(error.to_string())),
+        CandidateState::Failed(_) | CandidateState::Absent => Ok(None),
     }
 }
 
-enum ExistenceEvidence {
-    Present(Arc<Machine>),
-    /// A machine, but not the node's.
-    OtherMachine,
-    Absent,
-    Failed(ArmError),
-    Unread(RequiredRead),
-}
-
-/// Returns the current evidence about one machine.
-fn evidence_of(view: &QueryView<'_>, id: &ResourceId) -> ExistenceEvidence {
-    let Some(entry) = view.snapshot.entry(id) else {
-        return match view.candidate(id, view.list_scope(id).filter(shows_power_state)) {
-            CandidateState::Absent => ExistenceEvidence::Absent,
-            CandidateState::Failed(error) if is_without_parent(id, &error) => ExistenceEvidence::Absent,
-            CandidateState::Failed(error) => ExistenceEvidence::Failed(error),
-            CandidateState::Unread(need) => ExistenceEvidence::Unread(need),
-        };
-    };
+/// Returns the state of a known machine. The error is the verdict where it exists or is not the node's.
+fn unless_present(view: &QueryView<'_>, id: &ResourceId, entry: &MachineEntry) -> Result<CandidateState, MachineExistence> {
     let by_name = view.question.query.id.is_none();
     if by_name && !spelling::same_name(entry.machine.node_name(), &view.question.query.node_name) {
-        return ExistenceEvidence::OtherMachine;
+        return Err(MachineExistence::Unknown(format!("{id} has another host name")));
     }
     if entry.missing_since.is_none() && is_fresh(view, entry) {
-        return ExistenceEvidence::Present(with_fresh_power(view, entry));
+        return Err(MachineExistence::Found(with_fresh_power(view, entry)));
     }
     let scope = ListScope::of(&entry.machine);
     let list =
         (entry.missing_since.is_none() && shows_power_state(&scope) && !view.question.needs_single_read).then_some(scope);
-    let need = RequiredRead::Machine(id.clone(), view.unread_list(list, ArmRead::Machines, view.settings.absent_ttl));
-    match view.failure_of(&need) {
-        Some(error) if is_without_parent(id, error) => ExistenceEvidence::Absent,
-        Some(error) => ExistenceEvidence::Failed(error.clone()),
-        None => ExistenceEvidence::Unread(need),
-    }
+    let list = view.unread_list(list, ArmRead::Machines, view.settings.absent_ttl);
+    Ok(view.unread_or_failed(RequiredRead::Machine(id.clone(), list)))
 }
 
 /// Returns `true` for ARM's response if the scale set is gone as well, which the surroundings show.
@@ -148,7 +132,7 @@ fn shows_power_state(scope: &ListScope) -> bool {
 fn is_fresh(view: &QueryView<'_>, entry: &MachineEntry) -> bool {
     let uniform = matches!(entry.machine.kind, MachineKind::ScaleSetInstance { .. });
     let state = if uniform && view.settings.without_instance_view { Some(entry.read_at) } else { entry.instance_view_at };
-    let is_fresh = |at| view.question.fresh(at, view.settings.absent_ttl);
+    let is_fresh = |at| fresh(view, at);
     let read = if view.question.needs_single_read { entry.single_read_at } else { Some(entry.read_at) };
     read.is_some_and(is_fresh) && state.is_some_and(is_fresh)
 }
@@ -235,10 +219,7 @@ fn fresh(view: &QueryView<'_>, at: tokio::time::Instant) -> bool {
 /// Returns the read, unless it is known freshly; its failure is the answer.
 fn read_if_stale(view: &QueryView<'_>, read: ArmRead) -> Option<QueryEvaluation<Result<(), String>>> {
     let need = view.unless_listed(read, view.settings.absent_ttl)?;
-    Some(match view.failure_of(&need) {
-        Some(error) => QueryEvaluation::Done(Err(error.to_string())),
-        None => QueryEvaluation::NeedsReads(vec![need]),
-    })
+    Some(view.read_or(need, |error| Err(error.to_string())))
 }
 
 #[cfg(test)]

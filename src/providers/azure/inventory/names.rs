@@ -9,18 +9,12 @@ use crate::providers::azure::arm::spelling;
 /// Width of the number.
 const WIDTH: usize = 6;
 
-/// Splits a node's name into prefix and number; `None` when it cannot be the name of an instance.
-fn split(node_name: &str) -> Option<(&str, u64)> {
-    let at = node_name.len().checked_sub(WIDTH)?;
-    let (prefix, number) = (node_name.get(..at)?, node_name.get(at..)?);
-    let digits = number.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    Some((prefix, u64::from_str_radix(number, 36).ok().filter(|_| digits)?))
-}
-
 /// Returns the number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter
 /// case is ignored: Windows reports its name in capitals.
 pub(super) fn instance_number(node_name: &str, prefix: &str) -> Option<u64> {
-    split(node_name).filter(|(found, _)| spelling::same_name(found, prefix)).map(|(_, number)| number)
+    let (found, number) = node_name.split_at_checked(node_name.len().checked_sub(WIDTH)?)?;
+    let is_instance = spelling::same_name(found, prefix) && number.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    u64::from_str_radix(number, 36).ok().filter(|_| is_instance)
 }
 
 /// Returns `true` if the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where

@@ -38,7 +38,7 @@ pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: In
     let mut reads = Vec::new();
     let mut by_list: BTreeMap<ArmRead, BTreeMap<ResourceId, ArmRead>> = BTreeMap::new();
     for need in needs {
-        match alternatives(need) {
+        match need.alternatives() {
             (single, None) => reads.push(single),
             (single, Some(list)) => {
                 by_list.entry(list).or_default().insert(single.subject().clone(), single);
@@ -59,17 +59,8 @@ pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: In
 
 /// Returns `true` if one of the reads in progress covers the need.
 pub(super) fn is_under_way(need: &RequiredRead, reading: &BTreeSet<ArmRead>) -> bool {
-    let (single, list) = alternatives(need);
+    let (single, list) = need.alternatives();
     reading.contains(&single) || list.is_some_and(|list| reading.contains(&list))
-}
-
-/// Returns the read of exactly the need, and the list that would cover it too.
-fn alternatives(need: &RequiredRead) -> (ArmRead, Option<ArmRead>) {
-    match need {
-        RequiredRead::Read(read) => (read.clone(), None),
-        RequiredRead::Machine(id, scope) => (ArmRead::Machine(id.clone()), scope.clone().map(ArmRead::Machines)),
-        RequiredRead::Interfaces(id, scope) => (ArmRead::InterfacesOf(id.clone()), scope.clone().map(ArmRead::Interfaces)),
-    }
 }
 
 /// Returns the reads that are due for their age, so that no later caller waits for them: of the cluster's group and of

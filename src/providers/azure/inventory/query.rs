@@ -138,3 +138,14 @@ pub(super) enum RequiredRead {
     /// Interfaces of a known machine, read alone or with this list.
     Interfaces(ResourceId, Option<ListScope>),
 }
+
+impl RequiredRead {
+    /// Returns the read of exactly the need, and the list that would cover it too.
+    pub(super) fn alternatives(&self) -> (ArmRead, Option<ArmRead>) {
+        match self {
+            Self::Read(read) => (read.clone(), None),
+            Self::Machine(id, scope) => (ArmRead::Machine(id.clone()), scope.clone().map(ArmRead::Machines)),
+            Self::Interfaces(id, scope) => (ArmRead::InterfacesOf(id.clone()), scope.clone().map(ArmRead::Interfaces)),
+        }
+    }
+}

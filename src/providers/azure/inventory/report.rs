@@ -52,7 +52,7 @@ pub(super) fn age(snapshot: &InventorySnapshot, now: Instant) -> Option<Duration
 /// Counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
 pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
     let count = |kind: fn(&MachineKind) -> bool| snapshot.entries().filter(|entry| kind(&entry.machine.kind)).count();
-    let age = |at: Instant| seconds(now.saturating_duration_since(at));
+    let age = |at: Instant| now.saturating_duration_since(at).as_secs();
     let mut lists = BTreeMap::new();
     for (read, stamp) in snapshot.lists() {
         lists.insert(name(read), json!({"list": read.to_string(), "id": read.subject().as_str(), "items": stamp.items, "ageSeconds": age(stamp.read_at)}));
@@ -84,8 +84,4 @@ pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
 
 fn name(read: &ArmRead) -> String {
     format!("{read} {}", read.subject())
-}
-
-fn seconds(age: Duration) -> u64 {
-    age.as_secs()
 }

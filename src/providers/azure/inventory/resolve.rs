@@ -86,7 +86,7 @@ fn require_address(machine: &Arc<Machine>) -> LookupResult {
 
 fn by_id(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<LookupResult> {
     if let Some(need) = view.scale_sets_needed(id) {
-        return view.read_or_fail(need);
+        return view.read_or(need, |error| Err(error.clone().into()));
     }
     match view.candidate(id, view.list_scope(id)) {
         CandidateState::Absent => view.not_listed(&format!("{id} does not exist")),
@@ -103,7 +103,7 @@ fn by_name(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
         // A set that is new would not be in an old list.
         let ttl = if matching.is_empty() { view.list_absent_ttl() } else { view.settings.scale_sets_ttl };
         if let Some(need) = view.unless_listed(ArmRead::ScaleSets(view.question.group.clone()), ttl) {
-            return view.read_or_fail(need);
+            return view.read_or(need, |error| Err(error.clone().into()));
         }
     }
     let mut failure = None;
@@ -196,20 +196,15 @@ impl<'a> QueryView<'a> {
 
     /// Returns the failure that already answers the need.
     pub(super) fn failure_of(&self, need: &RequiredRead) -> Option<&'a ArmError> {
-        let reads = match need {
-            RequiredRead::Read(read) => [Some(read.clone()), None],
-            RequiredRead::Machine(id, scope) => [Some(ArmRead::Machine(id.clone())), scope.clone().map(ArmRead::Machines)],
-            RequiredRead::Interfaces(id, scope) => {
-                [Some(ArmRead::InterfacesOf(id.clone())), scope.clone().map(ArmRead::Interfaces)]
-            }
-        };
-        let failures = reads.into_iter().flatten().filter_map(|read| self.snapshot.failure(&read));
+        let (single, list) = need.alternatives();
+        let failures = [Some(single), list].into_iter().flatten().filter_map(|read| self.snapshot.failure(&read));
         failures.filter(|(at, _)| self.question.answered_by_failure(*at)).map(|(_, error)| error).next()
     }
 
-    fn read_or_fail(&self, need: RequiredRead) -> QueryEvaluation<LookupResult> {
+    /// Returns the read, or the result of the failure that already answers it.
+    pub(super) fn read_or<T>(&self, need: RequiredRead, failed: impl FnOnce(&ArmError) -> T) -> QueryEvaluation<T> {
         match self.failure_of(&need) {
-            Some(error) => QueryEvaluation::Done(Err(error.clone().into())),
+            Some(error) => QueryEvaluation::Done(failed(error)),
             None => QueryEvaluation::NeedsReads(vec![need]),
         }
     }
@@ -230,7 +225,11 @@ impl<'a> QueryView<'a> {
             return CandidateState::Absent;
         }
         let list = self.unread_list(list, ArmRead::Machines, self.list_absent_ttl());
-        let need = RequiredRead::Machine(id.clone(), list);
+        self.unread_or_failed(RequiredRead::Machine(id.clone(), list))
+    }
+
+    /// Returns the need, or the failure that already answers it.
+    pub(super) fn unread_or_failed(&self, need: RequiredRead) -> CandidateState {
         self.failure_of(&need).cloned().map_or(CandidateState::Unread(need), CandidateState::Failed)
     }
 
@@ -270,10 +269,8 @@ impl<'a> QueryView<'a> {
 
     /// Returns a place that only a list can show.
     fn list_candidate(&self, scope: ListScope, ttl: Duration) -> CandidateState {
-        match self.unless_listed(ArmRead::Machines(scope), ttl) {
-            Some(need) => self.failure_of(&need).cloned().map_or(CandidateState::Unread(need), CandidateState::Failed),
-            None => CandidateState::Absent,
-        }
+        let need = self.unless_listed(ArmRead::Machines(scope), ttl);
+        need.map_or(CandidateState::Absent, |need| self.unread_or_failed(need))
     }
 
     /// Returns the flexible sets whose prefix fits, or the others: a host name there may not begin with the prefix.

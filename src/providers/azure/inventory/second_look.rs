@@ -87,11 +87,7 @@ fn unless_read(view: &QueryView<'_>, list: ArmRead, denied: Option<Instant>) -> 
     if stamp.is_some_and(|stamp| is_later(stamp.read_at) && view.question.fresh(stamp.read_at, view.settings.absent_ttl)) {
         return None;
     }
-    let need = RequiredRead::Read(list);
-    Some(match view.failure_of(&need) {
-        Some(error) => silent(error.to_string()),
-        None => QueryEvaluation::NeedsReads(vec![need]),
-    })
+    Some(view.read_or(RequiredRead::Read(list), |error| SecondLook::Silent(error.to_string())))
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ impl Inventory {
     pub async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String> {
         let results = self.evaluate_all(self.in_all_groups(query, freshness), resolve::look_up).await;
         self.health()?;
-        Ok(lacks_machine(&results)? && !is_known(&self.lock().snapshot, &query.node_name))
+        Ok(lacks_machine(&results)? && !is_known(&self.state.lock().snapshot, &query.node_name))
     }
 
     fn in_all_groups(&self, query: &MachineQuery, freshness: Duration) -> Arc<[PendingQuery]> {
         let first = PendingQuery::new(query, &self.settings, self.clock.now(), Freshness::Within(freshness), false);
-        let mut groups: BTreeSet<ResourceId> = self.lock().snapshot.groups().cloned().collect();
+        let mut groups: BTreeSet<ResourceId> = self.state.lock().snapshot.groups().cloned().collect();
         groups.extend([self.settings.group.clone(), first.group.clone()]);
         groups.into_iter().map(|group| PendingQuery { group, ..first.clone() }).collect()
     }

@@ -22,11 +22,12 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -136,11 +137,11 @@ impl BackendPoolSyncer {
     }
 
     fn lock_memory(&self) -> MutexGuard<'_, PoolMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     fn lock_resync_after(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.resync_after.lock().unwrap_or_else(PoisonError::into_inner)
+        self.resync_after.lock()
     }
 
     /// An input without Nodes.
@@ -210,7 +211,7 @@ impl BackendPoolSyncer {
         let mut memory = self.lock_memory();
         memory.orphans.clone_from(&plan.orphans);
         memory.ready_entries.clone_from(&plan.ready_entries);
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock();
         plan.waiting.difference(&reported).for_each(|waiting| warn!(%waiting, "node joins no back-end pool"));
         reported.clone_from(&plan.waiting);
     }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Service},
     discovery::v1::EndpointSlice,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout},
@@ -115,7 +116,7 @@ impl ClusterWatches {
         slices: &OnDemandInformer<EndpointSlice>,
     ) {
         let needed = WatchedKinds::of(settings);
-        *self.inner.interval.lock().unwrap_or_else(PoisonError::into_inner) = settings.pool_update_interval;
+        *self.inner.interval.lock() = settings.pool_update_interval;
         if needed.namespaces {
             self.inner.namespaces.get_or_init(|| namespaces.demand(|_| ()));
         }
@@ -180,7 +181,7 @@ impl ClusterWatches {
     /// Resolves when changes of endpoints have gathered for the interval and pools have to follow.
     pub async fn endpoints_moved(&self) {
         loop {
-            let interval = *self.inner.interval.lock().unwrap_or_else(PoisonError::into_inner);
+            let interval = *self.inner.interval.lock();
             let due = self.index().due(interval);
             match due {
                 None => self.inner.changed.notified().await,
@@ -195,7 +196,7 @@ impl ClusterWatches {
     }
 
     fn index(&self) -> MutexGuard<'_, EndpointNodeIndex> {
-        self.inner.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.index.lock()
     }
 }
 

@@ -22,7 +22,7 @@ mod network_cache;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -31,7 +31,8 @@ pub(super) use effects::{invalidated_by, referenced_keys};
 use futures::future::join_all;
 use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
-pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery, NetworkReadFailure};
+pub use network_query::{CacheLifetimes, NetworkCacheKey, NetworkQuery, NetworkReadFailure};
+use parking_lot::{Mutex, MutexGuard};
 use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
@@ -84,14 +85,13 @@ impl ObserverState {
             Ok(_) => None,
             Err(error) => Some(DenialCause::Failed(error.clone())),
         };
-        let denied = match &cause {
-            Some(DenialCause::GroupMissing(error) | DenialCause::Failed(error)) => Some(error.clone()),
-            Some(DenialCause::Absent) | None => None,
-        };
+        let denied = cause.as_ref().and_then(DenialCause::error).cloned();
         match cause {
             // A subnet that does not exist is refused to those who need it, also the configured one.
-            Some(DenialCause::Failed(_) | DenialCause::GroupMissing(_)) if !is_service_specific(&what, settings) => {}
-            Some(cause) => self.denials.record_failure(&what, cause, at),
+            Some(cause) if denied.is_none() || is_service_specific(&what, settings) => {
+                self.denials.record_failure(&what, cause, at);
+            }
+            Some(_) => {}
             None => self.denials.clear(&what),
         }
         if let Ok(answer) = answer {
@@ -147,14 +147,7 @@ impl NetworkObserver {
         for what in query.named_keys() {
             let Some(cause) = state.denials.of(&what, now) else { continue };
             query.remove(&what);
-            match cause.clone() {
-                DenialCause::Failed(error) => unread.push(read_failure(&state.denials, what, error, now)),
-                DenialCause::GroupMissing(error) => {
-                    let failure = read_failure(&state.denials, what, error, now);
-                    unread.push(NetworkReadFailure { group_missing: true, ..failure })
-                }
-                DenialCause::Absent => {}
-            }
+            unread.extend(cause.error().map(|error| read_failure(&state.denials, what, error.clone(), now)));
         }
         (query, unread)
     }
@@ -188,19 +181,13 @@ impl NetworkObserver {
             };
             let reads = flights.into_iter().map(|(what, flight)| async move {
                 let error = flight.await.err()?;
-                let group_missing = self.is_group_missing(&what);
-                let failure = read_failure(&self.lock().denials, what, error, self.clock.now());
-                Some(NetworkReadFailure { group_missing, ..failure })
+                Some(read_failure(&self.lock().denials, what, error, self.clock.now()))
             });
             let failed: Vec<NetworkReadFailure> = join_all(reads).await.into_iter().flatten().collect();
             if !failed.is_empty() {
                 return Err(failed);
             }
         }
-    }
-
-    fn is_group_missing(&self, what: &NetworkCacheKey) -> bool {
-        matches!(self.lock().denials.of(what, self.clock.now()), Some(DenialCause::GroupMissing(_)))
     }
 
     /// What is known now, without any request; empty before the first look.
@@ -267,7 +254,7 @@ impl NetworkObserver {
     }
 
     fn lock(&self) -> MutexGuard<'_, ObserverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The read of `what` that is under way, or a new one.
@@ -400,7 +387,8 @@ fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) 
 }
 
 fn read_failure(denials: &ReadDenials, key: NetworkCacheKey, error: ArmError, now: Instant) -> NetworkReadFailure {
-    NetworkReadFailure { missing_for: denials.missing_for(&key, now), key, error, group_missing: false }
+    let group_missing = matches!(denials.of(&key, now), Some(DenialCause::GroupMissing(_)));
+    NetworkReadFailure { missing_for: denials.missing_for(&key, now), group_missing, key, error }
 }
 
 fn read_aborted() -> ArmError {

@@ -2,24 +2,24 @@
 //! they ask for, and what is remembered of them.
 //!
 //! In: the stores of Services and Nodes, and what has been written. Out: specs (read once per version of an object), the other Services
-//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `record_…`, `restore_…` and `note_…` change that. It is lost with the
+//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `with_memory` and `note_…` change that. It is lost with the
 //! process, but for the [`RuleRecords`] that are kept in the cluster; nothing is taken away that only lost memory could prove.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use ipnet::IpNet;
 
 use crate::providers::azure::arm::ResourceId;
 use crate::providers::azure::planner::load_balancer::{
-    desired::{ServiceRequest, security_rules::ServiceRules},
+    desired::ServiceRequest,
     pools::nodes::internal_addresses,
     rule_memory::{ParsedService, RuleHistory, RuleMemory},
-    rule_records::{ListedDestinations, RuleRecords},
+    rule_records::RuleRecords,
     settings::LoadBalancerSettings,
     spec::{
         ClusterAddresses, ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips,
@@ -28,6 +28,7 @@ use crate::providers::azure::planner::load_balancer::{
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
+use parking_lot::{Mutex, MutexGuard};
 
 /// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
 /// once, by whoever needs it first, and never while the lock is held.
@@ -279,24 +280,9 @@ impl ServiceIndex {
         self.lock().memory.note_nodes(present);
     }
 
-    /// Takes note of where managed rules lead: see [`RuleMemory::forget_unlisted`].
-    pub fn note_listed(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) {
-        self.lock().memory.forget_unlisted(listed);
-    }
-
-    /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
-    pub fn record_pool_addresses(&self, addresses: Vec<IpAddr>) {
-        self.lock().memory.note_gone(addresses);
-    }
-
-    /// What the Services have in a group with these destinations: see [`RuleMemory::records`].
-    pub fn records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> RuleRecords {
-        self.lock().memory.records(planned, listed)
-    }
-
-    /// Takes over what another process recorded: see [`RuleMemory::restore`].
-    pub fn restore_records(&self, records: RuleRecords) {
-        self.lock().memory.restore(records);
+    /// Passes what is remembered to `work`, which may change it, under the lock.
+    pub fn with_memory<R>(&self, work: impl FnOnce(&mut RuleMemory) -> R) -> R {
+        work(&mut self.lock().memory)
     }
 
     /// Returns the memory of a process that restores these records, to plan with.
@@ -319,13 +305,8 @@ impl ServiceIndex {
         if !are_all_listed {
             return missing;
         }
-        self.record_deleted(missing);
+        self.lock().memory.note_deleted(missing);
         Vec::new()
-    }
-
-    /// Notes Services that do not exist, as the API server said: see [`RuleMemory::note_deleted`].
-    pub fn record_deleted(&self, services: Vec<ServiceIdentity>) {
-        self.lock().memory.note_deleted(services);
     }
 
     /// Returns a recorded Service that does not exist any more and whose addresses are still in the group.
@@ -343,13 +324,8 @@ impl ServiceIndex {
         services.into_iter().filter(|identity| self.owner(identity) == ServiceOwner::Nobody).collect()
     }
 
-    /// The security group has become as `rules` say: see [`RuleMemory::record_applied`].
-    pub fn record_applied(&self, request: &ServiceRequest, rules: &ServiceRules, listed: &ListedDestinations) {
-        self.lock().memory.record_applied(request, rules, listed);
-    }
-
     fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -388,9 +364,14 @@ mod tests {
 
     use super::*;
     use crate::providers::azure::planner::load_balancer::{
-        desired::{plan_index::PlanIndex, samples::*, security_rules::NodeAddresses},
+        desired::{
+            plan_index::PlanIndex,
+            samples::*,
+            security_rules::{NodeAddresses, ServiceRules},
+        },
         observed::ObservedNetwork,
         rule_memory::BackendLookup,
+        rule_records::ListedDestinations,
     };
 
     impl ServiceIndex {
@@ -406,7 +387,7 @@ mod tests {
         /// As the stage that writes the security group does it.
         fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
             self.note_nodes(&self.nodes());
-            self.note_listed(listed);
+            self.with_memory(|memory| memory.forget_unlisted(listed));
             self.memory().nodes().clone()
         }
     }
@@ -430,7 +411,7 @@ mod tests {
     /// The rules of a Service with this address have been written.
     fn apply(index: &ServiceIndex, spec: &ServiceSpec, address: &str) {
         let reach = ServiceRules::wanted(spec, &[address.parse().unwrap()], &[]).unwrap();
-        index.record_applied(&ensure(spec), &reach, &listing());
+        index.with_memory(|memory| memory.record_applied(&ensure(spec), &reach, &listing()));
     }
 
     fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
@@ -443,7 +424,8 @@ mod tests {
         apply(&index, &web, "20.0.0.1");
         let removed = || index.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
-        index.record_applied(&remove(&web), &removed(), &listing());
+        let rules = removed();
+        index.with_memory(|memory| memory.record_applied(&remove(&web), &rules, &listing()));
         assert_eq!(removed().former, addresses(&[]));
         assert!(index.lock().memory.history_of(&web.identity).is_none());
     }
@@ -533,7 +515,7 @@ mod tests {
 
     fn counting(service: &Service, settings: &LoadBalancerSettings) -> ParsedService {
         READ.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        assert!(ROSTER.get().unwrap().state.try_lock().is_ok(), "a Service is read while the lock is held");
+        assert!(ROSTER.get().unwrap().state.try_lock().is_some(), "a Service is read while the lock is held");
         ParsedService::of(service, settings)
     }
 

@@ -31,7 +31,8 @@ impl MetadataCache {
     pub(super) async fn documents(&self) -> Result<Arc<ImdsDocuments>, MetadataError> {
         let requested = Instant::now();
         let mut last = self.last.lock().await;
-        if let Some(documents) = last.documents.as_ref().filter(|_| last.is_fresh(self.max_age)) {
+        let is_fresh = last.read_at.is_some_and(|read| read.elapsed() < self.max_age);
+        if let Some(documents) = last.documents.as_ref().filter(|_| is_fresh) {
             return Ok(Arc::clone(documents));
         }
         if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at > requested) {
@@ -57,11 +58,5 @@ impl MetadataCache {
     /// Makes the next caller get a new response.
     pub(super) async fn forget(&self) {
         self.last.lock().await.read_at = None;
-    }
-}
-
-impl LastMetadataRead {
-    fn is_fresh(&self, max_age: Duration) -> bool {
-        self.read_at.is_some_and(|read| read.elapsed() < max_age)
     }
 }

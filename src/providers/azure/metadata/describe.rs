@@ -11,10 +11,7 @@ use crate::{
     providers::azure::{
         arm::{InvalidResourceId, ResourceId},
         config::VmType,
-        instances::{
-            describe::{self, DescribedNode, TopologyRules},
-            provider_id::{self, ProviderIdError},
-        },
+        instances::describe::{self, DescribedNode, TopologyRules},
         inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
     },
 };
@@ -40,9 +37,6 @@ pub enum MetadataDescriptionError {
     /// A private address that no machine can have.
     #[error("the instance metadata service returned an invalid address for this machine: {0:?}")]
     Address(String),
-    /// The id is odd.
-    #[error(transparent)]
-    ProviderId(#[from] ProviderIdError),
     /// The Node is another machine's.
     #[error(
         "this machine is called {told:?}, and not {node:?}: --node-name has to be the name of the Node of this machine, or the \
@@ -54,7 +48,7 @@ pub enum MetadataDescriptionError {
         /// Name of the Node.
         node: String,
     },
-    /// Zone or addresses are odd.
+    /// The id, zone or addresses are odd.
     #[error(transparent)]
     Machine(#[from] describe::MachineDescriptionError),
 }
@@ -82,21 +76,13 @@ pub fn metadata(
     let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
     let machine = machine(documents, compute)?;
     let rules = TopologyRules { vm_type: VmType::Vmss, fault_domain_label };
-    let mut additional_labels = labels(compute);
-    additional_labels.extend(describe::fault_domain_label(&machine, rules));
-    let provider_id = match subject.provider_id {
-        Some(own) => own.to_owned(),
-        None => provider_id::of_machine(&machine.id)?,
-    };
-    Ok(InstanceMetadata {
-        provider_id,
-        instance_type: machine.vm_size.clone(),
-        node_addresses: describe::addresses(&machine, subject)?,
-        zone: zone(&machine, rules)?,
-        region: machine.location.to_lowercase(),
-        additional_labels,
-        is_unmanaged: false,
-    })
+    let mut metadata = describe::metadata(&machine, rules, subject)?;
+    // Without a zone and a fault domain there is no label, as upstream.
+    if machine.zone.is_none() && !fault_domain_label {
+        metadata.zone = machine.fault_domain.map(|fault_domain| fault_domain.to_string()).unwrap_or_default();
+    }
+    metadata.additional_labels.extend(labels(compute));
+    Ok(metadata)
 }
 
 /// Returns the machine as the inventory would have it from ARM.
@@ -163,16 +149,6 @@ fn can_be_private(text: &str, ipv6: bool) -> bool {
 fn public_address(documents: &ImdsDocuments, address: &ImdsAddress) -> Option<String> {
     let own = Some(address.public_ip_address.as_str()).filter(|public| !public.is_empty());
     own.or_else(|| documents.load_balancer.in_front_of(&address.private_ip_address)).map(str::to_owned)
-}
-
-/// Returns the availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as
-/// upstream.
-fn zone(machine: &Machine, rules: TopologyRules) -> Result<String, MetadataDescriptionError> {
-    match (&machine.zone, machine.fault_domain) {
-        (Some(_), _) => Ok(describe::zone(machine, rules)?.failure_domain),
-        (None, Some(fault_domain)) if !rules.fault_domain_label => Ok(fault_domain.to_string()),
-        (None, _) => Ok(String::new()),
-    }
 }
 
 fn labels(compute: &ImdsCompute) -> BTreeMap<String, String> {

@@ -3,35 +3,29 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::decide::{MachinePower, OUT_OF_SERVICE, TaintDecision};
-use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
+use crate::runtime::events::{EventDescription, RecordedEvent};
 
 /// Every event, for the reference page.
-pub const EVENTS: &[EventDescription] = &[
-    EventDescription {
-        reason: ADDED,
-        type_: EventType::Normal,
-        when: "A Node that is not ready has been given the taint `node.kubernetes.io/out-of-service`: its machine is shut down.",
-    },
-    EventDescription {
-        reason: REMOVED,
-        type_: EventType::Normal,
-        when: "The taint `node.kubernetes.io/out-of-service` of a Node has been removed: its machine runs, or the Node is ready.",
-    },
-];
+pub const EVENTS: &[EventDescription] = &[ADDED, REMOVED];
 
-const ADDED: &str = "OutOfServiceTaintAdded";
-const REMOVED: &str = "OutOfServiceTaintRemoved";
+const ADDED: EventDescription = EventDescription::normal(
+    "OutOfServiceTaintAdded",
+    "A Node that is not ready has been given the taint `node.kubernetes.io/out-of-service`: its machine is shut down.",
+);
+const REMOVED: EventDescription = EventDescription::normal(
+    "OutOfServiceTaintRemoved",
+    "The taint `node.kubernetes.io/out-of-service` of a Node has been removed: its machine runs, or the Node is ready.",
+);
 
 /// Returns the event about a written `decision` of the taint out-of-service.
 pub fn taint_written(node: &Node, decision: TaintDecision, power: MachinePower) -> Option<RecordedEvent> {
-    let (reason, change, cause) = match (decision, power) {
+    let (event, change, cause) = match (decision, power) {
         (TaintDecision::Nothing, _) => return None,
         (TaintDecision::Add, _) => (ADDED, "added", "the machine is shut down, so its disks can be detached"),
         (TaintDecision::Remove, MachinePower::Running) => (REMOVED, "removed", "the machine runs"),
         (TaintDecision::Remove, _) => (REMOVED, "removed", "the node is ready"),
     };
-    let message = format!("Taint {}:{} {change}: {cause}", OUT_OF_SERVICE.0, OUT_OF_SERVICE.1);
-    Some(RecordedEvent { about: object_reference(node), type_: EventType::Normal, reason, message })
+    Some(event.about(node, format!("Taint {}:{} {change}: {cause}", OUT_OF_SERVICE.0, OUT_OF_SERVICE.1)))
 }
 
 #[cfg(test)]

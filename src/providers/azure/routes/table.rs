@@ -5,12 +5,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -203,7 +204,7 @@ impl RouteTableStore {
     }
 
     fn cache(&self) -> MutexGuard<'_, RouteTableCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     fn age(&self, at: Instant) -> Duration {

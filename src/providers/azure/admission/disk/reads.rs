@@ -3,13 +3,9 @@
 //! In: the ID of a disk and how to read it. Out: its labels, from a short-lived cache if it was read a moment ago, or one
 //! fixed text if it cannot be read. The cache and the number of concurrent reads are bounded.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
@@ -79,12 +75,12 @@ impl DiskReads {
     }
 
     fn known(&self, key: &str) -> Option<Option<DiskLabels>> {
-        let existing = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let existing = self.known.lock();
         existing.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
     }
 
     fn remember(&self, key: String, labels: Option<DiskLabels>) {
-        let mut existing = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut existing = self.known.lock();
         existing.retain(|_, read| read.is_current());
         if existing.len() >= MOST {
             let oldest = existing.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
@@ -127,7 +123,7 @@ mod tests {
         for number in 0..2 * MOST {
             labels(&number.to_string()).await;
         }
-        assert_eq!(reads.known.lock().unwrap().len(), MOST);
+        assert_eq!(reads.known.lock().len(), MOST);
     }
 
     #[tokio::test(start_paused = true)]

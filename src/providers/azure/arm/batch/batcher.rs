@@ -7,12 +7,13 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -169,7 +170,7 @@ impl<T, R> Batcher<T, R> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Vec<BatchItem<T, R>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -3,10 +3,9 @@
 //! In: parts of batches, and whether they were rejected. Out: requests to try alone, after the others, until they are
 //! accepted.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeSet;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::bisect::BatchRequest;
 
@@ -52,7 +51,7 @@ impl<I: Ord + Clone> Quarantine<I> {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<I>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -126,21 +126,16 @@ impl QuotaBuckets {
         times.max_by_key(|ready| ready.at).unwrap_or(SendTime { at: now, limiting_bucket: 0 })
     }
 
-    /// Takes a token from each, or from none and returns when to try again.
-    pub(super) fn take(&mut self, drains: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
-        let ready = self.send_time(drains, |_| 0.0, now);
-        if ready.at > now {
-            return Err(ready);
-        }
+    /// Takes a token from each, for a request that may be sent at `now`.
+    pub(super) fn take(&mut self, drains: &[BucketCharge], now: Instant) {
         for drain in drains {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
             bucket.tokens -= 1.0;
             if bucket.limit.window.is_some() {
-                bucket.sends.add(now);
+                bucket.sends.add(1, now);
             }
         }
-        Ok(())
     }
 
     /// Puts back what [`Self::take`] took, by `admitted` at the latest, for a request that was not sent after all.
@@ -149,7 +144,7 @@ impl QuotaBuckets {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
             bucket.tokens = (bucket.tokens + 1.0).min(bucket.limit.capacity);
-            bucket.sends.remove(admitted);
+            bucket.sends.remove(1, admitted);
         }
     }
 

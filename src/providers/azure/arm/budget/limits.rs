@@ -131,13 +131,6 @@ pub struct BudgetSettings {
     pub labelled_subscriptions: BTreeSet<String>,
 }
 
-impl BudgetSettings {
-    /// Returns `true` if the subscription is one of the operator's; the writers of Nodes name others.
-    pub(super) fn is_labelled(&self, subscription: &str) -> bool {
-        self.labelled_subscriptions.is_empty() || self.labelled_subscriptions.contains(&subscription.to_lowercase())
-    }
-}
-
 impl Default for BudgetSettings {
     fn default() -> Self {
         Self::from(&AzureConfig::default())
@@ -163,6 +156,11 @@ impl From<&AzureConfig> for BudgetSettings {
 }
 
 impl BudgetSettings {
+    /// Returns `true` if the subscription is one of the operator's; the writers of Nodes name others.
+    pub(super) fn is_labelled(&self, subscription: &str) -> bool {
+        self.labelled_subscriptions.is_empty() || self.labelled_subscriptions.contains(&subscription.to_lowercase())
+    }
+
     /// Returns the share as a fraction.
     pub fn share(&self) -> f64 {
         f64::from(self.share_percent.clamp(1, 100)) / 100.0

@@ -205,10 +205,11 @@ impl BudgetQueue {
                 continue;
             }
             let ready = buckets.send_time(&caller.charges, |charge| aside.remainder(charge, class, is_closed_out), now);
-            if ready.at > now || buckets.take(&caller.charges, now).is_err() {
+            if ready.at > now {
                 queued.retry_no_later_than(ready.at);
                 aside.add(&caller.charges, ready, now);
             } else {
+                buckets.take(&caller.charges, now);
                 if !key.is_permit {
                     buckets.usage.add(&caller.charges, &key.causes, now);
                 }

@@ -41,7 +41,7 @@ impl NamespaceUsage {
     /// Charges a write with `charges` to the namespaces that cause it.
     pub(super) fn add(&mut self, charges: &[BucketCharge], causes: &Causes, now: Instant) {
         for namespace in causes.iter().filter(|_| is_counted(charges)) {
-            self.windows.entry(namespace.to_owned()).or_default().add_many(parts(causes), now);
+            self.windows.entry(namespace.to_owned()).or_default().add(parts(causes), now);
         }
     }
 
@@ -49,7 +49,7 @@ impl NamespaceUsage {
     pub(super) fn remove(&mut self, charges: &[BucketCharge], causes: &Causes, admitted: Instant) {
         for namespace in causes.iter().filter(|_| is_counted(charges)) {
             if let Some(window) = self.windows.get_mut(namespace) {
-                window.remove_many(parts(causes), admitted);
+                window.remove(parts(causes), admitted);
             }
         }
     }

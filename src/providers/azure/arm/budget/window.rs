@@ -52,11 +52,7 @@ fn end((start, _): &(Instant, u32)) -> Instant {
 }
 
 impl SendWindow {
-    pub(super) fn add(&mut self, now: Instant) {
-        self.add_many(1, now);
-    }
-
-    pub(super) fn add_many(&mut self, count: u32, now: Instant) {
+    pub(super) fn add(&mut self, count: u32, now: Instant) {
         while self.slots.front().is_some_and(|slot| end(slot) <= now) {
             self.count -= self.slots.pop_front().map_or(0, |(_, sends)| sends);
         }
@@ -67,12 +63,8 @@ impl SendWindow {
         }
     }
 
-    /// Takes back the last send until `at`; it may be forgotten already.
-    pub(super) fn remove(&mut self, at: Instant) {
-        self.remove_many(1, at);
-    }
-
-    pub(super) fn remove_many(&mut self, count: u32, at: Instant) {
+    /// Takes back the last sends until `at`; they may be forgotten already.
+    pub(super) fn remove(&mut self, count: u32, at: Instant) {
         let Some(index) = self.slots.iter().rposition(|(start, _)| *start <= at) else { return };
         let removed = count.min(self.slots[index].1);
         self.slots[index].1 -= removed;
@@ -126,11 +118,11 @@ mod tests {
     #[test]
     fn what_was_not_sent_leaves_room_again() {
         let (start, mut window) = (Instant::now(), SendWindow::default());
-        (0..3).for_each(|_| window.add(start));
+        (0..3).for_each(|_| window.add(1, start));
         assert_eq!(window.room_at(1.0, 3.0, start), start + SLOT + WINDOW);
-        window.remove(start);
+        window.remove(1, start);
         assert_eq!((window.left(3.0, start), window.room_at(1.0, 3.0, start)), (1.0, start));
-        (0..5).for_each(|_| window.remove(start));
+        (0..5).for_each(|_| window.remove(1, start));
         assert_eq!(window, SendWindow::default());
     }
 
@@ -138,15 +130,15 @@ mod tests {
     fn what_was_not_sent_is_taken_from_its_own_second() {
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
         let mut window = SendWindow::default();
-        (0..3).for_each(|queued| window.add(start + minute * queued));
+        (0..3).for_each(|queued| window.add(1, start + minute * queued));
         let mut without = SendWindow::default();
-        [0, 2].into_iter().for_each(|queued| without.add(start + minute * queued));
-        window.remove(start + minute + SLOT);
+        [0, 2].into_iter().for_each(|queued| without.add(1, start + minute * queued));
+        window.remove(1, start + minute + SLOT);
         assert_eq!(window, without);
         let later = start + minute * 6;
-        window.add(later);
+        window.add(1, later);
         let before = window.clone();
-        window.remove(start);
+        window.remove(1, start);
         assert_eq!(window, before, "it was forgotten before it was given back");
     }
 
@@ -159,7 +151,7 @@ mod tests {
                 let room = window.room_at(1.0, most.into(), now);
                 prop_assert_eq!(room <= now, window.left(most.into(), now) >= 1.0);
                 now = room;
-                window.add(now);
+                window.add(1, now);
                 sent.push(now);
             }
             for first in &sent {

@@ -84,21 +84,21 @@ impl World {
     }
 
     fn fault(&self, part: &'static str, fault: Fault) {
-        self.arm.faults.lock().unwrap().push_back((part, fault));
+        self.arm.faults.lock().push_back((part, fault));
     }
 
     /// What was sent: `GET /path`.
     fn sent(&self) -> Vec<String> {
-        let log = self.arm.log.lock().unwrap();
+        let log = self.arm.log.lock();
         log.iter().map(|request| format!("{} {}", request.method(), request.uri().path())).collect()
     }
 
     fn url(&self, index: usize) -> String {
-        self.arm.log.lock().unwrap()[index].uri().to_string()
+        self.arm.log.lock()[index].uri().to_string()
     }
 
     fn header(&self, index: usize, name: &str) -> String {
-        let log = self.arm.log.lock().unwrap();
+        let log = self.arm.log.lock();
         log[index].headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned()
     }
 
@@ -214,10 +214,10 @@ async fn a_rejected_token_is_replaced_once() {
     assert_eq!(class(world.put(None).await), ArmErrorClass::Unauthorized);
     assert_eq!(world.sent().len(), 4, "two tries each, no more");
 
-    *world.credential.auxiliary.lock().unwrap() = Some("other".to_owned());
+    *world.credential.auxiliary.lock() = Some("other".to_owned());
     world.fault("loadBalancers", answer(401, ""));
     world.get().await.unwrap();
-    assert_eq!(world.credential.rejected.lock().unwrap()[3..], ["token-3", "other"], "either may be the one");
+    assert_eq!(world.credential.rejected.lock()[3..], ["token-3", "other"], "either may be the one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,7 +227,7 @@ async fn without_a_token_nothing_is_sent() {
         (TokenError::Refused("AADSTS7000215".into()), ArmErrorClass::Unauthorized),
         (TokenError::Unavailable("no route".into()), ArmErrorClass::Transient),
     ] {
-        *world.credential.error.lock().unwrap() = Some(error);
+        *world.credential.error.lock() = Some(error);
         assert_eq!(class(world.get().await), class_of_it);
     }
     assert!(world.sent().is_empty());
@@ -244,7 +244,7 @@ async fn a_throttled_request_waits_at_the_gate() {
     let labels = r#"{method="get",resource="LoadBalancer",resource_group="g",subscription_id="s"} 1"#;
     assert!(world.metric(&format!("arm_request_throttle_counter_total{labels}")));
     assert!(world.metric(&format!("arm_request_rate_limit_counter_total{labels}")));
-    let passed = world.barrier.passed.lock().unwrap();
+    let passed = world.barrier.passed.lock();
     let passed: Vec<_> = passed.iter().map(|(charge, urgency)| (charge.operation, *urgency)).collect();
     assert_eq!(passed, [(Counts::Read, Urgency::Change); 2]);
 }
@@ -256,7 +256,7 @@ async fn only_writes_are_charged_to_their_causes() {
     let client = world.client.with_causes(["web"].into_iter().collect());
     client.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
     client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
-    let passed = world.barrier.passed.lock().unwrap();
+    let passed = world.barrier.passed.lock();
     let is_charged = |charge: &RequestCharge| charge.causes != Causes::default();
     assert!(passed.iter().all(|(charge, _)| is_charged(charge) == (charge.operation != Counts::Read)));
     assert!(passed.iter().any(|(charge, _)| is_charged(charge)), "{passed:?}");
@@ -287,7 +287,7 @@ async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
 async fn without_a_token_the_budget_stays_as_it_is() {
     let budget = budget();
     let world = world_behind(Some(budget.clone()));
-    *world.credential.error.lock().unwrap() = Some(TokenError::Refused("no".into()));
+    *world.credential.error.lock() = Some(TokenError::Refused("no".into()));
     for _ in 0..20 {
         assert_eq!(class(world.get().await), ArmErrorClass::Unauthorized);
     }
@@ -309,10 +309,10 @@ async fn only_what_may_have_reached_arm_is_paid_for() {
         let world = world();
         world.add(LB, "lb");
         let case = format!("{fault:?} {error:?}");
-        *world.credential.error.lock().unwrap() = error;
+        *world.credential.error.lock() = error;
         fault.into_iter().for_each(|fault| world.fault("loadBalancers", fault));
         let _ = tokio::time::timeout(Duration::from_secs(1), world.get()).await;
-        let counts = (world.barrier.passed.lock().unwrap().len(), *world.barrier.returned.lock().unwrap());
+        let counts = (world.barrier.passed.lock().len(), *world.barrier.returned.lock());
         assert_eq!(counts, (passed, returned), "{case}");
     }
 }
@@ -407,7 +407,7 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
         world.fault("loadBalancers", answer(404, NOT_FOUND));
         world.delete().await.unwrap();
         assert_eq!(world.sent().len(), before + 1, "{style:?}: absent before is success");
-        let passed = world.barrier.passed.lock().unwrap();
+        let passed = world.barrier.passed.lock();
         let count = |operation| passed.iter().filter(|(charge, _)| charge.operation == operation).count();
         assert_eq!((count(Counts::Write), count(Counts::Delete)), (1, 2), "{style:?}: polls count as reads");
     }
@@ -506,14 +506,14 @@ async fn who_does_not_lead_writes_nothing() {
     assert_eq!(class(world.delete().await), ArmErrorClass::NotLeader);
     let post = world.client.post::<Value>(&api::LOAD_BALANCERS, &lb(), "migrate", &json!({})).await;
     assert_eq!(class(post), ArmErrorClass::NotLeader);
-    assert!(world.sent().is_empty() && world.barrier.passed.lock().unwrap().is_empty());
+    assert!(world.sent().is_empty() && world.barrier.passed.lock().is_empty());
     assert_eq!(class(world.get().await), ArmErrorClass::NotFound, "reads go on");
 }
 
 #[tokio::test(start_paused = true)]
 async fn leadership_lost_at_the_gate_stops_the_write() {
     let world = world();
-    *world.barrier.closed.lock().unwrap() = Some(Instant::now() + Duration::from_secs(30));
+    *world.barrier.closed.lock() = Some(Instant::now() + Duration::from_secs(30));
     let (outcome, ()) = tokio::join!(world.put(None), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         world.lead.send_replace(Lead::Standby);

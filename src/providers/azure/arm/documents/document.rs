@@ -64,7 +64,6 @@ documents! {
     /// Price and size class.
     ArmSku {
         name: String,
-        tier: String,
         capacity: i64,
     }
     /// Edge zone.

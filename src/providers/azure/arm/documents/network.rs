@@ -47,7 +47,6 @@ documents! {
         private_ip_address_version: String = "privateIPAddressVersion",
         private_ip_allocation_method: String = "privateIPAllocationMethod",
         public_ip_address: SubResource = "publicIPAddress",
-        public_ip_prefix: SubResource = "publicIPPrefix",
         subnet: SubResource,
         gateway_load_balancer: SubResource,
         load_balancing_rules: Vec<SubResource>,
@@ -70,7 +69,6 @@ documents! {
         virtual_network: SubResource,
         load_balancing_rules: Vec<SubResource>,
         outbound_rules: Vec<SubResource>,
-        outbound_rule: SubResource,
     }
     /// A member that is listed by its address.
     BackendAddress {
@@ -81,9 +79,7 @@ documents! {
     BackendAddressProperties {
         ip_address: String,
         virtual_network: SubResource,
-        subnet: SubResource,
         network_interface_ip_configuration: SubResource = "networkInterfaceIPConfiguration",
-        admin_state: String,
     }
     /// One port of a Service.
     LoadBalancingRule {
@@ -131,10 +127,6 @@ documents! {
     }
     /// See [`OutboundRule`].
     OutboundRuleProperties {
-        protocol: String,
-        allocated_outbound_ports: i64,
-        enable_tcp_reset: bool,
-        idle_timeout_in_minutes: i64,
         frontend_ip_configurations: Vec<SubResource> = "frontendIPConfigurations",
         backend_address_pool: SubResource,
     }
@@ -166,33 +158,11 @@ documents! {
     /// Names of a public address.
     DnsSettings {
         domain_name_label: String,
-        domain_name_label_scope: String,
-        fqdn: String,
-        reverse_fqdn: String,
     }
     /// Where a public address comes from.
     IpTag {
         ip_tag_type: String,
         tag: String,
-    }
-    /// A range of public addresses.
-    PublicIpPrefix {
-        id: String,
-        name: String,
-        location: String,
-        zones: Vec<String>,
-        tags: Tags,
-        etag: String,
-        sku: ArmSku,
-        properties: PublicIpPrefixProperties,
-    }
-    /// See [`PublicIpPrefix`].
-    PublicIpPrefixProperties {
-        provisioning_state: String,
-        ip_prefix: String,
-        prefix_length: i64,
-        public_ip_address_version: String = "publicIPAddressVersion",
-        public_ip_addresses: Vec<SubResource> = "publicIPAddresses",
     }
     /// A security group.
     NetworkSecurityGroup {
@@ -225,7 +195,6 @@ documents! {
         protocol: String,
         source_address_prefix: String,
         source_address_prefixes: Vec<String>,
-        source_application_security_groups: Vec<SubResource>,
         source_port_range: String,
         source_port_ranges: Vec<String>,
         destination_address_prefix: String,
@@ -245,8 +214,6 @@ documents! {
     }
     /// See [`RouteTable`].
     RouteTableProperties {
-        provisioning_state: String,
-        disable_bgp_route_propagation: bool,
         routes: Vec<ArmRoute>,
     }
     /// A route.
@@ -257,63 +224,29 @@ documents! {
     }
     /// See [`ArmRoute`].
     RouteProperties {
-        provisioning_state: String,
         address_prefix: String,
         next_hop_type: String,
         next_hop_ip_address: String,
     }
     /// A network interface, of a machine or of an instance of a scale set.
     NetworkInterface {
-        id: String,
-        name: String,
-        location: String,
-        tags: Tags,
         etag: String,
         properties: NetworkInterfaceProperties,
     }
     /// See [`NetworkInterface`].
     NetworkInterfaceProperties {
         provisioning_state: String,
-        primary: bool,
-        enable_ip_forwarding: bool = "enableIPForwarding",
-        virtual_machine: SubResource,
-        network_security_group: SubResource,
         ip_configurations: Vec<NetworkInterfaceIpConfiguration>,
     }
     /// An IP configuration of a network interface.
     NetworkInterfaceIpConfiguration {
-        id: String,
-        name: String,
         properties: NetworkInterfaceIpConfigurationProperties,
     }
     /// See [`NetworkInterfaceIpConfiguration`].
     NetworkInterfaceIpConfigurationProperties {
         primary: bool,
-        private_ip_address: String = "privateIPAddress",
         private_ip_address_version: String = "privateIPAddressVersion",
-        private_ip_allocation_method: String = "privateIPAllocationMethod",
-        public_ip_address: SubResource = "publicIPAddress",
-        subnet: SubResource,
         load_balancer_backend_address_pools: Vec<SubResource>,
-    }
-    /// A virtual network.
-    VirtualNetwork {
-        id: String,
-        name: String,
-        location: String,
-        tags: Tags,
-        etag: String,
-        properties: VirtualNetworkProperties,
-    }
-    /// See [`VirtualNetwork`].
-    VirtualNetworkProperties {
-        provisioning_state: String,
-        address_space: AddressSpace,
-        subnets: Vec<Subnet>,
-    }
-    /// Address ranges.
-    AddressSpace {
-        address_prefixes: Vec<String>,
     }
     /// A subnet.
     Subnet {
@@ -324,12 +257,8 @@ documents! {
     }
     /// See [`Subnet`].
     SubnetProperties {
-        provisioning_state: String,
         address_prefix: String,
         address_prefixes: Vec<String>,
-        network_security_group: SubResource,
-        route_table: SubResource,
-        nat_gateway: SubResource,
         private_link_service_network_policies: String,
     }
 }

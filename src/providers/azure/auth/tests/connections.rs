@@ -194,7 +194,8 @@ async fn the_environment_file_counts_for_azure_stack_only() {
 async fn the_projected_token_is_read_at_each_refresh() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut world = World::new();
-    world.set("AZURE_FEDERATED_TOKEN_FILE", &file.path().display().to_string());
+    world.config.use_federated_workload_identity_extension = true;
+    world.config.aad_federated_token_file = file.path().display().to_string();
     let empty = world.compute().await.unwrap_err();
     assert!(clean(&empty).contains("aadFederatedTokenFile"), "{empty}");
     fs::write(file.path(), "eyJ-one\n").unwrap();

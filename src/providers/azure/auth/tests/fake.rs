@@ -1,14 +1,12 @@
 //! Entra, AD FS, IMDS, App Service, Key Vault and ARM's metadata in memory, behind one [`ArmTransport`].
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
-};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256};
 use azure_core::http::Url;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 
 use super::certificates::verified;
@@ -51,7 +49,7 @@ pub(super) struct Services {
 
 impl Services {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     pub(super) fn register(&self, tenant: &str, client: &str, registered: Registered) {

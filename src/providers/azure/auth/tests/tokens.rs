@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -10,6 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use azure_core::credentials::Secret;
+use parking_lot::Mutex;
 use tokio::time::{Instant, advance, sleep};
 
 use super::super::{
@@ -36,7 +37,7 @@ struct Mint {
 impl TokenFetcher for Mint {
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let mood = *self.mood.lock().unwrap();
+        let mood = *self.mood.lock();
         sleep(Duration::from_secs(if mood == Mood::Stuck { 100_000 } else { 2 })).await;
         match mood {
             Mood::Down => Err(AuthError::unreachable("https://login", "down")),
@@ -57,7 +58,7 @@ fn mint(mood: Mood) -> (Arc<Mint>, CachedTokenSource) {
 
 impl Mint {
     fn becomes(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+        *self.mood.lock() = mood;
     }
 
     fn asked(&self) -> u64 {

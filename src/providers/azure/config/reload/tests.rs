@@ -80,10 +80,10 @@ async fn what_cannot_be_used_changes_nothing_and_is_told_once() {
         assert_eq!(setting.look().await, None);
         assert!(setting.memory.problem.is_some(), "{bad}");
     }
-    *setting.server.status.lock().unwrap() = Some(503);
+    *setting.server.status.lock() = Some(503);
     assert_eq!(setting.look().await, None);
     assert!(setting.memory.unreadable.is_some());
-    *setting.server.status.lock().unwrap() = None;
+    *setting.server.status.lock() = None;
     std::fs::write(setting.path(), GOOD.replace("location: a", "location: d")).unwrap();
     assert_eq!(setting.look().await, pair("d", "v"));
     assert_eq!((&setting.memory.unreadable, &setting.memory.problem), (&None, &None));
@@ -94,11 +94,11 @@ async fn what_can_be_read_again_unchanged_is_no_problem_any_more() {
     let mut setting = Setting::new().await;
     setting.look().await;
     for (status, is_problem) in [(503, false), (403, true)] {
-        *setting.server.status.lock().unwrap() = Some(status);
+        *setting.server.status.lock() = Some(status);
         setting.look().await;
         assert!(setting.memory.unreadable.is_some());
         assert_eq!(setting.memory.problem.is_some(), is_problem, "{status}");
-        *setting.server.status.lock().unwrap() = None;
+        *setting.server.status.lock() = None;
         assert_eq!(setting.look().await, None);
         assert_eq!((&setting.memory.unreadable, &setting.memory.problem), (&None, &None));
     }

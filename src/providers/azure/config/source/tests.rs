@@ -1,11 +1,8 @@
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use http::{Request, Response};
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -25,14 +22,14 @@ impl Server {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "any"}});
         let mut secret: Secret = serde_json::from_value(secret).unwrap();
         secret.data = Some([(key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))].into());
-        self.secrets.lock().unwrap().insert(path.to_owned(), secret);
+        self.secrets.lock().insert(path.to_owned(), secret);
     }
 
     pub(in super::super) fn client(&self) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let found = server.secrets.lock().unwrap().get(request.uri().path()).cloned();
-            let code = server.status.lock().unwrap().unwrap_or(if found.is_some() { 200 } else { 404 });
+            let found = server.secrets.lock().get(request.uri().path()).cloned();
+            let code = server.status.lock().unwrap_or(if found.is_some() { 200 } else { 404 });
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "no", "code": code});
             let body = if code == 200 { serde_json::to_vec(&found).unwrap() } else { status.to_string().into_bytes() };
             async move { Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body)).unwrap()) }
@@ -90,10 +87,10 @@ async fn errors_say_what_to_do() {
     assert!(other_key.contains("its keys: azure.json") && !other_key.contains("hunter2"), "{other_key}");
     server.put(PATH, "cloud-config", "");
     assert!(problem(loader(None, Some(&server))).await.to_string().contains("nothing under the key cloud-config"));
-    *server.status.lock().unwrap() = Some(403);
+    *server.status.lock() = Some(403);
     let forbidden = problem(loader(None, Some(&server))).await;
     assert!(forbidden.to_string().contains("resourceNames [azure-cloud-provider], verbs [get]"), "{forbidden}");
-    *server.status.lock().unwrap() = Some(503);
+    *server.status.lock() = Some(503);
     assert!(matches!(problem(loader(None, Some(&server))).await, ConfigLoadError::Unavailable(_)));
     let without_client = ConfigLoader { client: None, ..loader(None, Some(&server)) };
     assert!(problem(without_client).await.to_string().contains("without access to the API server"));

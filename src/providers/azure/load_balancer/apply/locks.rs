@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::providers::azure::arm::ResourceId;
@@ -31,7 +32,7 @@ impl DocumentLocks {
     }
 
     fn entry(&self, id: &ResourceId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut entries = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.table.lock();
         if let Some(lock) = entries.locks.get(id).and_then(Weak::upgrade) {
             return lock;
         }
@@ -69,7 +70,7 @@ mod tests {
         for number in 0..1000 {
             drop(locks.lock(&ResourceId::group_of("s", &number.to_string())).await);
         }
-        assert!(locks.table.lock().unwrap().locks.len() <= PRUNE_MINIMUM);
+        assert!(locks.table.lock().locks.len() <= PRUNE_MINIMUM);
         assert!(locks.lock(&ResourceId::group_of("s", "held")).now_or_never().is_none());
         drop(held);
     }

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt, future::join_all};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -79,7 +80,7 @@ impl PoolMemberWriter {
     }
 
     fn memory(&self) -> MutexGuard<'_, PoolMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// Sends changes of members. `facts`: of scale sets.

@@ -3,13 +3,10 @@
 //! In: changes of a plan. Out: models written. One list of the cluster's scale sets stands for as long as `vmssCacheTTLInSeconds` says;
 //! a model is read again before it is written unless the plan's reads have just listed it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -60,11 +57,11 @@ impl ScaleSetModelWriter {
     }
 
     fn cache(&self) -> MutexGuard<'_, ScaleSetModelCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 
     fn set_failed(&self, set: &ResourceId, has_failed: bool) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock();
         if has_failed {
             memory.failed_models.insert(set.clone());
         } else {

@@ -3,12 +3,10 @@
 //!
 //! In: the Nodes that the service controller gave last. Out: pools with the right members.
 
-use std::{
-    collections::BTreeSet,
-    sync::{MutexGuard, PoisonError},
-};
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use super::{
@@ -29,10 +27,7 @@ use crate::providers::azure::{
         observe::NetworkCacheKey,
     },
     planner::load_balancer::{
-        desired::ServiceRequest,
-        observed::ObservedNetwork,
-        plan::PlanScope,
-        pools::{local_pools::LocalPools, managed_pool::is_cluster_pool},
+        desired::ServiceRequest, observed::ObservedNetwork, plan::PlanScope, pools::local_pools::LocalPools,
     },
 };
 
@@ -46,7 +41,7 @@ struct MeteredPoolWriter<'a> {
 #[async_trait]
 impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
-        let is_own = !is_cluster_pool(pool.name(), &self.context.settings);
+        let is_own = !self.context.settings.shares_pool(pool.name());
         let running = is_own.then(|| self.context.pool_metrics.update_own_pool());
         let owner = pool_join_failure::owner(pool, self.local, self.observed).filter(|_| is_own);
         let written = self.context.writer.caused_by(owner).put_pool(pool, document, urgency).await;
@@ -76,7 +71,7 @@ pub(super) async fn join(
     let started = Instant::now();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let request = StagePlanRequest::write(PlanScope::Members, requests, urgency);
-    let planned = world.plan(&request).await.map_err(PoolJoinFailure::of_all)?;
+    let planned = world.plan(&request).await.map_err(PoolJoinFailure::All)?;
     let (plan, observed) = (planned.plan.pools, planned.input.observed);
     let doubtful = InvalidationGuard::all(world, &observed);
     let writer = MeteredPoolWriter { context: world, local: &local, observed: &observed };
@@ -232,15 +227,15 @@ impl StageContext {
     }
 
     pub(super) fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
-        self.deleting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deleting.lock()
     }
 
     fn lock_pool_sync(&self) -> MutexGuard<'_, PoolSyncState> {
-        self.pool_sync.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool_sync.lock()
     }
 
     /// Pools that were made and not filled yet.
     pub(super) fn unfilled_pools(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
-        self.unfilled_pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unfilled_pools.lock()
     }
 }

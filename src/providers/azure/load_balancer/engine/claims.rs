@@ -3,10 +3,7 @@
 //! In: the Nodes, and their machines as the inventory has them. Out: the claims that do not count, and one event for each Node that is left
 //! out. While the inventory has no machine, the claim counts.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -50,7 +47,7 @@ impl StageContext {
         let nodes = self.service_index.nodes();
         let claims = self.cached_claims(&nodes);
         self.service_index.note_nodes(&claims.counted(&nodes));
-        let new = self.reported_claims.lock().unwrap_or_else(PoisonError::into_inner).update(&claims.rejected);
+        let new = self.reported_claims.lock().update(&claims.rejected);
         for claim in new {
             tracing::warn!(node = node::name(&claim.node), owner = claim.owner, "node claims the machine of another node");
             self.events.record(events::provider_id_conflict(&claim.node, &claim.owner));

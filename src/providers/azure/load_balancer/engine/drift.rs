@@ -4,12 +4,10 @@
 //! with an event, metrics and lines of the status page. Nothing of it outlives the process or its configuration: a difference that is there
 //! at the start is a write like any other.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -176,7 +174,7 @@ impl DriftWatch {
     }
 
     fn state(&self) -> MutexGuard<'_, DriftState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

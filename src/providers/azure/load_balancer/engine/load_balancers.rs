@@ -308,11 +308,10 @@ impl LoadBalancerStage<'_> {
         input: &StageInput,
         requests: &[ServiceRequest],
     ) -> Vec<Result<(), AttemptError>> {
-        let known: Vec<Option<&ArmLoadBalancer>> =
-            changes.iter().map(|(change, _)| input.observed.load_balancer(&change.id)).collect();
-        let begun = changes.iter().zip(known);
-        let begun = begun.map(|((change, _), known)| Some((known?, self.context.begin_deletion(&change.id))));
-        let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = begun.collect();
+        let begin = |(change, _): &CausedChange<'_>| {
+            Some((input.observed.load_balancer(&change.id)?, self.context.begin_deletion(&change.id)))
+        };
+        let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = changes.iter().map(begin).collect();
         let emptied: Vec<&ArmLoadBalancer> = begun.iter().flatten().map(|(document, _)| *document).collect();
         let left = match emptied.is_empty() {
             true => Ok(()),

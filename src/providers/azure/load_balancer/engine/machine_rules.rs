@@ -4,7 +4,7 @@
 //! of them are written. So a Node that comes behind another load balancer is opened to the Services there with the next write of the group,
 //! whoever asks for that, and after a write that failed within a minute.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -23,7 +23,7 @@ pub(super) struct DueMachineRules {
 impl DueMachineRules {
     /// All of them are written.
     pub(super) fn record(&self, context: &StageContext) {
-        let mut state = context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = context.pool_sync.lock();
         state.machine_rules.record(self.record);
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn of_plan(context: &StageContext, hosts: &[Arc<Node>]) -> MachineRul
 
 fn record_due(context: &StageContext, hosts: &[Arc<Node>]) -> Option<MachineRuleRecord> {
     let fingerprint = context.node_fingerprint(hosts);
-    context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).machine_rules.due(fingerprint)
+    context.pool_sync.lock().machine_rules.due(fingerprint)
 }
 
 /// Services without floating IP. One with private addresses that nothing was compared with comes with rules when it asks.

@@ -6,10 +6,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::timeout};
 
 use crate::providers::azure::arm::ResourceId;
@@ -49,7 +49,7 @@ impl Drop for Newcomer<'_> {
 
 impl Newcomers {
     fn lock(&self) -> MutexGuard<'_, NewcomerTickets> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Somebody sets out for a load balancer that does not exist.
@@ -81,20 +81,22 @@ impl Newcomers {
         if !self.lock().has_new_pools {
             return;
         }
-        let wait = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if !self.any() {
-                    return;
-                }
-                changed.await;
-            }
-        };
         // Whoever takes longer finds the machines written, and has them written again.
-        let _ = timeout(longest, wait).await;
+        let _ = timeout(longest, wait_until(&self.changed, || !self.any())).await;
         self.lock().has_new_pools = false;
+    }
+}
+
+/// Waits until `is_met` returns `true`, which is called again after each notification.
+pub(super) async fn wait_until(changed: &Notify, is_met: impl Fn() -> bool) {
+    loop {
+        let notified = changed.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if is_met() {
+            return;
+        }
+        notified.await;
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     metrics::Metrics,
@@ -42,7 +44,7 @@ impl OccupancyMetrics {
     /// Sets the gauges to what is observed. Counting walks all documents, so a version that was counted is skipped.
     pub(super) fn note(&self, observed: &Arc<ObservedNetwork>, settings: &LoadBalancerSettings) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.observed.upgrade().is_some_and(|counted| Arc::ptr_eq(&counted, observed)) {
             return;
         }

@@ -7,10 +7,10 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use k8s_openapi::api::core::v1::Service;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::providers::azure::planner::load_balancer::{
     labels::LabelMap,
@@ -52,7 +52,7 @@ impl PlacementLabels {
     }
 
     fn records(&self) -> MutexGuard<'_, BTreeMap<ServiceIdentity, LabelRecord>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 }
 

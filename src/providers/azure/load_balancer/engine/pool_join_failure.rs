@@ -22,12 +22,14 @@ use crate::{
 
 /// Why pools are not where they have to be.
 #[derive(Debug)]
-pub(super) struct PoolJoinFailure(Cause);
-
-#[derive(Debug)]
-enum Cause {
+pub(super) enum PoolJoinFailure {
+    /// Nothing was attempted.
     All(CloudError),
-    Pools { error: PoolSyncError, owners: Vec<Option<ServiceIdentity>>, seats: Vec<(ResourceId, Vec<String>)> },
+    Pools {
+        error: PoolSyncError,
+        owners: Vec<Option<ServiceIdentity>>,
+        seats: Vec<(ResourceId, Vec<String>)>,
+    },
 }
 
 /// The Service that has this pool for itself.
@@ -41,11 +43,6 @@ pub(super) fn owner<'a>(
 }
 
 impl PoolJoinFailure {
-    /// Nothing was tried.
-    pub(super) fn of_all(error: CloudError) -> Self {
-        Self(Cause::All(error))
-    }
-
     /// Some pools or machines could not be written.
     pub(super) fn of_pools(error: PoolSyncError, local: &LocalPools, observed: &ObservedNetwork) -> Self {
         let owner = |failure: &PoolSyncFailure| owner(failure.pool.as_ref()?, local, observed).cloned();
@@ -55,22 +52,22 @@ impl PoolJoinFailure {
             Some((ResourceId::parse(balancer.id.as_deref()?).ok()?, names))
         });
         let (owners, seats) = (error.failures.iter().map(owner).collect(), seats.collect());
-        Self(Cause::Pools { error, owners, seats })
+        Self::Pools { error, owners, seats }
     }
 
     /// All of it.
     pub(super) fn whole(self) -> CloudError {
-        match self.0 {
-            Cause::All(error) => error,
-            Cause::Pools { error, .. } => error.into(),
+        match self {
+            Self::All(error) => error,
+            Self::Pools { error, .. } => error.into(),
         }
     }
 
     /// What this Service is told. One without rules anywhere waits for all shared pools.
     pub(super) fn answer(&self, service: &ServiceIdentity) -> CloudResult<()> {
-        let (error, owners, seats) = match &self.0 {
-            Cause::All(error) => return Err(error.clone()),
-            Cause::Pools { error, owners, seats } => (error, owners, seats),
+        let (error, owners, seats) = match self {
+            Self::All(error) => return Err(error.clone()),
+            Self::Pools { error, owners, seats } => (error, owners, seats),
         };
         let is_there = |rules: &[String]| rules.iter().any(|rule| naming::owns_rule(service, rule));
         let balancers: BTreeSet<&ResourceId> =

@@ -42,48 +42,30 @@ impl PoolMetrics {
         }
     }
 
-    fn begin<'a>(&'a self, request: Option<&'a str>, ask: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
-        let operation = OperationLabels {
-            area: "services",
-            request: request?,
-            resource_group: &self.resource_group,
-            subscription: &self.subscription,
-            source: &ask.identity().key,
-        };
-        Some(OperationTimer::begin(&self.metrics, self.clock, operation))
+    fn begin<'a>(&'a self, area: &'static str, request: &'a str, source: &'a str) -> OperationTimer<'a> {
+        let (resource_group, subscription) = (self.resource_group.as_str(), self.subscription.as_str());
+        let operation = OperationLabels { area, request, resource_group, subscription, source };
+        OperationTimer::begin(&self.metrics, self.clock, operation)
     }
 
     /// Something is done to the private link service of this Service.
     pub(super) fn private_link<'a>(&'a self, request: &'a str, who: &'a ServiceIdentity) -> OperationTimer<'a> {
-        let operation = OperationLabels {
-            area: "services",
-            request,
-            resource_group: &self.resource_group,
-            subscription: &self.subscription,
-            source: &who.key,
-        };
-        OperationTimer::begin(&self.metrics, self.clock, operation)
+        self.begin("services", request, &who.key)
     }
 
     /// Machines join the pools for this Service.
     pub(super) fn join<'a>(&'a self, request: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
-        self.begin(self.requests.map(|[join, _]| join), request)
+        self.requests.map(|[join, _]| self.begin("services", join, &request.identity().key))
     }
 
     /// A pool that one Service has for itself is written. Upstream: `pkg/provider/azure_local_services.go`.
     pub(super) fn update_own_pool(&self) -> OperationTimer<'_> {
-        let operation = OperationLabels {
-            area: "services_local",
-            request: "update_backend_pool",
-            resource_group: &self.resource_group,
-            subscription: &self.subscription,
-            source: "local_service_backend_pool_updater",
-        };
-        OperationTimer::begin(&self.metrics, self.clock, operation)
+        self.begin("services_local", "update_backend_pool", "local_service_backend_pool_updater")
     }
 
     /// They leave them, because these Services were the last ones.
     pub(super) fn leave<'a>(&'a self, requests: &'a [ServiceRequest]) -> Vec<OperationTimer<'a>> {
-        requests.iter().filter_map(|request| self.begin(self.requests.map(|[_, leave]| leave), request)).collect()
+        let Some([_, leave]) = self.requests else { return Vec::new() };
+        requests.iter().map(|request| self.begin("services", leave, &request.identity().key)).collect()
     }
 }

@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::timeout};
 
+use super::newcomers::wait_until;
 use crate::providers::azure::{
     arm::{ResourceId, private_link::PrivateLinkService},
     planner::load_balancer::desired::private_links::PrivateLinkDeletion,
@@ -61,7 +62,7 @@ impl PrivateLinkState {
     }
 
     fn in_flight(&self) -> MutexGuard<'_, WritesInFlight> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock()
     }
 
     fn is_busy(&self, concerns: impl Fn(&str) -> bool) -> bool {
@@ -73,19 +74,8 @@ impl PrivateLinkState {
         if !self.is_busy(&concerns) {
             return false;
         }
-        let wait = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if !self.is_busy(&concerns) {
-                    return;
-                }
-                changed.await;
-            }
-        };
         // One that hangs holds up nobody: at worst the load balancer is planned again.
-        let _ = timeout(MAX_SETTLING, wait).await;
+        let _ = timeout(MAX_SETTLING, wait_until(&self.changed, || !self.is_busy(&concerns))).await;
         true
     }
 
@@ -102,15 +92,15 @@ impl PrivateLinkState {
     }
 
     fn going(&self) -> MutexGuard<'_, BTreeMap<ResourceId, PrivateLinkDeletion>> {
-        self.going.lock().unwrap_or_else(PoisonError::into_inner)
+        self.going.lock()
     }
 
     /// Azure says that private link services of this cluster are in these groups.
     pub(super) fn note_discovered(&self, groups: BTreeSet<ResourceId>) {
-        self.discovered.lock().unwrap_or_else(PoisonError::into_inner).extend(groups);
+        self.discovered.lock().extend(groups);
     }
 
     pub(super) fn discovered(&self) -> BTreeSet<ResourceId> {
-        self.discovered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.discovered.lock().clone()
     }
 }

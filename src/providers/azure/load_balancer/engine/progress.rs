@@ -1,11 +1,9 @@
 //! What is being done for each Service and why it is not done yet, for the status page.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{
@@ -169,7 +167,7 @@ impl PipelineProgress {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, ProgressEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

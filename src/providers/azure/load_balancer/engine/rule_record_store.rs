@@ -117,7 +117,7 @@ impl RuleRecordStore {
         match self.read_trusted(index).await {
             Ok(read) => {
                 if read.is_original {
-                    index.restore_records(read.records.clone());
+                    index.with_memory(|memory| memory.restore(read.records.clone()));
                 }
                 state.saved = Some(read);
                 Ok(())
@@ -259,7 +259,8 @@ impl RuleRecordStore {
         self.restore(index).await?;
         let mut state = self.state.lock().await;
         if let (Some(group), true) = (group, state.is_pending) {
-            let records = index.records(&[], &listed_destinations([group]));
+            let listed = listed_destinations([group]);
+            let records = index.with_memory(|memory| memory.records([], &listed));
             self.save_bounded(&mut state, rule_records::bounded(&records).0, index).await?;
         }
         drop(state);
@@ -267,7 +268,7 @@ impl RuleRecordStore {
             stream::iter(index.note_deleted()).take(CONCURRENT_READS).map(|identity| self.if_deleted(identity, index));
         let deleted: Vec<_> =
             checked.buffer_unordered(CONCURRENT_READS).filter_map(|deleted| async { deleted }).collect().await;
-        index.record_deleted(deleted);
+        index.with_memory(|memory| memory.note_deleted(deleted));
         Ok(())
     }
 

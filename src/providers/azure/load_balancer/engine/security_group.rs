@@ -104,7 +104,8 @@ impl SecurityGroupStage<'_> {
     /// Records what a process that begins must know of a group with these destinations, and reports to Services what does not fit.
     async fn save_records(&self, planned: &[ServiceRules], listed: &ListedDestinations) -> CloudResult<()> {
         let index = &self.context.service_index;
-        let omitted = self.context.rule_records.save(&index.records(planned, listed), index).await?;
+        let records = index.with_memory(|memory| memory.records(planned, listed));
+        let omitted = self.context.rule_records.save(&records, index).await?;
         for service in omitted.iter().filter_map(|identity| index.service(identity)) {
             self.context.events.record(events::addresses_not_recorded(&service));
         }
@@ -142,7 +143,7 @@ impl SecurityGroupStage<'_> {
         for reach in reaches.into_iter().filter(|reach| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
             let removed = || ServiceRequest::Delete(reach.identity.clone(), None);
             let request = requests.get(&reach.identity).map_or_else(removed, |request| (*request).clone());
-            self.context.service_index.record_applied(&request, &reach, &listed);
+            self.context.service_index.with_memory(|memory| memory.record_applied(&request, &reach, &listed));
         }
         answers.retain(|who, _| requests.contains_key(who));
         // Should this fail, the record names too much until the next write.

@@ -1,11 +1,9 @@
 //! Whether writes may be sent that need the lease. The task of the lease says so, and clients of ARM ask before each write.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::plan::NAME;
 use crate::{cloud_provider::CloudError, providers::azure::arm::WriteCheck, runtime::clock::Clock};
@@ -79,6 +77,6 @@ impl LeaseFence {
     }
 
     fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

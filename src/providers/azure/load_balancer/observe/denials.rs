@@ -42,6 +42,14 @@ pub(super) enum DenialCause {
 }
 
 impl DenialCause {
+    /// Returns ARM's error; `None` for an absent subnet, which is none.
+    pub(super) fn error(&self) -> Option<&ArmError> {
+        match self {
+            DenialCause::Failed(error) | DenialCause::GroupMissing(error) => Some(error),
+            DenialCause::Absent => None,
+        }
+    }
+
     /// Whether it does not exist, so that somebody may create it.
     fn is_missing(&self) -> bool {
         match self {
@@ -66,7 +74,7 @@ pub(super) struct ReadDenials(HashMap<NetworkCacheKey, ReadDenial>);
 impl ReadDenials {
     /// A read of `what` failed at `now`. Other errors than 403 and 404 may pass at any moment, and are not remembered.
     pub(super) fn record_failure(&mut self, what: &NetworkCacheKey, cause: DenialCause, now: Instant) {
-        if matches!(&cause, DenialCause::Failed(error) | DenialCause::GroupMissing(error) if !lasts(error)) {
+        if cause.error().is_some_and(|error| !lasts(error)) {
             return;
         }
         self.0.retain(|_, denial| now < denial.until + MAX_DELAY);

@@ -31,9 +31,7 @@ use super::{
     documents::{self, ListedDocument},
     effects,
 };
-use crate::providers::azure::planner::load_balancer::network_query::{
-    CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery,
-};
+use crate::providers::azure::planner::load_balancer::network_query::{CacheLifetimes, NetworkCacheKey, NetworkQuery};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -219,14 +217,14 @@ impl NetworkCache {
     /// observer, so the observed documents are walked once for all expected ones.
     fn undetermined(
         &self,
-        expected: &BTreeSet<ExpectedDocument>,
+        expected: &BTreeSet<NetworkCacheKey>,
         asked: CacheSequence,
         now: Instant,
     ) -> Vec<NetworkCacheKey> {
-        let reads = expected.iter().map(|document| (document.cache_key(), document.id()));
+        let reads = expected.iter().filter_map(|read| Some((read, read.single_id()?)));
         let mut undetermined: BTreeMap<String, NetworkCacheKey> = reads
-            .filter(|(read, id)| !self.invalidated.contains_key(read) && !self.is_absent(read, id, asked, now))
-            .map(|(read, id)| (id.key(), read))
+            .filter(|(read, id)| !self.invalidated.contains_key(*read) && !self.is_absent(read, id, asked, now))
+            .map(|(read, id)| (id.key(), read.clone()))
             .collect();
         for id in self.observed.ids() {
             if undetermined.is_empty() {

@@ -18,32 +18,7 @@ pub struct NetworkQuery {
     pub subnets: BTreeSet<String>,
     /// Load balancers, public IPs and private link services, the latter two of groups that are looked at, that somebody who asks may have. When a list lacks one it is
     /// read by itself.
-    pub expected: BTreeSet<ExpectedDocument>,
-}
-
-/// A document that may be there although no list shows it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ExpectedDocument {
-    LoadBalancer(ResourceId),
-    PublicIp(ResourceId),
-    PrivateLink(ResourceId),
-}
-
-impl ExpectedDocument {
-    pub fn id(&self) -> &ResourceId {
-        match self {
-            ExpectedDocument::LoadBalancer(id) | ExpectedDocument::PublicIp(id) | ExpectedDocument::PrivateLink(id) => id,
-        }
-    }
-
-    /// The read that tells of it alone.
-    pub fn cache_key(&self) -> NetworkCacheKey {
-        match self.clone() {
-            ExpectedDocument::LoadBalancer(id) => NetworkCacheKey::LoadBalancer(id),
-            ExpectedDocument::PublicIp(id) => NetworkCacheKey::PublicIp(id),
-            ExpectedDocument::PrivateLink(id) => NetworkCacheKey::PrivateLink(id),
-        }
-    }
+    pub expected: BTreeSet<NetworkCacheKey>,
 }
 
 impl NetworkQuery {
@@ -67,11 +42,19 @@ impl NetworkQuery {
 
     /// Does without what a read of `what` shows. Whether that was named here.
     pub fn remove(&mut self, what: &NetworkCacheKey) -> bool {
+        // Every look needs the load balancers.
+        if !matches!(what, NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_)) {
+            self.expected.retain(|expected| !what.covers(expected));
+        }
         match what {
-            NetworkCacheKey::PublicIps(group) => self.remove_group(group),
-            NetworkCacheKey::PublicIp(id) => id.parent().is_some_and(|group| self.remove_group(&group)),
-            NetworkCacheKey::PrivateLinks(group) => self.remove_links(group),
-            NetworkCacheKey::PrivateLink(id) => id.parent().is_some_and(|group| self.remove_links(&group)),
+            NetworkCacheKey::PublicIps(group) => self.public_ip_groups.remove(group),
+            NetworkCacheKey::PrivateLinks(group) => self.private_link_groups.remove(group),
+            NetworkCacheKey::PublicIp(id) => {
+                id.parent().is_some_and(|group| self.remove(&NetworkCacheKey::PublicIps(group)))
+            }
+            NetworkCacheKey::PrivateLink(id) => {
+                id.parent().is_some_and(|group| self.remove(&NetworkCacheKey::PrivateLinks(group)))
+            }
             NetworkCacheKey::Subnet(name) => {
                 let before = self.subnets.len();
                 self.subnets.retain(|known| !spelling::same_name(known, name));
@@ -79,20 +62,6 @@ impl NetworkQuery {
             }
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
         }
-    }
-
-    /// Does without the private link services of a group. Whether it was named here.
-    fn remove_links(&mut self, group: &ResourceId) -> bool {
-        let is_there = |expected: &ExpectedDocument| matches!(expected, ExpectedDocument::PrivateLink(id) if id.parent().as_ref() == Some(group));
-        self.expected.retain(|expected| !is_there(expected));
-        self.private_link_groups.remove(group)
-    }
-
-    /// Does without the public IPs of a group. Whether it was named here.
-    pub fn remove_group(&mut self, group: &ResourceId) -> bool {
-        let is_there = |expected: &ExpectedDocument| matches!(expected, ExpectedDocument::PublicIp(id) if id.parent().as_ref() == Some(group));
-        self.expected.retain(|expected| !is_there(expected));
-        self.public_ip_groups.remove(group)
     }
 }
 
@@ -133,13 +102,6 @@ pub struct NetworkReadFailure {
     pub group_missing: bool,
     /// How long it is not read again because it does not exist; `None`: something else is wrong.
     pub missing_for: Option<Duration>,
-}
-
-impl NetworkReadFailure {
-    /// Whether ARM will say the same for a while.
-    pub fn is_lasting(&self) -> bool {
-        is_lasting(&self.error)
-    }
 }
 
 /// Whether ARM will say the same for a while.

@@ -25,7 +25,8 @@ pub use self::types::{
 };
 use self::{
     later::LaterStep,
-    network::{NetworkPlan, plan_network},
+    network::{NetworkPlan, partition_refused, plan_network},
+    pools::PoolPlan,
     waiting::WaitingFor,
 };
 use super::{
@@ -68,14 +69,8 @@ fn plan_unblocked(input: &PlanInput<'_>) -> Plan {
             plan
         }
         PlanScope::LoadBalancers => load_balancers(input, specs()),
-        PlanScope::Members => {
-            let pools = pools::plan_members(observed, input.pools, settings);
-            Plan { pools, ..Plan::default() }
-        }
-        PlanScope::Eviction(deleted) => {
-            let pools = pools::plan_eviction(deleted, input.pools, settings);
-            Plan { pools, ..Plan::default() }
-        }
+        PlanScope::Members => of_pools(pools::plan_members(observed, input.pools, settings)),
+        PlanScope::Eviction(deleted) => of_pools(pools::plan_eviction(deleted, input.pools, settings)),
         PlanScope::SecurityGroup => {
             let mut plan = Plan::default();
             plan.add_rules(input, observed, requests, others);
@@ -87,6 +82,10 @@ fn plan_unblocked(input: &PlanInput<'_>) -> Plan {
 fn of_network(input: &PlanInput<'_>, network: NetworkPlan) -> Plan {
     let causes = network.load_balancers.causes(input.observed, input.requests);
     Plan { network, causes, ..Plan::default() }
+}
+
+fn of_pools(pools: PoolPlan) -> Plan {
+    Plan { pools, ..Plan::default() }
 }
 
 fn everything(input: &PlanInput<'_>, specs: &[Arc<ServiceSpec>]) -> Plan {
@@ -147,8 +146,7 @@ fn granted(
     others: &[ParsedService],
     network: &NetworkPlan,
 ) -> (Vec<ServiceRequest>, Vec<ParsedService>) {
-    let (granted, refused): (Vec<_>, Vec<_>) =
-        requests.iter().cloned().partition(|request| !network.refused.contains_key(request.identity()));
+    let (granted, refused) = partition_refused(requests, &network.refused);
     let kept = refused.iter().filter_map(ServiceRequest::spec).cloned().map(ParsedService::Valid);
     (granted, others.iter().cloned().chain(kept).collect())
 }

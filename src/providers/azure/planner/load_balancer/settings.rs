@@ -4,12 +4,18 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use super::{
     entries::{self, LoadBalancerEntry},
-    spec::{AdditionalIpPolicy, ServiceLimits},
+    naming,
+    spec::{AdditionalIpPolicy, IpFamily, ServiceLimits},
     tag_list::{parse_tags, tag_value},
 };
 use crate::cloud_provider::{config::ClusterNetworks, load_balancer_class::LoadBalancerClasses};
 use crate::providers::azure::{
-    arm::{ResourceId, documents::names, spelling},
+    arm::{
+        ResourceId,
+        document::{ExtendedLocation, Extra},
+        documents::names,
+        spelling,
+    },
     config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
 };
 
@@ -210,6 +216,17 @@ impl LoadBalancerSettings {
             true => self.entries.iter().any(|entry| entry.is_called(external)),
             false => spelling::same_name(self.primary_name(), external),
         }
+    }
+
+    /// Returns the edge zone of new resources.
+    pub fn edge_zone(&self) -> Option<ExtendedLocation> {
+        let name = Some(self.extended_location.clone()?);
+        Some(ExtendedLocation { name, kind: Some("EdgeZone".to_owned()), extra: Extra::new() })
+    }
+
+    /// Returns `true` if all Services of the cluster share the backend pool of this name.
+    pub fn shares_pool(&self, name: &str) -> bool {
+        IpFamily::ALL.iter().any(|family| spelling::same_name(&naming::pool(&self.cluster, *family), name))
     }
 
     /// Whether load balancers whose external one is called `external` are the controller's to delete and their pools its to keep.

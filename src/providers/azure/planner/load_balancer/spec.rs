@@ -24,6 +24,7 @@ pub use addresses::is_public;
 pub use limits::ServiceLimits;
 pub use parser::{identity_of, parse_leniently, parse_service, status_addresses, warnings};
 pub use ports::MAX_PORTS;
+pub use reader::refusal;
 pub use types::{
     AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, PrivateLinkSpec, ProbeProtocol, ProbeSpec, Protocol,
     PublicIpSpec, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, reason,

@@ -11,17 +11,27 @@ fn left(buckets: &QuotaBuckets, drain: &BucketCharge, now: Instant) -> f64 {
     buckets.in_use.get(&drain.id).map_or(drain.limit.capacity, |bucket| bucket.left(now))
 }
 
+/// Takes the tokens of a request, or returns when it may be sent.
+fn take(buckets: &mut QuotaBuckets, drains: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
+    let ready = buckets.send_time(drains, |_| 0.0, now);
+    if ready.at > now {
+        return Err(ready);
+    }
+    buckets.take(drains, now);
+    Ok(())
+}
+
 #[test]
 fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
     let (start, drains) = (Instant::now(), [drain("a", 2.0, 0.5), drain("b", 5.0, 1.0)]);
     let mut buckets = QuotaBuckets::default();
-    assert_eq!(buckets.take(&drains, start), Ok(()));
-    assert_eq!(buckets.take(&drains, start), Ok(()));
+    assert_eq!(take(&mut buckets, &drains, start), Ok(()));
+    assert_eq!(take(&mut buckets, &drains, start), Ok(()));
     let wait = SendTime { at: start + Duration::from_secs(2), limiting_bucket: 0 };
-    assert_eq!(buckets.take(&drains, start), Err(wait));
+    assert_eq!(take(&mut buckets, &drains, start), Err(wait));
     assert_eq!(left(&buckets, &drains[1], start), 3.0, "all or nothing");
-    assert_eq!(buckets.take(&drains, wait.at), Ok(()));
-    assert_eq!(buckets.take(&drains[1..], wait.at), Ok(()), "the other bucket is not held up");
+    assert_eq!(take(&mut buckets, &drains, wait.at), Ok(()));
+    assert_eq!(take(&mut buckets, &drains[1..], wait.at), Ok(()), "the other bucket is not held up");
 }
 
 #[test]
@@ -31,9 +41,9 @@ fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
     let until = start + Duration::from_secs(30);
     assert!(buckets.pause(&drains[0], until, start));
     assert!(!buckets.pause(&drains[0], start + Duration::from_secs(5), start), "paused already, and not shortened");
-    assert_eq!(buckets.take(&drains, start).unwrap_err().at, until);
-    assert_eq!(buckets.take(&drains, until), Ok(()));
-    assert_eq!(buckets.take(&drains, until).unwrap_err().at, until + Duration::from_millis(500));
+    assert_eq!(take(&mut buckets, &drains, start).unwrap_err().at, until);
+    assert_eq!(take(&mut buckets, &drains, until), Ok(()));
+    assert_eq!(take(&mut buckets, &drains, until).unwrap_err().at, until + Duration::from_millis(500));
     assert!(buckets.pause(&drains[0], until + Duration::from_secs(9), until), "it ran again before");
 }
 
@@ -41,7 +51,7 @@ fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
 fn what_is_left_may_be_more_but_not_during_a_pause() {
     let (start, drains) = (Instant::now(), [drain("a", 6.0, 0.1)]);
     let mut buckets = QuotaBuckets::default();
-    (0..6).for_each(|_| buckets.take(&drains, start).unwrap());
+    (0..6).for_each(|_| take(&mut buckets, &drains, start).unwrap());
     buckets.set_left(&drains[0], 3.0, start);
     assert_eq!(left(&buckets, &drains[0], start), 3.0);
     buckets.set_left(&drains[0], 99.0, start);
@@ -59,7 +69,7 @@ fn a_counted_quota_borrows_little_and_nothing_after_a_refusal() {
     let within = |buckets: &mut QuotaBuckets, from: u64| {
         let seconds = (from..from + 300).map(|second| start + Duration::from_secs(second));
         seconds
-            .map(|now| (0..50).filter(|_| buckets.take(std::slice::from_ref(&counted), now).is_ok()).count())
+            .map(|now| (0..50).filter(|_| take(buckets, std::slice::from_ref(&counted), now).is_ok()).count())
             .sum::<usize>()
     };
     let mut buckets = QuotaBuckets::default();
@@ -76,7 +86,7 @@ fn only_full_buckets_of_single_resources_are_forgotten() {
     of_one.id = BucketId { level: QuotaLevel::Resource, resource: Some("r".to_owned()), ..of_one.id };
     let drains = [of_one, drain("b", 2.0, 1.0)];
     let mut buckets = QuotaBuckets::default();
-    buckets.take(&drains, start).unwrap();
+    take(&mut buckets, &drains, start).unwrap();
     assert!(!buckets.tidy(start));
     assert_eq!(buckets.iter().count(), 2);
     assert!(buckets.tidy(start + Duration::from_secs(1)));
@@ -95,11 +105,11 @@ proptest! {
         for (wait, requests) in steps {
             now += Duration::from_millis(wait);
             for _ in 0..requests {
-                match buckets.take(&drains, now) {
+                match take(&mut buckets, &drains, now) {
                     Ok(()) => sent.push(now),
                     Err(ready) => {
                         prop_assert!(ready.at > now);
-                        prop_assert_eq!(buckets.clone().take(&drains, ready.at), Ok(()), "the promise holds");
+                        prop_assert_eq!(take(&mut buckets.clone(), &drains, ready.at), Ok(()), "the promise holds");
                     }
                 }
             }
@@ -117,7 +127,7 @@ proptest! {
         let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5)]);
         let mut untaught = QuotaBuckets::default();
         for _ in 0..takes {
-            untaught.take(&drains, start).unwrap();
+            take(&mut untaught, &drains, start).unwrap();
         }
         let later = start + Duration::from_millis(wait);
         let (mut corrected, mut paused) = (untaught.clone(), untaught.clone());
@@ -134,10 +144,10 @@ proptest! {
         let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5), drain("b", 20.0, 0.5)]);
         let mut buckets = QuotaBuckets::default();
         for _ in 0..takes {
-            buckets.take(&drains, start).unwrap();
+            take(&mut buckets, &drains, start).unwrap();
         }
         let before = buckets.clone();
-        buckets.take(&drains, start).unwrap();
+        take(&mut buckets, &drains, start).unwrap();
         buckets.give_back(&drains, start, start);
         for drain in &drains {
             prop_assert_eq!(left(&buckets, drain, start), left(&before, drain, start));

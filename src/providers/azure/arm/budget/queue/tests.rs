@@ -105,8 +105,8 @@ fn a_resource_holds_up_only_those_who_want_it() {
 fn streams_of_others_do_not_keep_a_caller_out() {
     let (mut queue, mut buckets, start) = empty();
     let (a, b) = (drain("a", 1.0, 1.0), drain("b", 1.0, 1.0));
-    buckets.take(std::slice::from_ref(&a), start).unwrap();
-    buckets.take(std::slice::from_ref(&b), start + Duration::from_millis(500)).unwrap();
+    buckets.take(std::slice::from_ref(&a), start);
+    buckets.take(std::slice::from_ref(&b), start + Duration::from_millis(500));
     let both = queue.join(vec![a.clone(), b.clone()], Urgency::Change, start + Duration::from_millis(600));
     for _ in 0..100 {
         queue.join(vec![a.clone()], Urgency::Resync, start);
@@ -159,7 +159,7 @@ fn the_reserve_is_closed_beyond_the_share() {
     let start = Instant::now();
     let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let writes = counted(100.0, 1.0 / 3.0);
-    (0..75).for_each(|_| buckets.take(std::slice::from_ref(&writes), start).unwrap());
+    (0..75).for_each(|_| buckets.take(std::slice::from_ref(&writes), start));
     let noisy = caused_by(&["noisy"]);
     (0..7).for_each(|_| buckets.usage.add(std::slice::from_ref(&writes), &noisy.causes, start));
     let mut join = |claim: QueueClaim| queue.join(vec![writes.clone()], claim, start).number;

@@ -1,10 +1,11 @@
 //! The simulated Azure behind scripted faults, a credential, and a gate.
 
-use std::{collections::VecDeque, sync::Mutex, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -46,7 +47,7 @@ impl Default for Arm {
 impl Arm {
     /// Takes the next fault if it is for this URL.
     fn fault_of(&self, url: &str) -> Option<Fault> {
-        let mut faults = self.faults.lock().unwrap();
+        let mut faults = self.faults.lock();
         let is_hit = faults.front().is_some_and(|(part, _)| url.contains(part));
         if is_hit { faults.pop_front().map(|(_, fault)| fault) } else { None }
     }
@@ -57,7 +58,7 @@ impl ArmTransport for Arm {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let url = request.uri().to_string();
         assert!(url.starts_with(HOST), "sent to {url}");
-        self.log.lock().unwrap().push(request.clone());
+        self.log.lock().push(request.clone());
         match self.fault_of(&url) {
             None => self.azure.respond(request).await,
             Some(Fault::NotSent) => Err(ArmTransportError::NotSent("refused".into())),
@@ -87,19 +88,19 @@ pub(super) struct Credential {
 #[async_trait]
 impl TokenProvider for Credential {
     async fn bearer(&self) -> Result<String, TokenError> {
-        match self.error.lock().unwrap().clone() {
+        match self.error.lock().clone() {
             Some(error) => Err(error),
-            None => Ok(format!("token-{}", self.number.lock().unwrap())),
+            None => Ok(format!("token-{}", self.number.lock())),
         }
     }
 
     async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
-        Ok(self.auxiliary.lock().unwrap().clone())
+        Ok(self.auxiliary.lock().clone())
     }
 
     fn rejected(&self, token: &str) {
-        self.rejected.lock().unwrap().push(token.to_owned());
-        let mut number = self.number.lock().unwrap();
+        self.rejected.lock().push(token.to_owned());
+        let mut number = self.number.lock();
         if token == format!("token-{number}") {
             *number += 1;
         }
@@ -117,21 +118,21 @@ pub(super) struct Barrier {
 #[async_trait]
 impl RequestGate for Barrier {
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) {
-        let closed = *self.closed.lock().unwrap();
+        let closed = *self.closed.lock();
         if let Some(until) = closed.filter(|until| *until > Instant::now()) {
             tokio::time::sleep_until(until).await;
         }
-        self.passed.lock().unwrap().push((charge.clone(), urgency));
+        self.passed.lock().push((charge.clone(), urgency));
     }
 
     fn give_back(&self, _: &RequestCharge, _: Instant) {
-        *self.returned.lock().unwrap() += 1;
+        *self.returned.lock() += 1;
     }
 
     fn observe(&self, _: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         if status == 429 && !code.starts_with("Retryable") {
             let seconds = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(10);
-            *self.closed.lock().unwrap() = Some(Instant::now() + Duration::from_secs(seconds));
+            *self.closed.lock() = Some(Instant::now() + Duration::from_secs(seconds));
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::providers::azure::{
@@ -25,7 +25,7 @@ impl<F: Fn(&[ServiceRequest]) -> Result<(), AttemptError> + Send + Sync> BatchSt
     }
 
     async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<usize>, AttemptError> {
-        self.attempts.lock().unwrap().push(asks.len());
+        self.attempts.lock().push(asks.len());
         (self.judge)(asks)?;
         Ok(asks.iter().map(|ask| (ask.identity().clone(), Ok(asks.len()))).collect())
     }
@@ -55,7 +55,7 @@ async fn culprits_fail_alone_and_the_others_go_on() {
     let answers = commit_batch(&picky, asks(64), &ServiceQuarantine::default()).await;
     assert_eq!(answers.len(), 64);
     assert_eq!(failed(&answers), CULPRITS);
-    assert!(picky.attempts.lock().unwrap().len() < 30, "{:?}", picky.attempts);
+    assert!(picky.attempts.lock().len() < 30, "{:?}", picky.attempts);
 }
 
 #[tokio::test]
@@ -65,16 +65,16 @@ async fn whom_arm_names_is_tried_alone_at_once() {
     let quarantine = ServiceQuarantine::default();
     let answers = commit_batch(&picky, asks(64), &quarantine).await;
     assert_eq!(failed(&answers), CULPRITS);
-    assert_eq!(*picky.attempts.lock().unwrap(), [64, 63, 62, 1, 1]);
+    assert_eq!(*picky.attempts.lock(), [64, 63, 62, 1, 1]);
 
-    picky.attempts.lock().unwrap().clear();
+    picky.attempts.lock().clear();
     commit_batch(&picky, asks(64), &quarantine).await;
-    assert_eq!(*picky.attempts.lock().unwrap(), [62, 1, 1], "who failed alone is tried alone");
+    assert_eq!(*picky.attempts.lock(), [62, 1, 1], "who failed alone is tried alone");
 
     let healed = judged(|_| Ok(()));
     commit_batch(&healed, asks(64), &quarantine).await;
     commit_batch(&healed, asks(64), &quarantine).await;
-    assert_eq!(*healed.attempts.lock().unwrap(), [62, 1, 1, 64], "until it is taken");
+    assert_eq!(*healed.attempts.lock(), [62, 1, 1, 64], "until it is taken");
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn what_is_nobodys_fault_is_not_tried_for_everybody() {
     let closed = judged(|_| Err(AttemptError::Arm(rejected(""))));
     let answers = commit_batch(&closed, asks(256), &ServiceQuarantine::default()).await;
     assert_eq!(failed(&answers).len(), 256);
-    assert!(closed.attempts.lock().unwrap().len() <= 30, "{:?}", closed.attempts);
+    assert!(closed.attempts.lock().len() <= 30, "{:?}", closed.attempts);
 }
 
 #[tokio::test]

@@ -206,12 +206,7 @@ async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
 async fn what_may_be_there_is_read_by_itself_when_no_list_has_it() {
     let mut known = Known::new();
     let p = |name: &str| id(&format!("publicIPAddresses/{name}"));
-    known.need.expected = [
-        ExpectedDocument::LoadBalancer(id("loadBalancers/a")),
-        ExpectedDocument::LoadBalancer(id("loadBalancers/x")),
-        ExpectedDocument::PublicIp(p("y")),
-    ]
-    .into();
+    known.need.expected = [lb("a"), lb("x"), NetworkCacheKey::PublicIp(p("y"))].into();
     assert_eq!(known.due(), [lb("x"), NetworkCacheKey::PublicIp(p("y"))]);
     known.read(lb("x"), NetworkReadResult::LoadBalancer(None));
     known.write(NetworkWriteResult::PublicIpDeleted(p("y")));

@@ -181,8 +181,8 @@ impl<const MIN: i32, const MAX: i32> AnnotationFormat for WholeNumberFormat<MIN,
     }
 }
 
-fn some(words: Vec<&str>) -> Option<Vec<&str>> {
-    Some(words).filter(|words| !words.is_empty())
+fn some<T>(items: Vec<T>) -> Option<Vec<T>> {
+    Some(items).filter(|items| !items.is_empty())
 }
 
 fn restriction(text: &str) -> Result<Option<bool>, InvalidAnnotationText<'_>> {
@@ -217,8 +217,7 @@ fn at_most<'a, T>(
 
 fn namespaces(text: &str) -> Option<Vec<Result<&str, &str>>> {
     let check = |name| if name == "*" || is_namespace(name) { Ok(name) } else { Err(name) };
-    let names: Vec<_> = text.split(',').filter_map(non_blank).map(check).collect();
-    Some(names).filter(|names| !names.is_empty())
+    some(text.split(',').filter_map(non_blank).map(check).collect())
 }
 
 /// Returns `true` if Kubernetes accepts the name of a Namespace: an RFC 1123 label.

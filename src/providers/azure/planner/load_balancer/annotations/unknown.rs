@@ -3,7 +3,7 @@
 //! In: the keys. Out: what is strange about the first few of them, with the nearest known key, and how many more there are. Comparing
 //! costs much more than reading, so that it is done where somebody is told, and only for keys that are told.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -80,8 +80,7 @@ fn warnings(
     ports: &AnnotatedPorts,
     nearest: &mut impl FnMut(&str, &[String]) -> Option<String>,
 ) -> Vec<ServiceWarning> {
-    let known: BTreeSet<&str> = ANNOTATIONS.iter().map(|row| row.key).collect();
-    let mut strange = annotations.keys().filter_map(|key| Some((key, check_key(key, &known, ports)?)));
+    let mut strange = annotations.keys().filter_map(|key| Some((key, check_key(key, ports)?)));
     let warning = |field: String, message: String| ServiceWarning { reason: reason::UNKNOWN_ANNOTATION, field, message };
     let mut warnings: Vec<ServiceWarning> =
         strange.by_ref().take(MOST).map(|(key, strange)| warning(excerpt(key), strange.message(key, nearest))).collect();
@@ -102,11 +101,11 @@ enum IneffectiveKey {
     NoPort(i32),
 }
 
-fn check_key(key: &str, known: &BTreeSet<&str>, ports: &AnnotatedPorts) -> Option<IneffectiveKey> {
+fn check_key(key: &str, ports: &AnnotatedPorts) -> Option<IneffectiveKey> {
     let name = key.strip_prefix(PREFIX)?;
     match name.strip_prefix("port_") {
         Some(rest) => check_port_key(rest, ports),
-        None if known.contains(key) => None,
+        None if ANNOTATIONS.iter().any(|row| row.key == key) => None,
         // Upstream reads this one in any letter case.
         None if CONFIGURATIONS.key.eq_ignore_ascii_case(key) => Some(IneffectiveKey::Unknown),
         None if !name.starts_with("azure-") => None,

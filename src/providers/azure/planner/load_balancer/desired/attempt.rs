@@ -39,18 +39,20 @@ use crate::providers::azure::{
     },
 };
 
-#[derive(Default)]
+/// Result for requests that all fit.
 pub(super) struct PlanAttempt<'a> {
     /// The load balancers, changed and not.
     pub(super) drafts: Vec<LoadBalancerDraft<'a>>,
     /// What each ask got.
     pub(super) placements: Vec<ServicePlacement>,
-    /// Asks that do not fit; empty: the attempt succeeded.
-    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
 }
 
-fn failed<'a>(refused: Vec<(RequestIdx, ServiceRefusal)>) -> PlanAttempt<'a> {
-    PlanAttempt { refused, ..PlanAttempt::default() }
+/// Requests that do not fit.
+type Refusals = Vec<(RequestIdx, ServiceRefusal)>;
+
+/// Returns the refusals as an error, if there are any.
+fn expect_none(refused: Refusals) -> Result<(), Refusals> {
+    if refused.is_empty() { Ok(()) } else { Err(refused) }
 }
 
 /// Plans for `requests`, which are in order of precedence. `known`: all Services of the cluster; `unruled`: ports of those without a request.
@@ -59,41 +61,26 @@ pub(super) fn attempt<'a>(
     requests: &[&ServiceRequest],
     known: &KnownServices<'_>,
     unruled: &UnruledPorts<'_>,
-) -> PlanAttempt<'a> {
+) -> Result<PlanAttempt<'a>, Refusals> {
     let owners = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
     let mut targets = targets::choose_targets(context, requests, &mut drafts, &owners, known);
-    if !targets.refused.is_empty() {
-        return failed(std::mem::take(&mut targets.refused));
-    }
-    let held_back = former_names::migrate(context, &mut drafts, known, &targets, &owners);
-    if !held_back.is_empty() {
-        return failed(held_back);
-    }
-    let without_pool = own_pools::refusals(context, requests, &drafts, &targets, known);
-    if !without_pool.is_empty() {
-        return failed(without_pool);
-    }
+    expect_none(std::mem::take(&mut targets.refused))?;
+    expect_none(former_names::migrate(context, &mut drafts, known, &targets, &owners))?;
+    expect_none(own_pools::refusals(context, requests, &drafts, &targets, known))?;
     let mut seating = frontend_assignment::assign_frontends(context, requests, &drafts, &targets, &owners);
-    if !seating.refused.is_empty() {
-        return failed(std::mem::take(&mut seating.refused));
-    }
-    let without_consent = sharing::refusals(context, requests, &seating, known);
-    if !without_consent.is_empty() {
-        return failed(without_consent);
-    }
+    expect_none(std::mem::take(&mut seating.refused))?;
+    expect_none(sharing::refusals(context, requests, &seating, known))?;
     for (place, draft) in drafts.iter_mut().enumerate() {
         handover::hand_over(context, (DraftIdx(place), draft), &seating, &owners, known);
     }
     let wanted = desired_parts::rules(context, requests, &drafts, &targets, &seating);
     let services = desired_parts::frontend_services(requests, &drafts, &targets, &seating);
-    let conflicts = drafts.iter().zip(&services);
-    let conflicts: Vec<_> = conflicts
-        .flat_map(|(draft, services)| PortConflicts { context, draft, owners: &owners, known, unruled }.refusals(services))
-        .collect();
-    if !conflicts.is_empty() {
-        return failed(conflicts);
-    }
+    let conflicts = drafts
+        .iter()
+        .zip(&services)
+        .flat_map(|(draft, services)| PortConflicts { context, draft, owners: &owners, known, unruled }.refusals(services));
+    expect_none(conflicts.collect())?;
     let mut work = DraftEditor {
         context,
         owners: &owners,
@@ -114,12 +101,13 @@ pub(super) fn attempt<'a>(
     work.keep_last_frontends(&mut drafts);
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
-        work.refuse_violations(draft, &wanted[place], &owners);
+        work.refuse_violations(draft, &wanted[place]);
     }
-    let crowded = interface_rules::crowded(context, &owners, &drafts, &wanted);
-    interface_rules::report(crowded, &mut work.refused, &mut work.placements);
-    let DraftEditor { refused, placements: placed, .. } = work;
-    PlanAttempt { drafts, placements: placed, refused }
+    let outcome = (&mut work.refused, work.placements.as_mut_slice());
+    interface_rules::report_crowded(context, &owners, &drafts, &wanted, outcome);
+    let DraftEditor { refused, placements, .. } = work;
+    expect_none(refused)?;
+    Ok(PlanAttempt { drafts, placements })
 }
 
 /// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.
@@ -127,12 +115,14 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     let used_before = probes::probe_references(draft.rules_before());
     let rules: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.rules).collect();
     let probes: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.probes).collect();
+    // Without properties there is nothing to remove, and without rules nothing to add.
+    if draft.after.properties.is_none() && rules.is_empty() {
+        return;
+    }
     let mut reasons = std::mem::take(&mut draft.reasons);
     let is_owned = |name: &str| owners.of_rule(name).is_some();
     let rules = PartMerge { wanted: &rules, is_owned: &is_owned, is_needed: &|_| false, is_same: rules::is_same };
-    let mut list = draft.after.properties.as_mut().and_then(|properties| properties.load_balancing_rules.take());
-    rules.apply(&mut list, &mut reasons);
-    put_back(draft, list, |properties| &mut properties.load_balancing_rules);
+    rules.apply(&mut draft.properties_mut().load_balancing_rules, &mut reasons);
     let used = probes::probe_references(draft.rules());
     // One that another program has forgotten goes when something is written anyway.
     let is_written = !reasons.is_empty();
@@ -142,20 +132,8 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     let is_owned = |name: &str| is_owned(name) || is_left(name);
     let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
     let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };
-    let mut list = draft.after.properties.as_mut().and_then(|properties| properties.probes.take());
-    probes.apply(&mut list, &mut reasons);
-    put_back(draft, list, |properties| &mut properties.probes);
+    probes.apply(&mut draft.properties_mut().probes, &mut reasons);
     draft.reasons = reasons;
-}
-
-fn put_back<T>(
-    draft: &mut LoadBalancerDraft<'_>,
-    list: Option<Vec<T>>,
-    field: impl Fn(&mut crate::providers::azure::arm::network::LoadBalancerProperties) -> &mut Option<Vec<T>>,
-) {
-    if list.is_some() {
-        *field(draft.properties_mut()) = list;
-    }
 }
 
 /// Refuses to move a Service whose frontend others use: the address can be on one load balancer only.
@@ -211,39 +189,23 @@ impl DraftEditor<'_, '_> {
                 gone.insert(key);
             }
         }
-        if gone.is_empty() {
-            return;
-        }
-        let ids: Vec<bool> =
-            draft.frontends().iter().map(|part| gone.contains(&draft.frontend_id(part).to_ascii_lowercase())).collect();
-        let mut goes = ids.into_iter();
-        let mut reasons = Vec::new();
-        if let Some(frontends) = &mut draft.properties_mut().frontend_ip_configurations {
-            frontends.retain(|frontend| {
-                let stays = !goes.next().unwrap_or_default();
-                if !stays {
-                    reasons.push(last_frontend::removal_reason(frontend));
-                }
-                stays
-            });
-        }
-        draft.reasons.append(&mut reasons);
+        let removed = draft.remove_frontends(&gone);
+        draft.reasons.extend(removed.iter().map(last_frontend::removal_reason));
     }
 
     /// Keeps a frontend where Azure does not allow the last one to be removed.
     fn keep_last_frontends(&mut self, drafts: &mut [LoadBalancerDraft<'_>]) {
-        let kept = last_frontend::keep(self.context, drafts, self.assignment);
-        for (request, frontend) in kept.retained {
+        let (retained, refused) = last_frontend::keep(self.context, drafts, self.assignment);
+        for (request, frontend) in retained {
             self.placements[request.0].retained_frontends.push(frontend);
         }
-        self.refused.extend(kept.refused);
+        self.refused.extend(refused);
     }
 
     /// Front ends that rules of the asks used.
     fn frontends_of_own_rules(&self, document: &ArmLoadBalancer) -> BTreeSet<String> {
         let own = |rule: &&LoadBalancingRule| rule.name.as_deref().is_some_and(|name| self.owners.of_rule(name).is_some());
-        let rules = draft::rules(document).iter().filter(own).filter_map(|rule| rule.properties.as_ref());
-        rules.map(|properties| rules::reference_key(properties.frontend_ip_configuration.as_ref())).collect()
+        draft::rules(document).iter().filter(own).map(rules::frontend_key).collect()
     }
 
     /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it, unless
@@ -364,12 +326,7 @@ impl DraftEditor<'_, '_> {
     }
 
     /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
-    fn refuse_violations(
-        &mut self,
-        draft: &LoadBalancerDraft<'_>,
-        wanted: &[(RequestIdx, RulesAndProbes)],
-        owners: &NameOwners,
-    ) {
+    fn refuse_violations(&mut self, draft: &LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbes)]) {
         let before = draft.before.map(check).unwrap_or_default();
         for violation in check(&draft.after).into_iter().filter(|violation| !before.contains(violation)) {
             match violation {
@@ -378,7 +335,7 @@ impl DraftEditor<'_, '_> {
                 }
                 LoadBalancerViolation::InvalidPart { name, message } => {
                     let refusal = ServiceRefusal { field: "spec.ports".to_owned(), message: format!("{name}: {message}") };
-                    let blamed: Vec<RequestIdx> = match owners.of_rule(&name) {
+                    let blamed: Vec<RequestIdx> = match self.owners.of_rule(&name) {
                         Some(request) => vec![request],
                         None => (0..self.placements.len()).map(RequestIdx).collect(),
                     };
@@ -409,24 +366,14 @@ impl DraftEditor<'_, '_> {
     ) {
         let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
         if what == "rules" {
-            for (request, wanted) in wanted {
-                *added.entry(*request).or_default() += wanted.rules.len();
-            }
-            for owner in draft.rules_before().iter().filter_map(|rule| self.owners.of_rule(rule.name.as_deref()?)) {
-                added.entry(owner).and_modify(|count| *count = count.saturating_sub(1));
-            }
+            added = interface_rules::added_rules(self.owners, wanted, draft.rules_before(), |_| true);
         } else {
             let new = self.assignment.added.iter().filter_map(|(_, part)| part.name.as_deref());
             for request in new.filter_map(|name| self.owners.of_frontend(name)) {
                 *added.entry(request).or_default() += 1;
             }
         }
-        let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
-        for (request, count) in added.into_iter().filter(|(_, count)| *count > 0) {
-            if count <= room {
-                room -= count;
-                continue;
-            }
+        for request in interface_rules::without_room(&added, count, most) {
             let name = draft.id.name();
             let message = format!(
                 "load balancer {name} would have more than {most} {what}, which is all that Azure allows; {}",

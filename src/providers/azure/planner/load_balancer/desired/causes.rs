@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     ServiceRequest,
     context::NameOwners,
-    load_balancers::{LoadBalancerChange, LoadBalancerPlan, LoadBalancerWrite},
+    load_balancers::{LoadBalancerChange, LoadBalancerPlan},
     types::RequestIdx,
 };
 use crate::providers::azure::{
@@ -57,11 +57,7 @@ impl LoadBalancerPlan {
         requests: &[ServiceRequest],
         owners: &NameOwners,
     ) -> BTreeSet<ServiceIdentity> {
-        let after = match &change.write {
-            LoadBalancerWrite::Put(document) => Some(document.as_ref()),
-            LoadBalancerWrite::Delete => None,
-        };
-        let (before, after) = (parts(observed.load_balancer(&change.id), owners), parts(after, owners));
+        let (before, after) = (parts(observed.load_balancer(&change.id), owners), parts(change.write.document(), owners));
         let touched = before.keys().chain(after.keys()).filter(|request| before.get(request) != after.get(request));
         let causes: BTreeSet<_> = touched.map(|request| requests[request.0].identity().clone()).collect();
         if !causes.is_empty() {

@@ -20,10 +20,7 @@ pub(super) fn rules(
     seating: &FrontendAssignment,
 ) -> Vec<Vec<(RequestIdx, RulesAndProbes)>> {
     let mut wanted: Vec<Vec<(RequestIdx, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
-    for (request, spec) in
-        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
-    {
-        let Some(target) = targets.of(request) else { continue };
+    for (request, target, spec) in targets.ensured(requests) {
         for family in &spec.families {
             let Some(frontend) = seating.by_request.get(&(request, *family)) else { continue };
             wanted[target.0]
@@ -62,8 +59,7 @@ pub(super) fn placements(
         ServicePlacement {
             load_balancer: target.map(|target| drafts[target.0].id.clone()),
             frontends: frontends.collect(),
-            retained_frontends: Vec::new(),
-            crowded_interfaces: None,
+            ..ServicePlacement::default()
         }
     };
     targets.iter().map(of).collect()

@@ -38,6 +38,16 @@ impl LoadBalancerDraft<'_> {
         frontends(&self.after)
     }
 
+    /// Removes the frontends with these ids, in lower case, and returns them.
+    pub(super) fn remove_frontends(&mut self, ids: &BTreeSet<String>) -> Vec<FrontendIpConfiguration> {
+        let is_removed = |part: &FrontendIpConfiguration| ids.contains(&self.frontend_id(part).to_ascii_lowercase());
+        let (removed, remaining): (Vec<_>, Vec<_>) = self.frontends().iter().cloned().partition(is_removed);
+        if !removed.is_empty() {
+            self.properties_mut().frontend_ip_configurations = Some(remaining);
+        }
+        removed
+    }
+
     /// Front ends as ARM sent them.
     pub(super) fn frontends_before(&self) -> &[FrontendIpConfiguration] {
         self.before.map(frontends).unwrap_or_default()

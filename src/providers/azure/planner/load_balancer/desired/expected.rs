@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use super::ServiceRequest;
+use super::{ServiceRequest, context::ensured_spec};
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::LoadBalancerSku,
@@ -48,12 +48,8 @@ const FEW: usize = 10;
 /// deleted. When they are many, what a Service asks for is believed, and so are private addresses: reads of each name would take as long as
 /// all deletions. A name with a prefix that the Service does not mention any more cannot be known.
 pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
-    let specs = || {
-        requests.iter().filter_map(|request| match request {
-            ServiceRequest::Delete(_, last) => last.as_ref(),
-            ServiceRequest::Ensure(_) => None,
-        })
-    };
+    let deleted = requests.iter().filter(|request| ensured_spec(request).is_none());
+    let specs = || deleted.clone().filter_map(ServiceRequest::spec);
     if going.max(specs().count()) > FEW {
         return specs().filter(|spec| !is_inside(spec, settings)).flat_map(|spec| asked_for(spec, settings)).collect();
     }
@@ -74,10 +70,9 @@ pub fn under_other_settings(
     let load_balancer_name = Some(settings.load_balancer_name.as_str()).filter(|name| !name.is_empty());
     let names = sets.chain([settings.cluster.as_str()]).chain(load_balancer_name);
     let names: Vec<&str> = names.chain(settings.entries.iter().map(|entry| entry.name.as_str())).collect();
-    let both = names.into_iter().flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
-    let id = |name: String| settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name]);
+    let both = names.into_iter().flat_map(|name| [false, true].map(|internal| named(name, internal, settings)));
     let specs = lost.iter().filter_map(ServiceRequest::spec);
-    (both.map(id).collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
+    (both.collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
 }
 
 /// Under each name that a public IP of the Service may have got while it had other families, or no prefix.

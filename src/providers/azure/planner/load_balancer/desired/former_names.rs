@@ -17,7 +17,7 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{FrontendUse, LoadBalancerDraft, uses_by_frontend},
     handover, last_frontend, own_pools,
-    pools::{self, is_own_pool, pool_of},
+    pools::{self, pool_of},
     private_link_tags::is_clusters,
     probes, rules,
     targets::{Relocation, TargetLoadBalancers},
@@ -57,8 +57,7 @@ pub(super) fn migrate(
     let is_held = |relocation: &Relocation| held.iter().any(|other| std::ptr::eq(*other, relocation));
     for Relocation { from, to, frontends } in targets.relocations.iter().filter(|relocation| !is_held(relocation)) {
         if let Ok([from, to]) = drafts.get_disjoint_mut([from.0, to.0]) {
-            let parties = MoveParties { known, requests, targets };
-            move_parts(context, (from, to), frontends, &parties);
+            move_parts(context, (from, to), frontends, known, requests, targets);
         }
     }
     Vec::new()
@@ -98,7 +97,7 @@ fn migration_blocker(
 
 fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
     let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let mut own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)));
+    let mut own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)));
     own.any(|pool| {
         let members = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
         members.is_some_and(|members| !members.is_empty())
@@ -121,24 +120,9 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
     let pools = || {
         let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
         let mut names = pools.filter_map(|pool| pool.name.as_deref());
-        names.find(|name| !is_own_pool(context, name)).map(|name| format!("back-end pool {name}"))
+        names.find(|name| !context.settings.shares_pool(name)).map(|name| format!("back-end pool {name}"))
     };
     frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))
-}
-
-/// Who there is, and who asks for what.
-struct MoveParties<'r, 'a> {
-    known: &'r KnownServices<'a>,
-    requests: &'r NameOwners,
-    targets: &'r TargetLoadBalancers,
-}
-
-impl MoveParties<'_, '_> {
-    /// Whether the rule goes anyway, with its Service.
-    fn goes(&self, rule: &LoadBalancingRule) -> bool {
-        let request = rule.name.as_deref().and_then(|name| self.requests.of_rule(name));
-        request.is_some_and(|request| self.targets.of(request).is_none())
-    }
 }
 
 /// Moves front ends, all of them or, when one is held where it is, none: a Service may have parts on several.
@@ -146,11 +130,13 @@ fn move_parts(
     context: &PlanContext<'_>,
     (from, to): (&mut LoadBalancerDraft<'_>, &mut LoadBalancerDraft<'_>),
     moving: &BTreeSet<String>,
-    parties: &MoveParties<'_, '_>,
+    known: &KnownServices<'_>,
+    requests: &NameOwners,
+    targets: &TargetLoadBalancers,
 ) {
     let uses = uses_by_frontend(&from.after);
-    let is_held = |name: &String| is_held_by_link(context, from, name, parties.requests, &uses);
-    if !are_movable(from, to, moving, parties.known, &uses) || moving.iter().any(is_held) {
+    let is_held = |name: &String| is_held_by_link(context, from, name, requests, &uses);
+    if !are_movable(from, to, moving, known, &uses) || moving.iter().any(is_held) {
         return;
     }
     let (ids, goal) = ((from.id.clone(), to.id.clone()), to.id.name().to_owned());
@@ -158,12 +144,15 @@ fn move_parts(
     let properties = from.properties_mut();
     let frontends = take(&mut properties.frontend_ip_configurations, is_moving);
     let keys: BTreeSet<String> = moving.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let is_behind = |rule: &LoadBalancingRule| {
-        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-        rules::reference_key(frontend).rsplit_once('/').is_some_and(|(_, name)| keys.contains(name))
-    };
+    let is_behind =
+        |rule: &LoadBalancingRule| rules::frontend_key(rule).rsplit_once('/').is_some_and(|(_, name)| keys.contains(name));
     let mut rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
-    rules.retain(|rule| !parties.goes(rule));
+    // A Service that is deleted takes its rules with it.
+    let is_leaving = |rule: &LoadBalancingRule| {
+        let request = rule.name.as_deref().and_then(|name| requests.of_rule(name));
+        request.is_some_and(|request| targets.of(request).is_none())
+    };
+    rules.retain(|rule| !is_leaving(rule));
     take_unused_pools(context, from, &rules);
     let properties = from.properties_mut();
     let needed = probes::probe_references(&rules);
@@ -178,8 +167,9 @@ fn move_parts(
     }
     from.is_former = true;
     let shared = |name: &str| naming::pool(&context.settings.cluster, naming::pool_family(name));
-    let pool_name =
-        |pool: ResourceId| if is_own_pool(context, pool.name()) { shared(pool.name()) } else { pool.name().to_owned() };
+    let pool_name = |pool: ResourceId| {
+        if context.settings.shares_pool(pool.name()) { shared(pool.name()) } else { pool.name().to_owned() }
+    };
     let needed: BTreeSet<_> = rules.iter().filter_map(pool_of).map(pool_name).collect();
     let added: Vec<String> = pools::ensure_all(to, &needed).into_iter().map(|name| name.to_lowercase()).collect();
     to.moved_pools.extend(added);
@@ -199,7 +189,7 @@ fn move_parts(
 
 /// Takes away the pools of single Services that only these rules led to: with one left, the load balancer would never be empty.
 fn take_unused_pools(context: &PlanContext<'_>, from: &mut LoadBalancerDraft<'_>, rules: &[LoadBalancingRule]) {
-    let left = rules.iter().filter_map(pool_of).filter(|pool| !is_own_pool(context, pool.name()));
+    let left = rules.iter().filter_map(pool_of).filter(|pool| !context.settings.shares_pool(pool.name()));
     let used = own_pools::used_pools(from);
     let unused: BTreeSet<ResourceId> = left.filter(|pool| !used.contains(&pool.key())).collect();
     take(&mut from.properties_mut().backend_address_pools, |pool| unused.iter().any(|gone| pool.name_is(gone.name())));

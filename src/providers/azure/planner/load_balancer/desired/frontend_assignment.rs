@@ -61,10 +61,7 @@ pub(super) fn assign_frontends(
             seating.classify(context, requests, (DraftIdx(place), draft), targets, owners, frontend);
         }
     }
-    for (request, spec) in
-        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
-    {
-        let Some(target) = targets.of(request) else { continue };
+    for (request, target, spec) in targets.ensured(requests) {
         for family in &spec.families {
             if let Err(refusal) = seating.assign(context, (request, spec), *family, (target, &drafts[target.0])) {
                 seating.refused.push((request, refusal));

@@ -18,7 +18,8 @@ use crate::providers::azure::{
     planner::load_balancer::{
         annotations::{INTERNAL_SUBNET, IPV4},
         naming,
-        spec::{IpFamily, ServiceRefusal, ServiceSpec},
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceRefusal, ServiceSpec, refusal},
     },
 };
 
@@ -90,10 +91,9 @@ pub(super) fn frontend_action(
     }
     let name = frontend.name.as_deref().unwrap_or_default();
     let changed = !spelling::same_name(name, &own_name(spec, family))
-        || if spec.internal {
-            is_internal_changed(context, spec, family, frontend)
-        } else {
-            is_external_changed(context, spec, family, frontend)
+        || match spec.internal {
+            true => is_internal_changed(context, spec, family, frontend),
+            false => frontend_address(frontend) != wanted_address(context, spec, family),
         };
     if changed { FrontendAction::Replace } else { FrontendAction::Keep(family) }
 }
@@ -109,19 +109,10 @@ fn is_internal_changed(
     let other_subnet = spec.subnet.is_some()
         && subnet(context, spec).is_ok_and(|subnet| {
             let own = properties.and_then(|properties| properties.subnet.as_ref());
-            !own.is_some_and(|own| own.refers_to(&subnet_id(context, subnet)))
+            !own.is_some_and(|own| own.refers_to(&subnet_id(subnet, context.settings)))
         });
     let own = parse_address(properties.and_then(|properties| properties.private_ip_address.as_ref()));
     other_subnet || spec.pinned.get(family).is_some_and(|pinned| own != Some(pinned))
-}
-
-fn is_external_changed(
-    context: &PlanContext<'_>,
-    spec: &ServiceSpec,
-    family: IpFamily,
-    frontend: &FrontendIpConfiguration,
-) -> bool {
-    frontend_address(frontend) != wanted_address(context, spec, family)
 }
 
 /// The subnet of an internal Service.
@@ -131,15 +122,17 @@ pub(super) fn subnet<'a>(context: &PlanContext<'a>, spec: &ServiceSpec) -> Resul
         Some(name) => (INTERNAL_SUBNET.key, name),
         None => ("subnetName", &settings.subnet),
     };
-    context.observed.subnets.get(&name.to_lowercase()).ok_or_else(|| ServiceRefusal {
-        field: field.to_owned(),
-        message: format!("virtual network {} has no subnet {name}", settings.virtual_network.name()),
-    })
+    context
+        .observed
+        .subnets
+        .get(&name.to_lowercase())
+        .ok_or_else(|| refusal(field, format!("virtual network {} has no subnet {name}", settings.virtual_network.name())))
 }
 
-fn subnet_id(context: &PlanContext<'_>, subnet: &Subnet) -> ResourceId {
+/// Returns ARM's id of a subnet of the virtual network.
+pub(super) fn subnet_id(subnet: &Subnet, settings: &LoadBalancerSettings) -> ResourceId {
     let own = subnet.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
-    own.unwrap_or_else(|| context.settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
+    own.unwrap_or_else(|| settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
 }
 
 pub(super) fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
@@ -171,9 +164,9 @@ pub(super) fn new(
         let properties = Some(internal_properties(context, spec, family, heritage, is_free)?);
         return Ok(FrontendIpConfiguration { name, properties, zones: zones(context, heritage), ..Default::default() });
     }
-    let public = context.public_ip(&spec.identity, family).ok_or_else(|| ServiceRefusal {
-        field: "status.loadBalancer".to_owned(),
-        message: format!("no {family} public IP exists for the front end of {}", spec.identity.key),
+    let public = context.public_ip(&spec.identity, family).ok_or_else(|| {
+        let message = format!("no {family} public IP exists for the front end of {}", spec.identity.key);
+        refusal("status.loadBalancer", message)
     })?;
     let properties =
         FrontendIpConfigurationProperties { public_ip_address: Some(SubResource::to(public)), ..Default::default() };
@@ -196,10 +189,8 @@ fn internal_properties(
     let subnet = subnet(context, spec)?;
     let fits = |address: &&IpAddr| IpFamily::of(**address) == family && is_in(subnet, **address) && is_free(**address);
     if let Some(pinned) = spec.pinned.get(family).filter(|pinned| has_ranges(subnet) && !is_in(subnet, *pinned)) {
-        return Err(ServiceRefusal {
-            field: format!("{}, -ipv6 or spec.loadBalancerIP", IPV4.key),
-            message: format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default()),
-        });
+        let message = format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default());
+        return Err(refusal(format!("{}, -ipv6 or spec.loadBalancerIP", IPV4.key), message));
     }
     let known = || heritage.addresses.iter().chain(&spec.status_addresses).find(fits).copied();
     let fixed = spec.pinned.get(family).or_else(known);
@@ -208,7 +199,7 @@ fn internal_properties(
         private_ip_address: fixed.map(|address| address.to_string()),
         private_ip_address_version: (family == IpFamily::V6).then(|| family.to_string()),
         private_ip_allocation_method: Some(method.to_owned()),
-        subnet: Some(SubResource::to(&subnet_id(context, subnet))),
+        subnet: Some(SubResource::to(&subnet_id(subnet, context.settings))),
         ..FrontendIpConfigurationProperties::default()
     })
 }

@@ -13,24 +13,20 @@ use super::{
     super::{
         naming,
         settings::{InterfaceRuleLimit, LoadBalancerSettings},
-        spec::{IpFamily, ServiceRefusal},
+        spec::ServiceRefusal,
     },
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
     rules::{self, RulesAndProbes},
     types::{RequestIdx, ServicePlacement},
 };
-use crate::providers::azure::arm::{
-    network::{ArmLoadBalancer, LoadBalancingRule},
-    spelling,
-};
+use crate::providers::azure::arm::network::{ArmLoadBalancer, LoadBalancingRule};
 
 /// Whether all Nodes behind the load balancer carry the rule.
 fn is_carried(rule: &LoadBalancingRule, settings: &LoadBalancerSettings) -> bool {
     let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
     let key = rules::reference_key(pool);
-    let name = key.rsplit('/').next().unwrap_or_default();
-    [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
+    settings.shares_pool(key.rsplit('/').next().unwrap_or_default())
 }
 
 /// Rules of a load balancer that all Nodes behind it carry.
@@ -52,31 +48,23 @@ pub fn interface_rules<'a>(
     found.into_values().collect()
 }
 
-/// A request whose rules have no room at network interfaces.
-pub(super) struct CrowdedInterfaces {
-    pub(super) request: RequestIdx,
-    pub(super) message: String,
-    /// Whether the limit applies; otherwise, the request crosses it.
-    pub(super) is_refused: bool,
-}
-
-/// Returns the requests that add rules to interfaces without room for them, in order of precedence. `wanted`: by the draft's position. Rules that
-/// were there before are no request's fault.
-pub(super) fn crowded(
+/// Refuses the requests that add rules to interfaces without room for them, in order of precedence, if the limit applies. Otherwise, they get
+/// an event.
+///
+/// `wanted` is by the draft's position. Rules that were there before are no request's fault.
+pub(super) fn report_crowded(
     context: &PlanContext<'_>,
     owners: &NameOwners,
     drafts: &[LoadBalancerDraft<'_>],
     wanted: &[Vec<(RequestIdx, RulesAndProbes)>],
-) -> Vec<CrowdedInterfaces> {
-    let Some(InterfaceRuleLimit { count: most, is_configured }) = context.settings.interface_rules else {
-        return Vec::new();
-    };
+    (refused, placements): (&mut Vec<(RequestIdx, ServiceRefusal)>, &mut [ServicePlacement]),
+) {
+    let Some(InterfaceRuleLimit { count: most, is_configured }) = context.settings.interface_rules else { return };
     let is_refused = is_configured || context.observed.interface_limit_reached;
     let mut twins: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| draft.is_ours && !draft.after.is_basic()) {
         twins.entry(draft.external_name.to_lowercase()).or_default().push(place);
     }
-    let mut crowded = Vec::new();
     for places in twins.into_values() {
         let of = |document: &ArmLoadBalancer| carried(document, context.settings);
         let count: usize = places.iter().map(|place| of(&drafts[*place].after)).sum();
@@ -85,32 +73,20 @@ pub(super) fn crowded(
         if count <= most || count <= before || !is_reported {
             continue;
         }
-        let added = added(context, owners, &places, drafts, wanted);
+        let desired = places.iter().flat_map(|place| &wanted[*place]);
+        let existing = places.iter().flat_map(|place| drafts[*place].rules_before());
+        let added = added_rules(owners, desired, existing, |rule| is_carried(rule, context.settings));
         let left = without_room(&added, count, most);
         // With those who have room.
         let had = count.saturating_sub(left.iter().map(|request| added[request]).sum());
         for request in left {
             let name = &drafts[places[0]].external_name;
-            let message = match is_refused {
-                true => refusal(name, (had, added[&request], most), context.settings),
-                false => warning(name, (count, most), context.settings),
-            };
-            crowded.push(CrowdedInterfaces { request, message, is_refused });
-        }
-    }
-    crowded
-}
-
-/// Refuses the requests to which the limit applies, and gives the others an event.
-pub(super) fn report(
-    crowded: Vec<CrowdedInterfaces>,
-    refused: &mut Vec<(RequestIdx, ServiceRefusal)>,
-    placements: &mut [ServicePlacement],
-) {
-    for CrowdedInterfaces { request, message, is_refused } in crowded {
-        match is_refused {
-            true => refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message })),
-            false => placements[request.0].crowded_interfaces = Some(message),
+            if is_refused {
+                let message = refusal(name, (had, added[&request], most), context.settings);
+                refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
+            } else {
+                placements[request.0].crowded_interfaces = Some(warning(name, (count, most), context.settings));
+            }
         }
     }
 }
@@ -145,28 +121,25 @@ fn warning(load_balancer: &str, (count, most): (usize, usize), settings: &LoadBa
     )
 }
 
-/// How many rules more each request has on these load balancers than before.
-fn added(
-    context: &PlanContext<'_>,
+/// Returns the number of rules that each request adds, of those that count.
+pub(super) fn added_rules<'r>(
     owners: &NameOwners,
-    places: &[usize],
-    drafts: &[LoadBalancerDraft<'_>],
-    wanted: &[Vec<(RequestIdx, RulesAndProbes)>],
+    wanted: impl IntoIterator<Item = &'r (RequestIdx, RulesAndProbes)>,
+    before: impl IntoIterator<Item = &'r LoadBalancingRule>,
+    is_counted: impl Fn(&&LoadBalancingRule) -> bool,
 ) -> BTreeMap<RequestIdx, usize> {
-    let is_carried = |rule: &&LoadBalancingRule| is_carried(rule, context.settings);
     let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
-    for (request, wanted) in places.iter().flat_map(|place| &wanted[*place]) {
-        *added.entry(*request).or_default() += wanted.rules.iter().filter(is_carried).count();
+    for (request, wanted) in wanted {
+        *added.entry(*request).or_default() += wanted.rules.iter().filter(&is_counted).count();
     }
-    let before = places.iter().flat_map(|place| drafts[*place].rules_before()).filter(is_carried);
-    for owner in before.filter_map(|rule| owners.of_rule(rule.name.as_deref()?)) {
+    for owner in before.into_iter().filter(&is_counted).filter_map(|rule| owners.of_rule(rule.name.as_deref()?)) {
         added.entry(owner).and_modify(|count| *count = count.saturating_sub(1));
     }
     added
 }
 
 /// Those who have no room, when there are `count` rules with all of them. `added`: how many more each has, in order of precedence.
-fn without_room(added: &BTreeMap<RequestIdx, usize>, count: usize, most: usize) -> BTreeSet<RequestIdx> {
+pub(super) fn without_room(added: &BTreeMap<RequestIdx, usize>, count: usize, most: usize) -> BTreeSet<RequestIdx> {
     let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
     let mut left = BTreeSet::new();
     for (request, count) in added.iter().filter(|(_, count)| **count > 0) {

@@ -11,7 +11,7 @@ use super::{
     draft::{self, LoadBalancerDraft, frontend_uses},
     frontend_assignment::FrontendAssignment,
     frontends::{self, FrontendAddress},
-    pools::{is_own_pool, pool_of},
+    pools::pool_of,
     targets::{Relocation, TargetLoadBalancers},
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend},
 };
@@ -19,14 +19,6 @@ use crate::providers::azure::{
     arm::{ResourceId, network::FrontendIpConfiguration, spelling},
     planner::load_balancer::spec::ServiceRefusal,
 };
-
-/// Frontends that are kept, and Services that cannot leave.
-#[derive(Default)]
-pub(super) struct LastFrontends {
-    /// With the Service that does not need the frontend anymore.
-    pub(super) retained: Vec<(RequestIdx, RetainedFrontend)>,
-    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
-}
 
 /// Returns `true` if the program may delete the load balancer once it has no frontend.
 pub(super) fn can_delete(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
@@ -43,13 +35,17 @@ pub(super) fn removal_reason(frontend: &FrontendIpConfiguration) -> String {
     format!("remove front end {}", frontend.name.as_deref().unwrap_or_default())
 }
 
+type RetainedFrontends = Vec<(RequestIdx, RetainedFrontend)>;
+
 /// Keeps a frontend on each load balancer that must not lose its last one.
+///
+/// Returns these frontends, each with the Service that does not need it anymore, and the Services that cannot leave.
 pub(super) fn keep(
     context: &PlanContext<'_>,
     drafts: &mut [LoadBalancerDraft<'_>],
     assignment: &FrontendAssignment,
-) -> LastFrontends {
-    let mut outcome = LastFrontends::default();
+) -> (RetainedFrontends, Vec<(RequestIdx, ServiceRefusal)>) {
+    let (mut retained, mut refused) = (Vec::new(), Vec::new());
     for place in 0..drafts.len() {
         let Some(elsewhere) = addresses_elsewhere(context, drafts, place) else { continue };
         let Some(draft) = drafts.get_mut(place) else { continue };
@@ -63,16 +59,16 @@ pub(super) fn keep(
         match draft.frontends_before().iter().find(|part| !is_moving(part)).cloned() {
             Some(part) => {
                 let kept = RetainedFrontend { id: draft.frontend_id(&part), uses: Vec::new() };
-                outcome.retained.extend(marked(&part).map(|request| (request, kept)));
+                retained.extend(marked(&part).map(|request| (request, kept)));
                 restore(draft, part);
             }
             None => {
                 let leaving: BTreeSet<RequestIdx> = draft.frontends_before().iter().filter_map(marked).collect();
-                outcome.refused.extend(leaving.into_iter().map(|request| (request, refusal(context, draft))));
+                refused.extend(leaving.into_iter().map(|request| (request, refusal(context, draft))));
             }
         }
     }
-    outcome
+    (retained, refused)
 }
 
 /// Returns the addresses that other load balancers will have, if the one at `place` needs one of its former frontends: it would have none,
@@ -168,7 +164,7 @@ fn is_disposable(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bo
     let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
     let mut pools = properties.backend_address_pools.iter().flatten();
     draft::rules(&draft.after).is_empty()
-        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)))
+        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)))
 }
 
 /// Returns `true` if there is a pool that is neither the cluster's nor that of a rule.
@@ -176,5 +172,5 @@ fn has_foreign_pool(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) ->
     let used: BTreeSet<ResourceId> = draft.rules().iter().filter_map(pool_of).collect();
     let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
     let mut names = pools.filter_map(|pool| pool.name.as_deref());
-    names.any(|name| !is_own_pool(context, name) && !used.iter().any(|pool| spelling::same_name(pool.name(), name)))
+    names.any(|name| !context.settings.shares_pool(name) && !used.iter().any(|pool| spelling::same_name(pool.name(), name)))
 }

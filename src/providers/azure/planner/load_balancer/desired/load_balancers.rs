@@ -48,6 +48,16 @@ pub enum LoadBalancerWrite {
     Delete,
 }
 
+impl LoadBalancerWrite {
+    /// Returns the document that is written.
+    pub fn document(&self) -> Option<&ArmLoadBalancer> {
+        match self {
+            Self::Put(document) => Some(document),
+            Self::Delete => None,
+        }
+    }
+}
+
 /// One load balancer that changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerChange {
@@ -81,10 +91,7 @@ impl LoadBalancerPlan {
         let written = |document: &&ArmLoadBalancer| {
             document.id.as_deref().is_some_and(|id| changed.contains(&id.to_ascii_lowercase()))
         };
-        let new = self.changes.iter().filter_map(|change| match &change.write {
-            LoadBalancerWrite::Put(document) => Some(document.as_ref()),
-            LoadBalancerWrite::Delete => None,
-        });
+        let new = self.changes.iter().filter_map(|change| change.write.document());
         let all = observed.load_balancers.iter().filter(|document| !written(document)).chain(new);
         let referring = all.flat_map(draft::frontends).filter_map(|frontend| {
             let public_ip = frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?;
@@ -111,11 +118,11 @@ pub fn plan_load_balancers(
     loop {
         let active: Vec<&ServiceRequest> =
             requests.iter().copied().filter(|request| !refused.contains_key(request.identity())).collect();
-        let attempt = attempt(&context, &active, &known, &unruled);
-        if attempt.refused.is_empty() {
-            return assemble_plan(&context, &active, attempt, refused);
-        }
-        for (request, refusal) in attempt.refused {
+        let more = match attempt(&context, &active, &known, &unruled) {
+            Ok(attempt) => return assemble_plan(&context, &active, attempt, refused),
+            Err(more) => more,
+        };
+        for (request, refusal) in more {
             refused.entry(active[request.0].identity().clone()).or_insert(refusal);
         }
     }
@@ -126,19 +133,13 @@ fn by_precedence<'a>(context: &PlanContext<'_>, requests: &'a [ServiceRequest]) 
     let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
     let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
     let seated: BTreeSet<RequestIdx> = names.filter_map(|name| owners.of_frontend(name)).collect();
-    let mut ranked: Vec<(u8, &ServiceRequest)> = requests
-        .iter()
-        .enumerate()
-        .map(|(place, request)| {
-            let rank = match ensured_spec(request) {
-                _ if seated.contains(&RequestIdx(place)) => 0,
-                Some(spec) if is_primary(context, spec) => 1,
-                _ => 2,
-            };
-            (rank, request)
-        })
-        .collect();
-    ranked.sort_by(|(a, first), (b, second)| (a, first.identity()).cmp(&(b, second.identity())));
+    let rank = |place: usize, request: &ServiceRequest| match ensured_spec(request) {
+        _ if seated.contains(&RequestIdx(place)) => 0,
+        Some(spec) if is_primary(context, spec) => 1,
+        _ => 2,
+    };
+    let mut ranked: Vec<(usize, &ServiceRequest)> = requests.iter().enumerate().collect();
+    ranked.sort_by_cached_key(|(place, request)| (rank(*place, request), request.identity()));
     ranked.into_iter().map(|(_, request)| request).collect()
 }
 
@@ -171,7 +172,9 @@ fn assemble_plan(
             wave: RETURNS,
         })
         .collect();
-    let (changed, is_interim) = changes(context, attempt.drafts, &former_addresses(requests));
+    let ensured = requests.iter().filter_map(|request| ensured_spec(request));
+    let former: BTreeSet<IpAddr> = ensured.flat_map(|spec| spec.status_addresses.iter().copied()).collect();
+    let (changed, is_interim) = changes(context, attempt.drafts, &former);
     if is_interim {
         documents.clear();
     }
@@ -182,23 +185,14 @@ fn assemble_plan(
     LoadBalancerPlan { changes: documents, is_interim, services }
 }
 
-/// Addresses that the Services have according to their status.
-fn former_addresses(requests: &[&ServiceRequest]) -> BTreeSet<IpAddr> {
-    requests
-        .iter()
-        .filter_map(|request| ensured_spec(request))
-        .flat_map(|spec| spec.status_addresses.iter().copied())
-        .collect()
-}
-
 /// Who takes an address that another load balancer gives back is written after that one. Those that take addresses of each other give
-/// them back first, and that is all then.
+/// them back first, and that is all then. `former`: addresses that the Services have according to their status.
 fn changes<'a>(
     context: &PlanContext<'_>,
     mut drafts: Vec<LoadBalancerDraft<'a>>,
     former: &BTreeSet<IpAddr>,
 ) -> (Vec<LoadBalancerChange>, bool) {
-    for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
+    for draft in drafts.iter_mut().filter(|draft| draft.is_ours && draft.before.is_some_and(ArmLoadBalancer::has_failed)) {
         draft.reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
     let addresses = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
@@ -265,15 +259,9 @@ fn frontend_ids(draft: &LoadBalancerDraft<'_>, is_meant: impl Fn(&FrontendIpConf
 
 /// Takes front ends with these ids and the rules behind them out of what will be.
 fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
-    let stays: Vec<bool> =
-        draft.frontends().iter().map(|part| !ids.contains(&draft.frontend_id(part).to_ascii_lowercase())).collect();
-    let is_behind = |rule: &LoadBalancingRule| {
-        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-        ids.contains(&rules::reference_key(frontend))
-    };
+    draft.remove_frontends(ids);
+    let is_behind = |rule: &LoadBalancingRule| ids.contains(&rules::frontend_key(rule));
     let properties = draft.properties_mut();
-    let mut stays = stays.into_iter();
-    properties.frontend_ip_configurations.iter_mut().for_each(|parts| parts.retain(|_| stays.next().unwrap_or(true)));
     properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
 }
 
@@ -305,11 +293,6 @@ fn returns(
     let deletable = emptied.into_iter().filter(|draft| last_frontend::can_delete(context, draft));
     let chosen = if others.is_empty() { deletable.take(1).collect() } else { others };
     chosen.into_iter().map(|draft| change(context, draft, RETURNS)).collect()
-}
-
-/// Whether Azure took the last change and could not carry it out.
-fn has_failed(draft: &LoadBalancerDraft<'_>) -> bool {
-    draft.is_ours && draft.before.is_some_and(ArmLoadBalancer::has_failed)
 }
 
 fn change(context: &PlanContext<'_>, draft: LoadBalancerDraft<'_>, wave: u8) -> LoadBalancerChange {

@@ -16,7 +16,7 @@ use super::{
     context::{NameOwners, is_generated_name},
     draft,
     private_link_tags::{OWNER_TAG, is_clusters, tag},
-    public_ips,
+    probes, public_ips,
     rules::reference_key,
     security_rules,
 };
@@ -64,57 +64,49 @@ pub struct OwnershipInput<'a> {
 
 /// Everything that belongs to nobody, in the order in which it can be removed.
 pub fn ownerless(input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
-    let OwnershipInput { observed, managed, services, addresses, settings } = input;
-    let owners = NameOwners::new(services.iter().map(|service| (service, ())));
-    let mut parts: Vec<OwnerlessPart> = managed
-        .iter()
-        .flat_map(|document| of_load_balancer(document, &owners, services, settings))
-        .chain(security_rules_of_nobody(observed, services, addresses, settings))
-        .chain(private_links(observed, services, &owners, settings))
-        .chain(public_ips_of_nobody(observed, services, &owners, settings))
+    let owners = NameOwners::new(input.services.iter().map(|service| (service, ())));
+    let balancers = input.managed.iter().flat_map(|document| of_load_balancer(document, &owners, input));
+    let mut parts: Vec<OwnerlessPart> = balancers
+        .chain(security_rules_of_nobody(input, &owners))
+        .chain(private_links(input, &owners))
+        .chain(public_ips_of_nobody(input, &owners))
         .collect();
     parts.sort_by(|one, other| (one.kind, &one.id).cmp(&(other.kind, &other.id)));
     parts
-}
-
-fn is_shared_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
-    let shared = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
-    shared.iter().any(|known| spelling::same_name(known, name))
 }
 
 fn exists(services: &[ServiceIdentity], key: &str) -> bool {
     services.iter().any(|service| spelling::same_name(&service.key, key))
 }
 
-fn of_load_balancer(
-    document: &ArmLoadBalancer,
-    owners: &NameOwners<()>,
-    services: &[ServiceIdentity],
-    settings: &LoadBalancerSettings,
-) -> Vec<OwnerlessPart> {
+/// Returns a part that names no Service.
+fn unnamed_part(kind: OwnerlessKind, id: &ResourceId) -> OwnerlessPart {
+    OwnerlessPart { kind, id: id.as_str().to_owned(), services: Vec::new() }
+}
+
+/// Returns `true` if the name was generated for a Service that does not exist.
+fn is_orphaned(name: &str, owners: &NameOwners<()>) -> bool {
+    is_generated_name(name) && owners.of_rule(name).is_none()
+}
+
+fn of_load_balancer(document: &ArmLoadBalancer, owners: &NameOwners<()>, input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
     let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
-    let part = |kind, list: &str, name: &str| OwnerlessPart {
-        kind,
-        id: id.child(list, name).as_str().to_owned(),
-        services: Vec::new(),
-    };
-    let is_nobodys = |name: &str| is_generated_name(name) && owners.of_rule(name).is_none();
+    let part = |kind, list: &str, name: &str| unnamed_part(kind, &id.child(list, name));
+    let is_nobodys = |name: &str| is_orphaned(name, owners);
     let names = draft::rules(document).iter().filter_map(|rule| rule.name.as_deref());
     let rules =
         names.filter(|name| is_nobodys(name)).map(|name| part(OwnerlessKind::LoadBalancingRule, "loadBalancingRules", name));
+    let remaining = draft::rules(document).iter().filter(|rule| !is_nobodys(rule.name.as_deref().unwrap_or_default()));
+    let probed = probes::probe_references(remaining);
     let probes = draft::probes(document).iter().filter_map(|probe| probe.name.as_deref());
-    let probes = probes.filter(|name| is_nobodys(name) && !is_probed(document, owners, name));
+    let probes = probes.filter(|name| is_nobodys(name) && !probed.contains(&name.to_ascii_lowercase()));
     let probes = probes.map(|name| part(OwnerlessKind::Probe, "probes", name));
     let names = draft::frontends(document).iter().filter_map(|frontend| frontend.name.as_deref());
     let unused = names.filter(|name| is_nobodys(name) && !has_other_users(document, owners, name));
     let frontends = unused.map(|name| part(OwnerlessKind::FrontEnd, "frontendIPConfigurations", name));
-    let pools = unused_pools(document, services, settings);
+    let pools = unused_pools(document, input.services, input.settings);
     let pools = pools.into_iter().map(|name| part(OwnerlessKind::BackendPool, "backendAddressPools", &name));
-    let balancer = is_empty(document, settings).then(|| OwnerlessPart {
-        kind: OwnerlessKind::LoadBalancer,
-        id: id.as_str().to_owned(),
-        services: Vec::new(),
-    });
+    let balancer = is_empty(document, input.settings).then(|| unnamed_part(OwnerlessKind::LoadBalancer, &id));
     rules.chain(probes).chain(frontends).chain(pools).chain(balancer).collect()
 }
 
@@ -126,23 +118,12 @@ fn is_empty(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool
     (is_own || settings.has_entry(external)) && draft::frontends(document).is_empty() && draft::rules(document).is_empty()
 }
 
-/// Whether a rule that remains uses the probe.
-fn is_probed(document: &ArmLoadBalancer, owners: &NameOwners<()>, probe: &str) -> bool {
-    let end = format!("/probes/{}", probe.to_ascii_lowercase());
-    let remains = |name: &str| !is_generated_name(name) || owners.of_rule(name).is_some();
-    let mut rules = draft::rules(document).iter().filter(|rule| remains(rule.name.as_deref().unwrap_or_default()));
-    rules.any(|rule| {
-        let properties = rule.properties.as_ref();
-        properties.is_some_and(|properties| reference_key(properties.probe.as_ref()).ends_with(&end))
-    })
-}
-
 /// Whether something uses the front end that is not of a Service that is gone: rules of Services that exist, and of others.
 fn has_other_users(document: &ArmLoadBalancer, owners: &NameOwners<()>, frontend: &str) -> bool {
     let end = format!("/frontendipconfigurations/{}", frontend.to_ascii_lowercase());
     let uses = draft::frontend_uses(document);
     let mut users = uses.iter().filter(|(id, _)| id.to_ascii_lowercase().ends_with(&end)).map(|(_, user)| user);
-    users.any(|user| !user.is_rule() || !is_generated_name(&user.name) || owners.of_rule(&user.name).is_some())
+    users.any(|user| !user.is_rule() || !is_orphaned(&user.name, owners))
 }
 
 /// Among several load balancers, Services have pools for themselves. A name proves no ownership, so one that a rule leads to is left out.
@@ -151,66 +132,44 @@ fn unused_pools(document: &ArmLoadBalancer, services: &[ServiceIdentity], settin
         return Vec::new();
     }
     let Some(properties) = &document.properties else { return Vec::new() };
-    let families = [IpFamily::V4, IpFamily::V6];
     let own: BTreeSet<String> =
-        services.iter().flat_map(|service| families.map(|family| naming::own_pool(service, family))).collect();
+        services.iter().flat_map(|service| IpFamily::ALL.map(|family| naming::own_pool(service, family))).collect();
     let rules = draft::rules(document).iter().filter_map(|rule| rule.properties.as_ref());
     let mut used: BTreeSet<String> = rules.map(|rule| reference_key(rule.backend_address_pool.as_ref())).collect();
     let outbound = properties.outbound_rules.iter().flatten().filter_map(|rule| rule.properties.as_ref());
     used.extend(outbound.map(|rule| reference_key(rule.backend_address_pool.as_ref())));
     let is_used = |name: &str| used.iter().any(|id| id.ends_with(&format!("/{}", name.to_ascii_lowercase())));
     let names = properties.backend_address_pools.iter().flatten().filter_map(|pool| pool.name.clone());
-    names.filter(|name| !is_shared_pool(name, settings) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
+    names.filter(|name| !settings.shares_pool(name) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
 }
 
 /// Rules that lead only to addresses that nothing of the cluster has.
-fn security_rules_of_nobody(
-    observed: &ObservedNetwork,
-    services: &[ServiceIdentity],
-    addresses: &BTreeSet<IpAddr>,
-    settings: &LoadBalancerSettings,
-) -> Vec<OwnerlessPart> {
+fn security_rules_of_nobody(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<OwnerlessPart> {
+    let observed = input.observed;
     let Some(group) = &observed.security_group else { return Vec::new() };
     let Some(id) = group.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
-    let owners = NameOwners::new(services.iter().map(|service| (service, ())));
-    let mut known = addresses.clone();
-    known.extend(
-        observed
-            .public_ips
-            .iter()
-            .filter(|pip| !is_of_nobody(pip, observed, services, &owners, settings))
-            .filter_map(public_ips::address_of),
-    );
+    let mut known = input.addresses.clone();
+    let owned = observed.public_ips.iter().filter(|pip| !is_of_nobody(pip, input, owners));
+    known.extend(owned.filter_map(public_ips::address_of));
     let frontends = observed.load_balancers.iter().flat_map(draft::frontends);
-    let kept = frontends.filter(|part| {
-        let name = part.name.as_deref().unwrap_or_default();
-        !is_generated_name(name) || owners.of_rule(name).is_some()
-    });
+    let kept = frontends.filter(|part| !is_orphaned(part.name.as_deref().unwrap_or_default(), owners));
     let private = kept.filter_map(|part| part.properties.as_ref()?.private_ip_address.as_deref()?.parse().ok());
     known.extend(private.collect::<Vec<IpAddr>>());
     let stale = security_rules::managed_rules(group).into_iter().filter(|(_, to)| !to.is_empty() && to.is_disjoint(&known));
-    let part = |(name, _): (String, _)| OwnerlessPart {
-        kind: OwnerlessKind::SecurityRule,
-        id: id.child("securityRules", &name).as_str().to_owned(),
-        services: Vec::new(),
-    };
-    stale.map(part).collect()
+    stale.map(|(name, _)| unnamed_part(OwnerlessKind::SecurityRule, &id.child("securityRules", &name))).collect()
 }
 
 /// Private link services whose owner does not exist. One in front of a frontend of a Service that exists carries its traffic, whatever its tag says.
-fn private_links(
-    observed: &ObservedNetwork,
-    services: &[ServiceIdentity],
-    owners: &NameOwners<()>,
-    settings: &LoadBalancerSettings,
-) -> Vec<OwnerlessPart> {
+fn private_links(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<OwnerlessPart> {
     let is_used = |link: &PrivateLinkService| {
         let mut names = link.frontends().filter_map(|id| id.rsplit('/').next());
-        names.any(|name| !is_generated_name(name) || owners.of_rule(name).is_some())
+        names.any(|name| !is_orphaned(name, owners))
     };
-    let clusters = observed.private_links.services.iter().filter(|link| is_clusters(link, settings) && !is_used(link));
+    let links = input.observed.private_links.services.iter();
+    let clusters = links.filter(|link| is_clusters(link, input.settings) && !is_used(link));
     let part = |link: &PrivateLinkService| {
-        let owner = tag(link.tags.as_ref(), OWNER_TAG).filter(|owner| !owner.is_empty() && !exists(services, owner))?;
+        let owner =
+            tag(link.tags.as_ref(), OWNER_TAG).filter(|owner| !owner.is_empty() && !exists(input.services, owner))?;
         let (kind, services) = (OwnerlessKind::PrivateLinkService, vec![owner.to_owned()]);
         Some(OwnerlessPart { kind, id: link.id.clone()?, services })
     };
@@ -218,15 +177,9 @@ fn private_links(
 }
 
 /// Returns `true` if the public IP lists only Services that do not exist, and serves no other one.
-fn is_of_nobody(
-    pip: &PublicIpAddress,
-    observed: &ObservedNetwork,
-    services: &[ServiceIdentity],
-    owners: &NameOwners<()>,
-    settings: &LoadBalancerSettings,
-) -> bool {
-    let listed = public_ips::services_of_clusters(pip, &settings.cluster);
-    !listed.is_empty() && !listed.iter().any(|key| exists(services, key)) && !has_rules(pip, observed, owners)
+fn is_of_nobody(pip: &PublicIpAddress, input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> bool {
+    let listed = public_ips::services_of_clusters(pip, &input.settings.cluster);
+    !listed.is_empty() && !listed.iter().any(|key| exists(input.services, key)) && !has_rules(pip, input.observed, owners)
 }
 
 /// Returns `true` if a rule of a Service uses the frontend of the public IP, whose tag may have no room for the Service.
@@ -237,15 +190,10 @@ fn has_rules(pip: &PublicIpAddress, observed: &ObservedNetwork, owners: &NameOwn
     uses.any(|(id, user)| id == frontend.key() && user.is_rule() && owners.of_rule(&user.name).is_some())
 }
 
-fn public_ips_of_nobody(
-    observed: &ObservedNetwork,
-    services: &[ServiceIdentity],
-    owners: &NameOwners<()>,
-    settings: &LoadBalancerSettings,
-) -> Vec<OwnerlessPart> {
-    let gone = observed.public_ips.iter().filter(|pip| is_of_nobody(pip, observed, services, owners, settings));
+fn public_ips_of_nobody(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<OwnerlessPart> {
+    let gone = input.observed.public_ips.iter().filter(|pip| is_of_nobody(pip, input, owners));
     let part = |pip: &PublicIpAddress| {
-        let services = public_ips::services_of_clusters(pip, &settings.cluster);
+        let services = public_ips::services_of_clusters(pip, &input.settings.cluster);
         let services = services.into_iter().map(str::to_owned).collect();
         Some(OwnerlessPart { kind: OwnerlessKind::PublicIp, id: pip.id.clone()?, services })
     };

@@ -14,7 +14,7 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        document::{ArmSku, ExtendedLocation, Extra},
+        document::ArmSku,
         network::{ArmLoadBalancer, PublicIpAddress},
         spelling,
     },
@@ -23,7 +23,7 @@ use crate::providers::azure::{
         annotations::MODE,
         naming,
         settings::LoadBalancerSettings,
-        spec::{ServiceRefusal, ServiceSpec},
+        spec::{ServiceRefusal, ServiceSpec, refusal},
     },
 };
 
@@ -109,15 +109,10 @@ pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool)
     let settings = context.settings;
     let name = naming::load_balancer(external, internal);
     let sku = if context.is_standard() { "Standard" } else { "Basic" };
-    let edge = |zone: &String| ExtendedLocation {
-        name: Some(zone.clone()),
-        kind: Some("EdgeZone".to_owned()),
-        extra: Extra::new(),
-    };
     let after = ArmLoadBalancer {
         name: Some(name.clone()),
         location: Some(settings.location.clone()),
-        extended_location: settings.extended_location.as_ref().map(edge),
+        extended_location: settings.edge_zone(),
         sku: Some(ArmSku { name: Some(sku.to_owned()), ..ArmSku::default() }),
         ..ArmLoadBalancer::default()
     };
@@ -166,12 +161,12 @@ fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
 fn named(context: &PlanContext<'_>, mode: &str) -> Result<String, ServiceRefusal> {
     let sets = &context.observed.vm_sets;
     let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| spelling::same_name(set, mode));
-    known.map(|set| of_vm_set(context, set)).ok_or_else(|| ServiceRefusal {
-        field: MODE.key.to_owned(),
-        message: format!(
-            "there is no scale set or availability set {mode}; there are {}, and {AUTO} picks one",
-            sets.join(", ")
-        ),
+    known.map(|set| of_vm_set(context, set)).ok_or_else(|| {
+        let sets = sets.join(", ");
+        refusal(
+            MODE.key,
+            format!("there is no scale set or availability set {mode}; there are {sets}, and {AUTO} picks one"),
+        )
     })
 }
 
@@ -187,18 +182,15 @@ fn with_room(
     let free =
         candidates.iter().find(|name| rules(name).is_none()).or_else(|| candidates.iter().min_by_key(|name| rules(name)));
     let Some(name) = free else {
-        return Err(ServiceRefusal {
-            field: MODE.key.to_owned(),
-            message: "the cluster has no scale set or availability set".to_owned(),
-        });
+        return Err(refusal(MODE.key, "the cluster has no scale set or availability set"));
     };
     let most = usize::try_from(context.settings.maximum_rules).unwrap_or_default();
     let is_there = current.is_some_and(|current| spelling::same_name(current, name));
     match rules(name) {
-        Some(count) if count >= most && !is_there => Err(ServiceRefusal {
-            field: MODE.key.to_owned(),
-            message: format!("load balancer {name} has {count} rules, and maximumLoadBalancerRuleCount is {most}"),
-        }),
+        Some(count) if count >= most && !is_there => {
+            let message = format!("load balancer {name} has {count} rules, and maximumLoadBalancerRuleCount is {most}");
+            Err(refusal(MODE.key, message))
+        }
         _ => Ok(name.clone()),
     }
 }

@@ -36,7 +36,6 @@ pub struct IndexTables {
     public_ips_by_id: OnceLock<HashMap<String, usize>>,
     public_ips_by_address: OnceLock<HashMap<IpAddr, Vec<usize>>>,
     public_ips_by_service: OnceLock<HashMap<String, Vec<usize>>>,
-    load_balancers_by_id: OnceLock<HashMap<String, usize>>,
     /// Sorted by name as spelled, since the prefix of a frontend's owner is compared so.
     frontends_by_name: OnceLock<Vec<(String, PartPosition)>>,
     frontends_by_address: OnceLock<HashMap<FrontendAddress, Vec<PartPosition>>>,
@@ -114,18 +113,6 @@ impl<'a> PlanIndex<'a> {
         positions.into_iter().flatten().filter_map(|position| self.observed.public_ips.get(*position)).collect()
     }
 
-    /// Returns the load balancer with this id; the first one if several have it.
-    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<&'a ArmLoadBalancer> {
-        let build = || {
-            let documents = self.observed.load_balancers.iter().enumerate().rev();
-            documents
-                .filter_map(|(position, document)| Some((document.id.as_deref()?.to_ascii_lowercase(), position)))
-                .collect()
-        };
-        let position = self.tables.load_balancers_by_id.get_or_init(build).get(&id.key())?;
-        self.observed.load_balancers.get(*position)
-    }
-
     /// Returns the frontend at a position, with its load balancer.
     pub(super) fn frontend(&self, at: PartPosition) -> Option<(&'a ArmLoadBalancer, &'a FrontendIpConfiguration)> {
         let document = self.observed.load_balancers.get(at.load_balancer)?;
@@ -186,9 +173,7 @@ impl<'a> PlanIndex<'a> {
         let own: Vec<PartPosition> = with_prefix(self.tables.rules_by_name.get_or_init(build), &prefix).collect();
         own.into_iter().filter_map(|at| draft::rules(self.observed.load_balancers.get(at.load_balancer)?).get(at.part))
     }
-}
 
-impl PlanIndex<'_> {
     /// Returns `true` if names show frontends or rules of the Service on some load balancer.
     pub fn has_parts_of(&self, service: &ServiceIdentity) -> bool {
         !self.frontends_of(service).is_empty() || self.rules_of(service).next().is_some()

@@ -7,12 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{super::naming, context::PlanContext, draft::LoadBalancerDraft};
+use super::{super::naming, draft::LoadBalancerDraft};
 use crate::providers::azure::{
     arm::{
         ResourceId,
         network::{BackendAddressPool, BackendAddressPoolProperties, LoadBalancingRule},
-        spelling,
     },
     planner::load_balancer::{
         settings::LoadBalancerSettings,
@@ -28,13 +27,6 @@ pub fn name(spec: &ServiceSpec, settings: &LoadBalancerSettings, family: IpFamil
 /// The pool of a load balancer with this name.
 pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
     load_balancer.child("backendAddressPools", name)
-}
-
-/// Returns `true` for the name of a pool that all Services of the cluster share.
-pub(super) fn is_own_pool(context: &PlanContext<'_>, name: &str) -> bool {
-    [IpFamily::V4, IpFamily::V6]
-        .iter()
-        .any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
 }
 
 /// Returns the pool that a rule leads to.

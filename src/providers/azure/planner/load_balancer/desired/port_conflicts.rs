@@ -21,7 +21,7 @@ use super::{
     unruled_ports::{UnruledPorts, frontend_addresses, has_unruled},
 };
 use crate::providers::azure::{
-    arm::network::{LoadBalancingRule, LoadBalancingRuleProperties},
+    arm::network::LoadBalancingRule,
     planner::load_balancer::{
         naming,
         spec::{PortSpec, Protocol, ServiceRefusal, ServiceSpec},
@@ -34,16 +34,10 @@ type FrontendPort = (String, String, i64);
 /// Protocol and number that stand for all ports.
 pub(super) const ALL_PORTS: (&str, i64) = ("all", 0);
 
-fn frontend_port(properties: &LoadBalancingRuleProperties) -> FrontendPort {
-    (
-        rules::reference_key(properties.frontend_ip_configuration.as_ref()),
-        properties.protocol.as_deref().unwrap_or_default().to_ascii_lowercase(),
-        properties.frontend_port.unwrap_or_default(),
-    )
-}
-
-fn rule_frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
-    rule.properties.as_ref().map(frontend_port)
+fn frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
+    let properties = rule.properties.as_ref()?;
+    let protocol = properties.protocol.as_deref().unwrap_or_default().to_ascii_lowercase();
+    Some((rules::frontend_key(rule), protocol, properties.frontend_port.unwrap_or_default()))
 }
 
 /// Returns the protocols of load balancing rules that meet a port of a Service.
@@ -114,27 +108,19 @@ impl PortHolder {
     }
 }
 
-#[derive(Default)]
-struct PortTable {
-    holders: BTreeMap<FrontendPort, PortHolder>,
-}
+type PortTable = BTreeMap<FrontendPort, PortHolder>;
+type HeldPort<'t> = (&'t FrontendPort, &'t PortHolder);
 
-impl PortTable {
-    fn add(&mut self, claim: FrontendPort, holder: PortHolder) {
-        self.holders.entry(claim).or_insert(holder);
+/// Returns what stands in the way of a claim that is not of another's rule.
+fn conflict<'t>(table: &'t PortTable, claim: &FrontendPort, request: RequestIdx) -> Option<HeldPort<'t>> {
+    let is_others = |(_, holder): &HeldPort<'_>| holder.request != Some(request);
+    if (claim.1.as_str(), claim.2) == ALL_PORTS {
+        let first = (claim.0.clone(), String::new(), i64::MIN);
+        return table.range(first..).take_while(|(key, _)| key.0 == claim.0).find(is_others);
     }
-
-    /// Returns what stands in the way of a claim that is not of another's rule.
-    fn conflict(&self, claim: &FrontendPort, request: RequestIdx) -> Option<(&FrontendPort, &PortHolder)> {
-        let is_others = |(_, holder): &(&FrontendPort, &PortHolder)| holder.request != Some(request);
-        if (claim.1.as_str(), claim.2) == ALL_PORTS {
-            let first = (claim.0.clone(), String::new(), i64::MIN);
-            return self.holders.range(first..).take_while(|(key, _)| key.0 == claim.0).find(is_others);
-        }
-        let all = (claim.0.clone(), ALL_PORTS.0.to_owned(), ALL_PORTS.1);
-        let same = self.holders.get_key_value(claim).filter(is_others);
-        same.or_else(|| self.holders.get_key_value(&all).filter(|entry| is_others(entry) && entry.1.is_service))
-    }
+    let all = (claim.0.clone(), ALL_PORTS.0.to_owned(), ALL_PORTS.1);
+    let same = table.get_key_value(claim).filter(is_others);
+    same.or_else(|| table.get_key_value(&all).filter(|entry| is_others(entry) && entry.1.is_service))
 }
 
 /// A Service on a frontend of a load balancer.
@@ -190,12 +176,12 @@ impl PortConflicts<'_, '_> {
                 let request = service.request;
                 // Two rules that exist side by side stay.
                 let conflict =
-                    table.conflict(port, request).filter(|(key, _)| precedence != ClaimPrecedence::HasRule || *key == port);
+                    conflict(table, port, request).filter(|(key, _)| precedence != ClaimPrecedence::HasRule || *key == port);
                 let by_nat =
                     || nat.iter().find(|held| overlaps(held, port)).map(|held| (port.clone(), held.name.to_owned()));
                 match conflict.map(|(key, holder)| (key.clone(), holder.name.clone())).or_else(by_nat) {
                     Some((held, holder)) => refused.push((request, refusal(port, &held, &holder))),
-                    None => table.add(port.clone(), PortHolder::service(Some(request), service.spec)),
+                    None => _ = table.entry(port.clone()).or_insert(PortHolder::service(Some(request), service.spec)),
                 }
             }
         };
@@ -203,7 +189,7 @@ impl PortConflicts<'_, '_> {
         decide(&mut table, ClaimPrecedence::OwnsFrontend);
         for (spec, frontend) in self.unruled.on(self.context, self.draft) {
             let ports = claimed_ports(spec, &frontend).into_iter().filter(|(_, has_rule)| !has_rule);
-            ports.for_each(|(port, _)| table.add(port, PortHolder::service(None, spec)));
+            ports.for_each(|(port, _)| _ = table.entry(port).or_insert(PortHolder::service(None, spec)));
         }
         decide(&mut table, ClaimPrecedence::HasAddress);
         decide(&mut table, ClaimPrecedence::New);
@@ -212,12 +198,12 @@ impl PortConflicts<'_, '_> {
 
     /// Returns the ports of rules that are not the requests', and those of requests.
     fn existing_rules(&self) -> (PortTable, BTreeSet<(FrontendPort, RequestIdx)>) {
-        let (mut table, mut own) = (PortTable::default(), BTreeSet::new());
+        let (mut table, mut own) = (PortTable::new(), BTreeSet::new());
         for rule in self.draft.rules() {
-            let (Some(claim), name) = (rule_frontend_port(rule), rule.name.as_deref().unwrap_or_default()) else { continue };
+            let (Some(claim), name) = (frontend_port(rule), rule.name.as_deref().unwrap_or_default()) else { continue };
             match self.owners.of_rule(name) {
                 Some(request) => _ = own.insert((claim, request)),
-                None => table.add(claim, self.rule_holder(name)),
+                None => _ = table.entry(claim).or_insert(self.rule_holder(name)),
             }
         }
         (table, own)

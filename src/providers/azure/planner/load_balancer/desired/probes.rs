@@ -13,8 +13,8 @@ use crate::providers::azure::{
     },
 };
 
-const SHARED_INTERVAL: i64 = 5;
-const SHARED_THRESHOLD: i64 = 2;
+const SHARED_INTERVAL: i32 = 5;
+const SHARED_THRESHOLD: i32 = 2;
 
 /// The probe of a rule called `rule`; `None`: it has none.
 pub(super) fn of_rule(
@@ -64,16 +64,10 @@ fn document(name: String, probe: &ProbeSpec) -> Probe {
 }
 
 fn shared(settings: &LoadBalancerSettings) -> Probe {
-    let (port, path) = &settings.shared_probe;
-    let properties = ProbeProperties {
-        protocol: Some("Http".to_owned()),
-        port: Some((*port).into()),
-        request_path: Some(path.clone()),
-        interval_in_seconds: Some(SHARED_INTERVAL),
-        probe_threshold: Some(SHARED_THRESHOLD),
-        ..ProbeProperties::default()
-    };
-    Probe { name: Some(naming::SHARED_PROBE.to_owned()), properties: Some(properties), ..Probe::default() }
+    let (port, path) = settings.shared_probe.clone();
+    let (interval, threshold) = (SHARED_INTERVAL, SHARED_THRESHOLD);
+    let probe = ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(path), interval, threshold };
+    document(naming::SHARED_PROBE.to_owned(), &probe)
 }
 
 /// Whether ARM's probe is as wanted, in the fields that the controller decides about. The name is equal already.
@@ -92,8 +86,8 @@ pub(super) fn is_same(existing: &Probe, wanted: &Probe) -> bool {
 }
 
 /// Names of the probes that rules refer to, in lower case.
-pub(super) fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
-    let references = rules.iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
+pub(super) fn probe_references<'r>(rules: impl IntoIterator<Item = &'r LoadBalancingRule>) -> BTreeSet<String> {
+    let references = rules.into_iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
     references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()
 }
 

@@ -71,7 +71,7 @@ pub(super) fn family(pip: &PublicIpAddress) -> IpFamily {
 }
 
 /// The address, when it has one.
-pub(super) fn address(pip: &PublicIpAddress) -> Option<IpAddr> {
+pub fn address(pip: &PublicIpAddress) -> Option<IpAddr> {
     pip.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }
 

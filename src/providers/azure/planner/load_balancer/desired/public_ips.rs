@@ -18,8 +18,8 @@ mod usage;
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-pub use types::{PublicIpChange, PublicIpPlan, PublicIpRelease};
-
+pub use self::types::{PublicIpChange, PublicIpPlan, PublicIpRelease};
+pub use super::public_ip_ownership::address as address_of;
 use super::{
     ServiceRequest,
     plan_index::PlanIndex,
@@ -85,11 +85,6 @@ pub fn services_of_clusters<'a>(pip: &'a PublicIpAddress, cluster: &str) -> Vec<
 /// The cluster that a public IP which lists Services says that it is of.
 pub fn cluster_of(pip: &PublicIpAddress) -> Option<&str> {
     ownership::tag(pip.tags.as_ref(), ownership::CLUSTER_TAG_KEYS).filter(|_| !ownership::services(pip).is_empty())
-}
-
-/// The address of a public IP, when it has one.
-pub fn address_of(pip: &PublicIpAddress) -> Option<IpAddr> {
-    ownership::address(pip)
 }
 
 /// Addresses of this cluster's public IPs that list the Service: at them it is or was reached, whatever its status says.

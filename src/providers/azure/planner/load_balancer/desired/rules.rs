@@ -121,6 +121,11 @@ impl RuleBuilder<'_> {
     }
 }
 
+/// Returns the id in lower case of the frontend of a rule; empty: it has none.
+pub(super) fn frontend_key(rule: &LoadBalancingRule) -> String {
+    reference_key(rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref()))
+}
+
 /// A rule's reference in lower case; empty when it has none.
 pub(super) fn reference_key(reference: Option<&SubResource>) -> String {
     reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase()

@@ -34,12 +34,7 @@ pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBal
     PlanIndex::of_one_service(observed).status(spec, settings)
 }
 
-/// Returns the addresses of the Service's frontends alone. For several Services, see [`PlanIndex::frontend_addresses`].
-pub fn frontend_addresses(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    PlanIndex::of_one_service(observed).frontend_addresses(spec, settings)
-}
-
-impl PlanIndex<'_> {
+impl<'a> PlanIndex<'a> {
     /// Returns the addresses of the Service's frontends, in the load balancer's order, then its additional ones. Empty: it has no
     /// frontend.
     pub fn status(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
@@ -63,6 +58,11 @@ impl PlanIndex<'_> {
             public.map_or_else(private, PendingAddress::PublicIp)
         });
         pending.collect()
+    }
+
+    /// Returns the load balancer with the Service's frontends, or with those that it shares.
+    pub fn load_balancer_of(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Option<&'a ArmLoadBalancer> {
+        ServingFrontends::of(self, spec, settings).load_balancer
     }
 }
 
@@ -88,7 +88,8 @@ impl<'a> ServingFrontends<'a> {
             if at.is_some_and(|at| at != position.load_balancer) {
                 break;
             }
-            if is_internal(document) == spec.internal && serves(&context, spec, frontend) {
+            let (_, is_internal) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
+            if is_internal == spec.internal && serves(&context, spec, frontend) {
                 at = Some(position.load_balancer);
                 found.load_balancer = Some(document);
                 found.frontends.push((frontend, address_of(&context, frontend)));
@@ -137,17 +138,6 @@ pub fn pending_addresses(
     settings: &LoadBalancerSettings,
 ) -> Vec<PendingAddress> {
     PlanIndex::of_one_service(observed).pending_addresses(spec, settings)
-}
-
-impl<'a> PlanIndex<'a> {
-    /// Returns the load balancer with the Service's frontends, or with those that it shares.
-    pub fn load_balancer_of(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Option<&'a ArmLoadBalancer> {
-        ServingFrontends::of(self, spec, settings).load_balancer
-    }
-}
-
-fn is_internal(document: &ArmLoadBalancer) -> bool {
-    naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.

@@ -12,10 +12,10 @@ use std::{
 use super::{
     context::{NameOwners, PlanContext},
     draft::LoadBalancerDraft,
-    frontend_address::parse_address,
     rules,
+    status::address_of,
 };
-use crate::providers::azure::{arm::network::FrontendIpConfiguration, planner::load_balancer::spec::ServiceSpec};
+use crate::providers::azure::planner::load_balancer::spec::ServiceSpec;
 
 /// Index of the Services with ports that have no load balancing rule.
 pub(super) struct UnruledPorts<'k> {
@@ -47,14 +47,13 @@ impl<'k> UnruledPorts<'k> {
         for frontend in draft.frontends() {
             let id = draft.frontend_id(frontend).to_ascii_lowercase();
             let owner = frontend.name.as_deref().and_then(|name| self.owners.of_frontend(name));
-            let guests = ip_of(context, frontend).and_then(|address| self.by_address.get(&address));
+            let guests = address_of(context, frontend).and_then(|address| self.by_address.get(&address));
             let positions = owner.into_iter().chain(guests.into_iter().flatten().copied());
             found.extend(positions.map(|position| (position, id.clone())));
         }
         for rule in draft.rules() {
             let owner = rule.name.as_deref().and_then(|name| self.owners.of_rule(name));
-            let reference = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-            found.extend(owner.map(|position| (position, rules::reference_key(reference))));
+            found.extend(owner.map(|position| (position, rules::frontend_key(rule))));
         }
         found.into_iter().filter_map(|(position, id)| Some((*self.services.get(position)?, id))).collect()
     }
@@ -67,15 +66,6 @@ pub(super) fn has_unruled(spec: &ServiceSpec) -> bool {
 
 /// Returns the addresses of the frontends of a load balancer, by id in lower case.
 pub(super) fn frontend_addresses(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> BTreeMap<String, IpAddr> {
-    let addressed = |frontend| Some((draft.frontend_id(frontend).to_ascii_lowercase(), ip_of(context, frontend)?));
+    let addressed = |frontend| Some((draft.frontend_id(frontend).to_ascii_lowercase(), address_of(context, frontend)?));
     draft.frontends().iter().filter_map(addressed).collect()
-}
-
-fn ip_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
-    let properties = frontend.properties.as_ref()?;
-    let public = properties.public_ip_address.as_ref().and_then(|reference| context.find_public_ip(reference));
-    match public.and_then(|public| public.properties.as_ref()) {
-        Some(public) => parse_address(public.ip_address.as_ref()),
-        None => parse_address(properties.private_ip_address.as_ref()),
-    }
 }

@@ -91,13 +91,10 @@ impl RepairSchedule {
 
     /// Whether nobody was told of one of them.
     fn tell(&mut self, keys: &[(ServiceIdentity, ResourceId)]) -> bool {
-        let mut is_news = false;
-        for key in keys {
-            if let Some(entry) = self.entries.get_mut(key) {
-                is_news |= !std::mem::replace(&mut entry.is_told, true);
-            }
-        }
-        is_news
+        keys.iter().fold(false, |is_news, key| {
+            let entry = self.entries.get_mut(key);
+            entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_told, true)) || is_news
+        })
     }
 
     /// The Service has gone.

@@ -20,10 +20,6 @@ use crate::providers::azure::arm::{
     network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
 };
 
-fn is_id(id: Option<&str>, wanted: &ResourceId) -> bool {
-    id.is_some_and(|id| wanted.same_as(id))
-}
-
 /// With the public IPs and load balancers as they will be.
 pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> ObservedNetwork {
     let mut after = observed.clone();
@@ -33,14 +29,14 @@ pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> Observed
     after.private_links.services.retain(|link| !is_deleted(link.id.as_deref()));
     for change in &plan.load_balancers.changes {
         match &change.write {
-            LoadBalancerWrite::Delete => after.load_balancers.retain(|known| !is_id(known.id.as_deref(), &change.id)),
+            LoadBalancerWrite::Delete => after.load_balancers.retain(|known| !known.is(&change.id)),
             LoadBalancerWrite::Put(document) => {
                 let document = ArmLoadBalancer {
                     id: Some(change.id.as_str().to_owned()),
                     name: document.name.clone().or_else(|| Some(change.id.name().to_owned())),
                     ..document.as_ref().clone()
                 };
-                match after.load_balancers.iter_mut().find(|known| is_id(known.id.as_deref(), &change.id)) {
+                match after.load_balancers.iter_mut().find(|known| known.is(&change.id)) {
                     Some(known) => *known = document,
                     None => after.load_balancers.push(document),
                 }
@@ -92,7 +88,7 @@ pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
 
 fn find_pool<'a>(after: &'a mut ObservedNetwork, id: &ResourceId) -> Option<&'a mut BackendAddressPool> {
     let balancer = id.parent()?;
-    let document = after.load_balancers.iter_mut().find(|known| is_id(known.id.as_deref(), &balancer))?;
+    let document = after.load_balancers.iter_mut().find(|known| known.is(&balancer))?;
     let mut pools = document.properties.as_mut()?.backend_address_pools.iter_mut().flatten();
     pools.find(|pool| pool.name_is(id.name()))
 }

@@ -18,7 +18,7 @@ use super::{
             private_links::reads,
             status::{public_ip_groups, status},
         },
-        network_query::{ExpectedDocument, NetworkCacheKey, NetworkQuery, NetworkReadFailure},
+        network_query::{NetworkCacheKey, NetworkQuery, NetworkReadFailure, is_lasting},
         observed::ObservedNetwork,
         rule_memory::ParsedService,
         settings::LoadBalancerSettings,
@@ -27,10 +27,7 @@ use super::{
     pools::PoolNeeds,
     types::{BlockedBy, NetworkReads, Plan, PlanInput, PlanNeeds, PlanScope},
 };
-use crate::providers::azure::{
-    arm::{ResourceId, spelling},
-    config::LoadBalancerSku,
-};
+use crate::providers::azure::{arm::ResourceId, config::LoadBalancerSku};
 
 impl PlanScope<'_> {
     /// Whether nothing is written before this, so that doubts are settled first.
@@ -106,31 +103,40 @@ fn refused_references(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<NetworkCac
 
 /// What the Service names that others make.
 pub fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
-    let request = ServiceRequest::Ensure(Arc::clone(spec));
-    let subnets = reads::subnets(std::slice::from_ref(&request), settings).into_iter();
-    let mut keys: Vec<NetworkCacheKey> = subnets.map(|name| NetworkCacheKey::Subnet(name.to_ascii_lowercase())).collect();
-    keys.extend(spec.private_link.as_ref().map(|link| NetworkCacheKey::PrivateLinks(link.group.clone())));
-    if spec.internal {
-        keys.push(NetworkCacheKey::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase()));
-        return keys;
-    }
+    let mut keys = link_and_subnet_keys(&ServiceRequest::Ensure(Arc::clone(spec)), settings);
     let is_named = |family: &IpFamily| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
-    let names_one = spec.families.iter().any(is_named);
+    let names_one = !spec.internal && spec.families.iter().any(is_named);
     keys.extend(names_one.then(|| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())));
     keys
 }
 
+/// The group of the private link service and the subnets that the Service of this request names.
+fn link_and_subnet_keys(request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
+    let subnets = subnets(std::slice::from_ref(request), settings).into_iter();
+    let link = request.spec().and_then(|spec| spec.private_link.as_ref());
+    let group = link.map(|link| NetworkCacheKey::PrivateLinks(link.group.clone()));
+    subnets.map(|name| NetworkCacheKey::Subnet(name).normalized()).chain(group).collect()
+}
+
+/// Names of subnets in which those who ask want front ends or private link services.
+fn subnets(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<String> {
+    let ensured = requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_)));
+    let internal_specs = ensured.filter_map(ServiceRequest::spec).filter(|spec| spec.internal);
+    let mut subnets = reads::subnets(requests, settings);
+    subnets.extend(internal_specs.map(|spec| spec.subnet.clone().unwrap_or_else(|| settings.subnet.clone())));
+    subnets
+}
+
 /// Where parts may be of those who go, had an address and are found on no load balancer: a second look, under all names that they may have.
-fn lost_documents(input: &PlanInput<'_>) -> BTreeSet<ExpectedDocument> {
+fn lost_documents(input: &PlanInput<'_>) -> BTreeSet<NetworkCacheKey> {
+    if !input.scope.comes_first() {
+        return BTreeSet::new();
+    }
     let index = PlanIndex::new(input.observed);
-    let is_lost = |request: &&ServiceRequest| is_lost(request, &index);
-    let lost: Vec<ServiceRequest> = match input.scope.comes_first() {
-        true => input.requests.iter().filter(is_lost).cloned().collect(),
-        false => return BTreeSet::new(),
-    };
+    let lost: Vec<_> = input.requests.iter().filter(|request| is_lost(request, &index)).cloned().collect();
     let (load_balancers, public_ips) = expected::under_other_settings(&lost, &input.observed.vm_sets, input.settings);
-    let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
-    load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect()
+    let load_balancers = load_balancers.into_iter().map(NetworkCacheKey::LoadBalancer);
+    load_balancers.chain(public_ips.into_iter().map(NetworkCacheKey::PublicIp)).collect()
 }
 
 /// Whether a request is that something goes which had an address and is on no load balancer.
@@ -157,11 +163,7 @@ fn query(input: &PlanInput<'_>) -> NetworkQuery {
             query.public_ip_groups.insert(group.clone());
         }
     }
-    let ensured =
-        requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
-    let inside = ensured.filter(|spec| spec.internal);
-    query.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| settings.subnet.clone())));
-    query.subnets.extend(reads::subnets(requests, settings));
+    query.subnets = subnets(requests, settings);
     let named = reads::asked_groups(requests);
     query.private_link_groups.clone_from(&reads.former_link_groups);
     if !named.is_empty() {
@@ -169,11 +171,11 @@ fn query(input: &PlanInput<'_>) -> NetworkQuery {
     }
     query.private_link_groups.extend(named);
     let links = reads::expected_links(requests, settings);
-    query.expected.extend(links.into_iter().map(ExpectedDocument::PrivateLink));
+    query.expected.extend(links.into_iter().map(NetworkCacheKey::PrivateLink));
     let load_balancers = expected::load_balancers(requests, own(others), settings);
-    query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
+    query.expected.extend(load_balancers.into_iter().map(NetworkCacheKey::LoadBalancer));
     let public_ips = expected::public_ips(requests, reads.deleting, settings);
-    query.expected.extend(public_ips.into_iter().map(ExpectedDocument::PublicIp));
+    query.expected.extend(public_ips.into_iter().map(NetworkCacheKey::PublicIp));
     query
 }
 
@@ -243,10 +245,10 @@ impl NetworkReads {
     /// group has to exist and to be readable, and a process that was killed may have made something there.
     fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
         let is_served = || request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let is_in_own_group = || NetworkCacheKey::PublicIps(settings.group.clone()).covers(&unread.key);
         let was_tried = || self.public_ip_attempts.contains(request.identity());
         matches!(request, ServiceRequest::Ensure(_))
-            || (!unread.group_missing
-                && (!unread.is_lasting() || is_in_own_group(unread, settings) || is_served() || was_tried()))
+            || (!unread.group_missing && (!is_lasting(&unread.error) || is_in_own_group() || is_served() || was_tried()))
     }
 
     fn failures_of(
@@ -254,32 +256,11 @@ impl NetworkReads {
         request: &ServiceRequest,
         settings: &LoadBalancerSettings,
     ) -> impl Iterator<Item = &NetworkReadFailure> {
-        let names = |spec: &Arc<ServiceSpec>, unread: &NetworkReadFailure| {
-            let is_ensured = matches!(request, ServiceRequest::Ensure(_));
-            let link_group = spec.private_link.as_ref().map(|link| &link.group);
-            let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_ensured);
-            match &unread.key {
-                NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
-                NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
-                NetworkCacheKey::PrivateLinks(group) => link_group == Some(group),
-                NetworkCacheKey::PrivateLink(id) => link_group == id.parent().as_ref(),
-                NetworkCacheKey::Subnet(name) => {
-                    subnet.is_some_and(|subnet| spelling::same_name(subnet, name))
-                        || reads::subnets(std::slice::from_ref(request), settings)
-                            .iter()
-                            .any(|subnet| spelling::same_name(subnet, name))
-                }
-                NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
-            }
-        };
-        self.failures.iter().filter(move |unread| request.spec().is_some_and(|spec| names(spec, unread)))
-    }
-}
-
-fn is_in_own_group(unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
-    match &unread.key {
-        NetworkCacheKey::PublicIps(group) => *group == settings.group,
-        NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&settings.group),
-        _ => false,
+        let mut named = link_and_subnet_keys(request, settings);
+        named.extend(request.spec().map(|spec| NetworkCacheKey::PublicIps(spec.public_ip.group.clone())));
+        self.failures.iter().filter(move |unread| {
+            let unread = unread.key.clone().normalized();
+            named.iter().any(|key| key.covers(&unread))
+        })
     }
 }

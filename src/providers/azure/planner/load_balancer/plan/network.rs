@@ -111,7 +111,7 @@ fn refusals<T>(answers: &BTreeMap<ServiceIdentity, Result<T, ServiceRefusal>>) -
 }
 
 /// Those who are granted what they ask for, and those who are not.
-fn partition_refused(
+pub(super) fn partition_refused(
     requests: &[ServiceRequest],
     refused: &BTreeMap<ServiceIdentity, ServiceRefusal>,
 ) -> (Vec<ServiceRequest>, Vec<ServiceRequest>) {

@@ -1,9 +1,6 @@
 //! What a plan is made of, and what it depends on. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
@@ -146,21 +143,14 @@ pub struct PlanNeeds {
 }
 
 /// Why nothing can be planned for a Service.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BlockedBy {
     /// What it names could not be read.
+    #[error("what it names cannot be read: {}", .0.error)]
     Reference(Box<NetworkReadFailure>),
     /// Its front ends have to be made, and the zones of the region are not known.
+    #[error("the zones of the region cannot be read: {0}")]
     Zones(Box<ArmError>),
-}
-
-impl fmt::Display for BlockedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reference(unread) => write!(f, "what it names cannot be read: {}", unread.error),
-            Self::Zones(error) => write!(f, "the zones of the region cannot be read: {error}"),
-        }
-    }
 }
 
 /// What becomes of the group, and what was asked of it.

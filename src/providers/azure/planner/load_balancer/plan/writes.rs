@@ -53,7 +53,7 @@ pub fn requests(observed: &ObservedNetwork, plan: &Plan) -> WritePlan {
 fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<PlannedWrite> {
     Some(match *change {
         PlannedChange::PublicIp(change) => {
-            let before = observed.public_ips.iter().find(|known| is(known.id.as_deref(), &change.id));
+            let before = observed.public_ips.iter().find(|known| known.is(&change.id));
             let documents = (document(&api::PUBLIC_IPS, before), document(&api::PUBLIC_IPS, Some(&change.document)));
             put("public_ip", &change.id, &change.reasons, &change.services, documents)
         }
@@ -69,7 +69,7 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
             put("security_group", &id, &rules.reasons, &rules.causes, documents)
         }
         PlannedChange::Release(release) => {
-            let before = observed.public_ips.iter().find(|known| is(known.id.as_deref(), &release.id));
+            let before = observed.public_ips.iter().find(|known| known.is(&release.id));
             let before = document(&api::PUBLIC_IPS, before);
             delete("public_ip", &release.id, &release.reasons, &release.services, before)
         }
@@ -79,7 +79,7 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
             put("subnet", &change.id, &change.reasons, &change.services, (before, None))
         }
         PlannedChange::PrivateLink(change) => {
-            let before = observed.private_links.services.iter().find(|known| is(known.id.as_deref(), &change.id));
+            let before = observed.private_links.services.iter().find(|known| known.is(&change.id));
             let before = document(&api::PRIVATE_LINK_SERVICES, before);
             let after = document(&api::PRIVATE_LINK_SERVICES, Some(&change.document));
             put("private_link_service", &change.id, &change.reasons, &change.services, (before, after))
@@ -127,10 +127,6 @@ pub fn pool(change: &PoolChange) -> PlannedWrite {
     let write = put("backend_pool", &change.id, &change.reasons, [], (None, after));
     let method = if matches!(change.kind, PoolChangeKind::Migration(_)) { POST } else { PUT };
     PlannedWrite { method, leftover: false, ..write }
-}
-
-fn is(id: Option<&str>, wanted: &ResourceId) -> bool {
-    id.is_some_and(|id| wanted.same_as(id))
 }
 
 /// As it is sent.

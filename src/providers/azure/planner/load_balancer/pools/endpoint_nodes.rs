@@ -93,9 +93,7 @@ impl ServiceEndpoints {
     /// Publishes the present Nodes. Returns whether they are others than before.
     fn publish(&mut self) -> bool {
         let present = self.present();
-        let is_changed = present != self.published;
-        self.published = present;
-        is_changed
+        std::mem::replace(&mut self.published, present) != self.published
     }
 }
 

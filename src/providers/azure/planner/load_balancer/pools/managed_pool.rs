@@ -13,7 +13,7 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, BackendAddressPool},
+        network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
         spelling,
     },
     config::LoadBalancerSku,
@@ -102,15 +102,14 @@ pub fn managed_pools(
 /// All pools of one load balancer, whosever they are.
 pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
-    let pools = document.properties.as_ref().and_then(|properties| properties.backend_address_pools.as_ref());
-    pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
+    pools(document).filter_map(|pool| managed_pool(&id, pool)).collect()
 }
 
 fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
     let scope = scope(document.name.as_deref().unwrap_or_default(), settings);
     let references = RuleReferences::of(document);
     let managed = |target: ManagedPool| {
-        if is_cluster_pool(target.id.name(), settings) {
+        if settings.shares_pool(target.id.name()) {
             return Some(ManagedPool { scope: scope.clone(), ..target });
         }
         let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
@@ -119,18 +118,21 @@ fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings,
     all_of(document).into_iter().filter_map(managed).collect()
 }
 
-/// Whether a pool of this name is one that Services share.
-pub fn is_cluster_pool(name: &str, settings: &LoadBalancerSettings) -> bool {
-    [IpFamily::V4, IpFamily::V6].iter().any(|family| spelling::same_name(&naming::pool(&settings.cluster, *family), name))
-}
-
 /// Addresses that the shared pools of a load balancer list.
 pub(super) fn cluster_addresses(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_cluster_pool(name, settings)));
-    let entries =
-        own.filter_map(|pool| pool.properties.as_ref()).flat_map(|it| it.load_balancer_backend_addresses.iter().flatten());
-    entries.filter_map(|entry| entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()).collect()
+    let own = pools(document).filter(|pool| pool.name.as_deref().is_some_and(|name| settings.shares_pool(name)));
+    own.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
+}
+
+/// The pools of a load balancer, as ARM sent them.
+pub fn pools(document: &ArmLoadBalancer) -> impl Iterator<Item = &BackendAddressPool> {
+    document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten())
+}
+
+/// Addresses that a pool lists.
+pub(super) fn listed(pool: &BackendAddressPoolProperties) -> impl Iterator<Item = IpAddr> {
+    let entries = pool.load_balancer_backend_addresses.iter().flatten().filter_map(|entry| entry.properties.as_ref());
+    entries.filter_map(|entry| entry.ip_address.as_deref()?.parse().ok())
 }
 
 fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option<ManagedPool> {

@@ -13,21 +13,17 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    managed_pool::is_managed,
+    managed_pool::{cluster_addresses, is_managed, listed, pools},
     member_resource::{self, PoolMemberResource},
     nodes,
 };
 use crate::providers::azure::{
-    arm::{
-        network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
-        spelling,
-    },
+    arm::network::BackendAddressPoolProperties,
     config::BackendPoolType,
     inventory::{Machine, MachineQuery},
     node,
     planner::load_balancer::{
         desired::{plan_index::PlanIndex, pool_members::PoolNode, pool_name},
-        naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{IpFamily, ServiceSpec},
@@ -74,7 +70,7 @@ impl PoolMemberAddresses {
     pub fn of_service(&self, spec: &ServiceSpec, index: &PlanIndex<'_>, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
         let Some(balancer) = index.load_balancer_of(spec, settings) else { return Vec::new() };
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
-        for family in [IpFamily::V4, IpFamily::V6] {
+        for family in IpFamily::ALL {
             let name = pool_name(spec, settings, family);
             let found = pools(balancer).find(|pool| pool.name_is(&name));
             let Some(pool) = found.and_then(|pool| pool.properties.as_ref()) else { continue };
@@ -96,22 +92,8 @@ pub fn listed_in_pools(observed: &ObservedNetwork, settings: &LoadBalancerSettin
     if settings.pool_type != BackendPoolType::NodeIp || settings.preconfigured != (false, false) {
         return Vec::new();
     }
-    let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
-    let is_own = |pool: &&BackendAddressPool| {
-        pool.name.as_deref().is_some_and(|name| own.iter().any(|own| spelling::same_name(own, name)))
-    };
-    let pools =
-        observed.load_balancers.iter().filter(|balancer| is_managed(balancer, settings)).flat_map(pools).filter(is_own);
-    pools.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
-}
-
-fn pools(balancer: &ArmLoadBalancer) -> impl Iterator<Item = &BackendAddressPool> {
-    balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten())
-}
-
-fn listed(pool: &BackendAddressPoolProperties) -> impl Iterator<Item = IpAddr> {
-    let entries = pool.load_balancer_backend_addresses.iter().flatten().filter_map(|entry| entry.properties.as_ref());
-    entries.filter_map(|entry| entry.ip_address.as_deref()?.parse().ok())
+    let managed = observed.load_balancers.iter().filter(|balancer| is_managed(balancer, settings));
+    managed.flat_map(|balancer| cluster_addresses(balancer, settings)).collect()
 }
 
 #[cfg(test)]

@@ -10,13 +10,16 @@ use std::{
     fmt,
 };
 
-use super::{managed_pool::ManagedPool, member_resource::PoolMemberResource};
+use super::{
+    managed_pool::ManagedPool,
+    member_resource::{PoolMemberResource, key_of_entry},
+};
 use crate::providers::azure::{
     arm::ResourceId,
     config::LoadBalancerSku,
     inventory::{Machine, MachineKind},
     planner::load_balancer::{
-        desired::pool_members::node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch, is_active},
+        desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch, is_active},
         settings::LoadBalancerSettings,
         spec::IpFamily,
     },
@@ -147,16 +150,9 @@ pub fn joins(targets: &[ManagedPool], members: &[PoolMember], settings: &LoadBal
         let missing = targets.iter().filter(|target| member.fits(target, settings) && !target.members.contains(&key));
         let join: Vec<ResourceId> = missing.map(|target| target.id.clone()).collect();
         if !join.is_empty() {
-            let claim = PoolMembershipPatch { join, ..empty_patch(settings) };
-            tasks.insert(
-                key,
-                PoolMemberUpdate {
-                    resource: member.resource.clone(),
-                    node: member.node.clone(),
-                    patch: claim,
-                    leave_reason: LeaveReason::NotInPool,
-                },
-            );
+            let patch = PoolMembershipPatch { join, ..empty_patch(settings) };
+            let (resource, node) = (member.resource.clone(), member.node.clone());
+            tasks.insert(key, PoolMemberUpdate { resource, node, patch, leave_reason: LeaveReason::NotInPool });
         }
     }
     tasks
@@ -189,18 +185,15 @@ pub fn models(
 /// Adds to `tasks` the places that have to leave pools. `standings`: of those that may not stay, by key; `node` names theirs.
 pub fn leaves(
     targets: &[ManagedPool],
-    standings: &BTreeMap<String, (PoolEntryStatus, String)>,
+    standings: &BTreeMap<String, String>,
     settings: &LoadBalancerSettings,
     tasks: &mut PoolMemberUpdates,
 ) {
     for target in targets.iter().filter(|target| standings.keys().any(|key| target.members.contains(key))) {
-        let standing = |entry: &ResourceId| {
-            let key = super::member_resource::key_of_entry(entry.as_str());
-            key.and_then(|key| standings.get(&key)).map_or(PoolEntryStatus::Stays, |(standing, _)| *standing)
-        };
-        let leaving = node_ip_configuration::entries_to_remove(&target.document, standing);
-        let keys: BTreeSet<String> =
-            leaving.iter().filter_map(|entry| super::member_resource::key_of_entry(entry.as_str())).collect();
+        let key = |entry: &ResourceId| key_of_entry(entry.as_str());
+        let is_excluded = |entry: &ResourceId| key(entry).is_some_and(|key| standings.contains_key(&key));
+        let leaving = node_ip_configuration::entries_to_remove(&target.document, is_excluded);
+        let keys = leaving.iter().filter_map(key).collect();
         leave(target, keys, standings, (&LeaveReason::NotInPool, settings), tasks);
     }
 }
@@ -208,13 +201,13 @@ pub fn leaves(
 fn leave(
     target: &ManagedPool,
     keys: BTreeSet<String>,
-    standings: &BTreeMap<String, (PoolEntryStatus, String)>,
+    standings: &BTreeMap<String, String>,
     (why, settings): (&LeaveReason, &LoadBalancerSettings),
     tasks: &mut PoolMemberUpdates,
 ) {
     for key in keys {
         let Some(place) = PoolMemberResource::of_key(&key) else { continue };
-        let node = standings.get(&key).map(|(_, node)| node.clone()).unwrap_or_default();
+        let node = standings.get(&key).cloned().unwrap_or_default();
         let task = tasks.entry(key).or_insert_with(|| PoolMemberUpdate {
             resource: place,
             node,

@@ -257,10 +257,10 @@ impl NodePlacement {
         if let PoolScope::Service(endpoints) = &pool.scope {
             let has_endpoints = |node: &&PoolNode| endpoints.contains(&node.name);
             let (joining, staying) = (hosts.iter().filter(has_endpoints), all.iter().filter(has_endpoints));
-            return node_ip::own_pool(document, pool.family, joining, staying, settings);
+            return node_ip::pool(document, Some(pool.family), joining, staying, settings);
         }
         let (joining, staying) = self.of_pool(&pool.scope, hosts, all);
-        node_ip::pool(document, joining, staying, settings)
+        node_ip::pool(document, None, joining, staying, settings)
     }
 
     /// Returns `true` if Nodes keep an entry served until its own Nodes are ready.

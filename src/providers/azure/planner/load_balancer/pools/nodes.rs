@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::member_resource::PoolMemberResource;
 use crate::cloud_provider::helpers;
 use crate::providers::azure::{
-    arm::{ResourceId, spelling},
+    arm::spelling,
     instances::provider_id::{self, ParsedProviderId},
     inventory::MachineQuery,
     node,
@@ -36,6 +36,9 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     let labels = node.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
     let own = settings.group.resource_group().unwrap_or_default();
+    let id = machine_query(node).id;
+    let instance = id.as_ref().and_then(PoolMemberResource::of_instance);
+    let set = instance.as_ref().and_then(PoolMemberResource::scale_set).filter(|_| settings.has_entries());
     PoolNode {
         name: node::name(node).to_owned(),
         control_plane: CONTROL_PLANE.iter().any(|key| has(key))
@@ -43,19 +46,14 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         unmanaged: !node::is_azures(node),
         is_foreign: node::is_foreign(node),
         excluded: helpers::is_excluded(node),
-        outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
+        outside_uniform: id.is_some() && instance.is_none(),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
         addresses: internal_addresses(node),
-        vm_set: machine_query(node).id.filter(|_| settings.has_entries()).and_then(|id| uniform_set(&id)),
+        vm_set: set.map(|set| set.name().to_owned()),
         is_unlocated: false,
-        is_ready: is_ready(node),
+        is_ready: node::is_ready(node),
         labels: placement_labels(node, settings),
     }
-}
-
-fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// LabelMap that no entry looks at are left out, so that changing them changes nothing.
@@ -63,11 +61,6 @@ fn placement_labels(node: &Node, settings: &LoadBalancerSettings) -> LabelMap {
     let keys = node_label_keys(&settings.entries);
     let own = node.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
-/// The scale set that the id of an instance names.
-fn uniform_set(id: &ResourceId) -> Option<String> {
-    Some(PoolMemberResource::of_instance(id)?.scale_set()?.name().to_owned())
 }
 
 /// Addresses of type `InternalIP`, of each family the first eight.

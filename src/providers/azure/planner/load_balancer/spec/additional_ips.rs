@@ -4,25 +4,19 @@
 //! where nodes believe them (the class of CVE-2020-8554), and into security rules. So addresses that something in the cluster or its network
 //! has are skipped one by one; the Service gets the others. Upstream copies all of them.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::{collections::HashMap, net::IpAddr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
     ServiceRefusal, ServiceSpec,
-    addresses::{self, GLOBAL, PLATFORM, RESERVED},
+    addresses::{self, can_be_served},
     ranges,
     reader::SpecReader,
     reason,
 };
 use crate::providers::azure::planner::load_balancer::annotations::{ADDITIONAL_PUBLIC_IPS, excerpts};
-
-/// Private addresses of IPv6 (RFC 4193).
-const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
 
 /// Which additional addresses the operator allows: a field of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,17 +75,6 @@ impl ClusterAddresses {
         let holder = self.holder(address).filter(|holder| holder != UNKNOWN);
         let doubtful = || self.holder(address).or_else(|| self.unsettled.get(&address).cloned());
         holder.or_else(|| doubtful().filter(|_| !spec.status_addresses.contains(&address)))
-    }
-}
-
-/// Returns whether some Service can have the address: it is neither a machine's, a link's, a group's, Azure's platform's, nor reserved.
-fn can_be_served(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            let is_special = v4.is_loopback() || v4.is_link_local() || v4.is_multicast() || v4 == PLATFORM;
-            !is_special && !RESERVED.iter().any(|range| range.contains(&v4))
-        }
-        IpAddr::V6(v6) => GLOBAL.contains(&v6) || UNIQUE_LOCAL.contains(&v6),
     }
 }
 

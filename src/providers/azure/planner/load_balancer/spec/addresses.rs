@@ -1,6 +1,6 @@
 //! Addresses that the user pins. Pure. Upstream: `pkg/provider/azure_loadbalancer.go`, `pkg/util/iputil`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
@@ -11,16 +11,18 @@ use super::{
 use crate::providers::azure::planner::load_balancer::annotations::{INTERNAL, IPV4, IPV6, excerpt};
 
 /// Address of Azure's platform services, the same in every virtual network.
-pub(super) const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 /// This network, protocol assignments, benchmarks and reserved addresses. Those of documentation are left out.
-pub(super) const RESERVED: [Ipv4Net; 4] = [
+const RESERVED: [Ipv4Net; 4] = [
     Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8),
     Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 0), 24),
     Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15),
     Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 /// Global unicast addresses: those outside are a link's, a site's, a translator's, or unassigned.
-pub(super) const GLOBAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const GLOBAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+/// Private addresses of IPv6 (RFC 4193).
+const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
 /// Shared by carriers (RFC 6598); not public.
 const CARRIER_GRADE_NAT: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
 const SPEC_ADDRESS: &str = "spec.loadBalancerIP";
@@ -43,7 +45,6 @@ pub(super) fn pinned(
     from_spec: Option<&str>,
     wanted: &PinRequirement,
 ) -> PerFamily<Option<IpAddr>> {
-    let mut pinned = PerFamily::default();
     let from_spec = from_spec.map(str::trim).filter(|text| !text.is_empty());
     let annotated = (reading.get_if(wanted.effective.v4, &IPV4), reading.get_if(wanted.effective.v6, &IPV6));
     let parsed: Option<IpAddr> = from_spec.and_then(parse);
@@ -51,24 +52,13 @@ pub(super) fn pinned(
         let message = format!("invalid LoadBalancer IP \"{}\"; expected an IP address", excerpt(text));
         report(reading, SPEC_ADDRESS, &message, wanted.effective.v4 || wanted.effective.v6);
     }
-    for (family, key, text) in [(IpFamily::V4, IPV4.key, annotated.0), (IpFamily::V6, IPV6.key, annotated.1)] {
+    let mut pin = |family: IpFamily, key: &str, text: Option<&str>| -> Option<IpAddr> {
         let of_spec = from_spec.filter(|_| parsed.is_some_and(|address| IpFamily::of(address) == family));
-        let Some((field, text)) = text.map(|text| (key, text)).or(of_spec.map(|text| (SPEC_ADDRESS, text))) else {
-            continue;
-        };
-        match check(text, family, wanted.accepts_private) {
-            Ok(address) => *slot(&mut pinned, family) = Some(address),
-            Err(message) => report(reading, field, &message, *wanted.effective.get(family)),
-        }
-    }
-    pinned
-}
-
-fn slot<T>(values: &mut PerFamily<T>, family: IpFamily) -> &mut T {
-    match family {
-        IpFamily::V4 => &mut values.v4,
-        IpFamily::V6 => &mut values.v6,
-    }
+        let (field, text) = text.map(|text| (key, text)).or(of_spec.map(|text| (SPEC_ADDRESS, text)))?;
+        let checked = check(text, family, wanted.accepts_private);
+        checked.map_err(|message| report(reading, field, &message, *wanted.effective.get(family))).ok()
+    };
+    PerFamily { v4: pin(IpFamily::V4, IPV4.key, annotated.0), v6: pin(IpFamily::V6, IPV6.key, annotated.1) }
 }
 
 pub(super) fn parse(text: &str) -> Option<IpAddr> {
@@ -93,16 +83,21 @@ fn check(text: &str, family: IpFamily, accepts_private: bool) -> Result<IpAddr, 
 
 /// Whether an address can be that of a public IP, except on Azure Stack.
 pub fn is_public(address: IpAddr) -> bool {
+    let is_private = match address {
+        IpAddr::V4(v4) => v4.is_private() || CARRIER_GRADE_NAT.contains(&v4),
+        IpAddr::V6(v6) => UNIQUE_LOCAL.contains(&v6),
+    };
+    can_be_served(address) && !is_private
+}
+
+/// Returns whether some Service can have the address: it is neither a machine's, a link's, a group's, Azure's platform's, nor reserved.
+pub(super) fn can_be_served(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
-            let is_special =
-                v4.is_broadcast() || v4.is_loopback() || v4.is_multicast() || v4.is_link_local() || v4.is_private();
-            !is_special
-                && !CARRIER_GRADE_NAT.contains(&v4)
-                && v4 != PLATFORM
-                && !RESERVED.iter().any(|range| range.contains(&v4))
+            let is_special = v4.is_loopback() || v4.is_link_local() || v4.is_multicast() || v4 == PLATFORM;
+            !is_special && !RESERVED.iter().any(|range| range.contains(&v4))
         }
-        IpAddr::V6(v6) => GLOBAL.contains(&v6),
+        IpAddr::V6(v6) => GLOBAL.contains(&v6) || UNIQUE_LOCAL.contains(&v6),
     }
 }
 

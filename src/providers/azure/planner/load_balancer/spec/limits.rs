@@ -83,7 +83,8 @@ impl ServiceLimits {
             services.sort_by(|(_, a), (_, b)| (is_new(a), &a.identity).cmp(&(is_new(b), &b.identity)));
             let mut total = [0; KINDS.len()];
             for (is_requested, spec) in services {
-                let sum = add(total, usage(spec));
+                let used = usage(spec);
+                let sum = std::array::from_fn(|kind| total[kind] + used[kind]);
                 let above = excess(limits, sum).next();
                 if above.is_none() || !is_new(spec) {
                     total = sum;
@@ -112,10 +113,6 @@ fn usage(spec: &ServiceSpec) -> [usize; KINDS.len()] {
     let ports = if spec.ha_ports.is_some() { 1 } else { spec.ports.len() };
     let ranges = if spec.access.disabled { 0 } else { spec.access.ranges.len() };
     [ports * spec.families.len(), ranges, spec.security_rule_count()]
-}
-
-fn add(one: [usize; KINDS.len()], other: [usize; KINDS.len()]) -> [usize; KINDS.len()] {
-    std::array::from_fn(|kind| one[kind] + other[kind])
 }
 
 /// Returns the kinds of which more is used than allowed, with both numbers.

@@ -52,9 +52,13 @@ fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let spec = assemble(&mut reading, service, fields, settings);
     check_pinned_configurations(&mut reading, &spec);
     check_tagged_ports(&mut reading, &spec);
-    check_limits(&mut reading, &spec, settings);
+    // What all share: rules of network interfaces, sources and rules of the security group.
+    let above_limits = settings.service_limits.refusals(&spec, access::field_of_ranges(&reading));
+    above_limits.into_iter().for_each(|refusal| reading.refuse(refusal));
     access::compare_families(&mut reading, &spec);
-    warn_ignored_keys(&mut reading);
+    if SHARED_SECURITY_RULE.is_given(reading.annotations) {
+        reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
+    }
     ParsedSpec { spec, refusals: reading.refusals, warnings: reading.warnings }
 }
 
@@ -162,12 +166,6 @@ fn sharing_namespaces(reading: &mut SpecReader<'_>, settings: &LoadBalancerSetti
     names.into_iter().filter_map(Result::ok).map(str::to_owned).collect()
 }
 
-/// Refuses a Service that uses too much of what all share: rules of network interfaces, sources and rules of the security group.
-fn check_limits(reading: &mut SpecReader<'_>, spec: &ServiceSpec, settings: &LoadBalancerSettings) {
-    let refusals = settings.service_limits.refusals(spec, access::field_of_ranges(reading));
-    refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
-}
-
 /// The text as written, since it is part of names.
 fn subnet(reading: &mut SpecReader<'_>, internal: bool) -> Option<String> {
     let subnet = reading.get_if(internal, &INTERNAL_SUBNET);
@@ -237,12 +235,6 @@ pub fn status_addresses(service: &Service) -> Vec<std::net::IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
-}
-
-fn warn_ignored_keys(reading: &mut SpecReader<'_>) {
-    if SHARED_SECURITY_RULE.is_given(reading.annotations) {
-        reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
-    }
 }
 
 /// What is strange about the keys of annotations.

@@ -62,7 +62,7 @@ pub(super) fn private_link(
     }
     let group = reading.get(&PLS_RESOURCE_GROUP).map(|name| settings.private_link_group_called(name));
     let own = reading.get(&PLS_SUBNET).map(|name| (PLS_SUBNET.key, name));
-    let address_count = count(reading);
+    let address_count = reading.get(&PLS_ADDRESS_COUNT).and_then(|count| usize::try_from(count).ok()).unwrap_or(1);
     Some(PrivateLinkSpec {
         names_group: group.is_some(),
         group: group.unwrap_or_else(|| settings.private_link_group.clone()),
@@ -116,10 +116,6 @@ fn name(reading: &mut SpecReader<'_>) -> Option<String> {
         reading.refuse(refusal(PLS_NAME.key, format!("expected {}, found a blank one", ResourceNameFormat::accepts())));
     }
     reading.get(&PLS_NAME).map(str::to_owned)
-}
-
-fn count(reading: &mut SpecReader<'_>) -> usize {
-    reading.get(&PLS_ADDRESS_COUNT).and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
 }
 
 /// In the order of the annotation, each once.

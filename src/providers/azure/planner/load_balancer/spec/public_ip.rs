@@ -27,7 +27,8 @@ pub(super) fn public_ip(
     let names = (reading.get_if(!internal, &PIP_NAME), reading.get_if(!internal, &PIP_NAME_IPV6));
     let prefixes = (reading.get_if(!internal, &PIP_PREFIX_ID), reading.get_if(!internal, &PIP_PREFIX_ID_IPV6));
     if !internal {
-        check_prefix(reading, settings, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
+        let uses_plain = families.contains(&IpFamily::V4) || prefixes.1.is_none();
+        check_prefix(reading, settings, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain));
         check_prefix(reading, settings, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&IpFamily::V6)));
     }
     PublicIpSpec {
@@ -36,7 +37,8 @@ pub(super) fn public_ip(
         prefix: of_families(families, prefixes),
         tags: reading.get_if(!internal, &PIP_TAGS).unwrap_or_default(),
         ip_tags: reading.get_if(!internal, &PIP_IP_TAGS),
-        dns_label: dns_label(reading),
+        // An invalid label is ignored: the load balancer works without it, as it does without a label that another Service has.
+        dns_label: reading.get_if(false, &DNS_LABEL).map(str::to_owned),
     }
 }
 
@@ -52,16 +54,6 @@ fn group(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Resou
         reading.refuse(refusal(RESOURCE_GROUP.key, message));
     }
     ResourceId::group_of(settings.group.subscription(), name)
-}
-
-/// Returns the DNS label. An invalid label is ignored, because the load balancer works without it, as it does without a label that another
-/// Service has.
-fn dns_label(reading: &mut SpecReader<'_>) -> Option<String> {
-    reading.get_if(false, &DNS_LABEL).map(str::to_owned)
-}
-
-fn uses_plain(families: &[IpFamily], ipv6: Option<&str>) -> bool {
-    families.contains(&IpFamily::V4) || ipv6.is_none()
 }
 
 /// The values of annotations for IPv4 and IPv6: a single-stack IPv6 Service may use that for IPv4.

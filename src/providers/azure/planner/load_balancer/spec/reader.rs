@@ -23,7 +23,7 @@ impl<'a> SpecReader<'a> {
 
     /// The value of an annotation; `None` as well when it has been refused.
     pub(super) fn get<K: AnnotationFormat>(&mut self, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
-        self.accept(key.read(self.annotations)).flatten()
+        self.get_if(true, key)
     }
 
     /// Whether an annotation says `true`.
@@ -43,12 +43,11 @@ impl<'a> SpecReader<'a> {
     /// The value of an annotation that may have no effect on this Service: what cannot be read is no reason to refuse it then.
     pub(super) fn get_if<K: AnnotationFormat>(&mut self, decides: bool, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
         match key.read(self.annotations) {
-            Err(refusal) if !decides => {
-                self.without_effect(key.key, &refusal.message);
-                None
-            }
-            value => self.accept(value).flatten(),
+            Ok(value) => return value,
+            Err(refusal) if decides => self.refuse(refusal),
+            Err(refusal) => self.without_effect(key.key, &refusal.message),
         }
+        None
     }
 
     /// Whether an annotation restricts. One that cannot be read does.
@@ -60,11 +59,6 @@ impl<'a> SpecReader<'a> {
                 true
             }
         }
-    }
-
-    /// Takes a value or its refusal.
-    pub(super) fn accept<T>(&mut self, value: Result<T, ServiceRefusal>) -> Option<T> {
-        value.map_err(|refusal| self.refuse(refusal)).ok()
     }
 
     /// What several ports share is told once. Beyond the first few it is only known that there are more.
@@ -83,6 +77,7 @@ impl<'a> SpecReader<'a> {
     }
 }
 
-pub(super) fn refusal(field: impl Into<String>, message: impl Into<String>) -> ServiceRefusal {
+/// Returns the refusal of a field.
+pub fn refusal(field: impl Into<String>, message: impl Into<String>) -> ServiceRefusal {
     ServiceRefusal { field: field.into(), message: message.into() }
 }

@@ -20,6 +20,9 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
+    /// Both families, IPv4 first.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }

@@ -281,25 +281,12 @@ fn other_load_balancer(listed: &[SubResource], pool: &ResourceId) -> Option<Stri
     names.into_iter().find(|name| Some(name) != own.as_ref())
 }
 
-/// What is known about the machine behind an entry of a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PoolEntryStatus {
-    /// Its node is in the pool by right, or nothing speaks against it.
-    Stays,
-    /// Its node does not belong into the pool.
-    Excluded,
-    /// Fresh, direct evidence says that the machine does not exist.
-    Gone,
-}
-
-/// The entries of a pool that have to leave it. Excluded nodes stay when the pool had no member without them.
-pub fn entries_to_remove(pool: &BackendAddressPool, standing: impl Fn(&ResourceId) -> PoolEntryStatus) -> Vec<ResourceId> {
+/// Returns the excluded entries of a pool. They stay when the pool had no member without them.
+pub fn entries_to_remove(pool: &BackendAddressPool, is_excluded: impl Fn(&ResourceId) -> bool) -> Vec<ResourceId> {
     let listed = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
-    let entries: Vec<_> = listed.into_iter().flatten().filter_map(SubResource::resource_id).collect();
-    let standings: Vec<_> = entries.into_iter().map(|entry| (standing(&entry), entry)).collect();
-    let some_stay = standings.iter().any(|(standing, _)| *standing == PoolEntryStatus::Stays);
-    let leaves = |standing| standing == PoolEntryStatus::Gone || (standing == PoolEntryStatus::Excluded && some_stay);
-    standings.into_iter().filter(|(standing, _)| leaves(*standing)).map(|(_, entry)| entry).collect()
+    let entries = listed.into_iter().flatten().filter_map(SubResource::resource_id);
+    let (excluded, remaining): (Vec<_>, Vec<_>) = entries.partition(is_excluded);
+    if remaining.is_empty() { Vec::new() } else { excluded }
 }
 
 #[cfg(test)]

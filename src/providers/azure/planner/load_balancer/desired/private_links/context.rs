@@ -7,19 +7,15 @@ use std::{
 
 use super::types::PrivateLinkDeletion;
 use crate::providers::azure::{
-    arm::{
-        ResourceId,
-        network::{ArmLoadBalancer, LoadBalancingRule},
-        private_link::PrivateLinkService,
-        spelling,
-    },
+    arm::{ResourceId, network::ArmLoadBalancer, private_link::PrivateLinkService, spelling},
     planner::load_balancer::{
         desired::{
             ServiceRequest,
             context::{NameOwners, ensured_spec},
             draft,
-            load_balancers::{LoadBalancerPlan, LoadBalancerWrite},
+            load_balancers::LoadBalancerPlan,
             private_link_tags::{CLUSTER_TAG, OWNER_TAG, is_clusters, tag},
+            rules,
         },
         naming,
         observed::ObservedNetwork,
@@ -91,11 +87,8 @@ impl<'a> PrivateLinkInput<'a> {
 
     /// A load balancer as it will be.
     fn balancer_after(&self, id: &ResourceId) -> Option<&'a ArmLoadBalancer> {
-        match self.load_balancers.changes.iter().find(|change| change.id == *id).map(|change| &change.write) {
-            Some(LoadBalancerWrite::Put(document)) => Some(document),
-            Some(LoadBalancerWrite::Delete) => None,
-            None => self.observed.load_balancer(id),
-        }
+        let change = self.load_balancers.changes.iter().find(|change| change.id == *id);
+        change.map_or_else(|| self.observed.load_balancer(id), |change| change.write.document())
     }
 
     /// The Services that use a front end when all is written.
@@ -105,11 +98,8 @@ impl<'a> PrivateLinkInput<'a> {
         let known = asking.chain(self.others.iter().map(|spec| &spec.identity));
         let owners = NameOwners::new(known.map(|who| (who, who)));
         let balancer = ResourceId::parse(frontend).ok().and_then(|id| self.balancer_after(&id.parent()?));
-        let leads_here = |rule: &&LoadBalancingRule| {
-            let reference = rule.properties.as_ref().and_then(|it| it.frontend_ip_configuration.as_ref()?.id.as_deref());
-            reference.is_some_and(|id| spelling::same_id(id, frontend))
-        };
-        let rules = balancer.map(draft::rules).unwrap_or_default().iter().filter(leads_here);
+        let key = frontend.to_ascii_lowercase();
+        let rules = balancer.map(draft::rules).unwrap_or_default().iter().filter(|rule| rules::frontend_key(rule) == key);
         let by_rule = rules.filter_map(|rule| owners.of_rule(rule.name.as_deref()?)).map(|who| who.key.as_str());
         let placed = requests.iter().filter_map(ensured_spec).map(|spec| &spec.identity);
         let placed = placed.filter(|who| self.frontend_of(who).is_some_and(|id| spelling::same_id(id, frontend)));

@@ -14,7 +14,6 @@ use crate::providers::azure::{
         ResourceId,
         network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
         private_link::PrivateLinkService,
-        spelling,
     },
     planner::load_balancer::{
         desired::{
@@ -22,6 +21,7 @@ use crate::providers::azure::{
             context::NameOwners,
             draft,
             load_balancers::{DELETING_FRONTEND, LoadBalancerPlan, LoadBalancerWrite},
+            rules,
             types::RequestIdx,
         },
         observed::ObservedNetwork,
@@ -41,10 +41,7 @@ pub(super) struct DroppedFrontend<'a> {
 pub(super) fn dropped<'a>(observed: &'a ObservedNetwork, plan: &LoadBalancerPlan) -> Vec<DroppedFrontend<'a>> {
     let changed = plan.changes.iter().filter_map(|change| Some((observed.load_balancer(&change.id)?, &change.write)));
     let of_document = |(balancer, write): (&'a ArmLoadBalancer, &LoadBalancerWrite)| {
-        let after = match write {
-            LoadBalancerWrite::Put(document) => draft::frontends(document),
-            LoadBalancerWrite::Delete => &[],
-        };
+        let after = write.document().map(draft::frontends).unwrap_or_default();
         let mut heirs: HashMap<String, &FrontendIpConfiguration> = HashMap::new();
         for (name, part) in after.iter().filter_map(|part| Some((part.name.as_ref()?, part))) {
             heirs.entry(name.to_ascii_lowercase()).or_insert(part);
@@ -114,13 +111,10 @@ pub(super) fn deletion(
 ) -> Option<PrivateLinkDeletion> {
     let id = ResourceId::parse(link.id.as_deref()?).ok()?;
     let mut deletion = PrivateLinkDeletion { id, document: link.clone(), reasons: vec![reason], services };
-    match (deletion.document.connections().len(), deletion.approved_connections()) {
-        (0, _) => {}
-        (all, approved) => {
-            deletion
-                .reasons
-                .push(format!("private endpoint connections that are deleted with it: {all}, approved: {approved}"));
-        }
+    let (all, approved) = (deletion.document.connections().len(), deletion.approved_connections());
+    if all > 0 {
+        let reason = format!("private endpoint connections that are deleted with it: {all}, approved: {approved}");
+        deletion.reasons.push(reason);
     }
     Some(deletion)
 }
@@ -140,14 +134,10 @@ fn held(input: &PrivateLinkInput<'_>, link: &PrivateLinkService, dropped: &Dropp
 fn concerned(input: &PrivateLinkInput<'_>, dropped: &DroppedFrontend<'_>) -> Vec<ServiceIdentity> {
     let requests = input.requests;
     let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
-    let id = dropped.frontend.id.as_deref().unwrap_or_default();
+    let key = dropped.frontend.id.as_deref().unwrap_or_default().to_ascii_lowercase();
     let rules = draft::rules(dropped.balancer).iter();
-    let leads_here = |rule: &&LoadBalancingRule| {
-        let reference = rule.properties.as_ref().and_then(|it| it.frontend_ip_configuration.as_ref()?.id.as_deref());
-        reference.is_some_and(|reference| spelling::same_id(reference, id))
-    };
     let by_rule = |rule: &LoadBalancingRule| owners.of_rule(rule.name.as_deref()?);
-    let own = rules.clone().filter(leads_here).filter_map(by_rule);
+    let own = rules.clone().filter(|rule| !key.is_empty() && rules::frontend_key(rule) == key).filter_map(by_rule);
     let mut places: BTreeSet<RequestIdx> = owners.of_frontend(dropped.name()).into_iter().chain(own).collect();
     if places.is_empty() {
         let frontends = draft::frontends(dropped.balancer).iter();

@@ -19,8 +19,7 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        document::{ExtendedLocation, Extra, SubResource},
-        network::Subnet,
+        document::SubResource,
         private_link::{
             PrivateLinkIpConfiguration, PrivateLinkIpConfigurationProperties, PrivateLinkService,
             PrivateLinkServiceProperties, PrivateLinkSubscriptions,
@@ -42,11 +41,6 @@ pub(super) struct LinkDraft {
 
 /// One that there is not yet.
 pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettings) -> LinkDraft {
-    let edge = |zone: &String| ExtendedLocation {
-        name: Some(zone.clone()),
-        kind: Some("EdgeZone".to_owned()),
-        extra: Extra::new(),
-    };
     let frontend = SubResource { id: Some(frontend.to_owned()), ..SubResource::default() };
     let properties = PrivateLinkServiceProperties {
         load_balancer_frontend_ip_configurations: Some(vec![frontend]),
@@ -55,7 +49,7 @@ pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettin
     let document = PrivateLinkService {
         name: Some(id.name().to_owned()),
         location: Some(settings.location.clone()),
-        extended_location: settings.extended_location.as_ref().map(edge),
+        extended_location: settings.edge_zone(),
         properties: Some(properties),
         ..PrivateLinkService::default()
     };
@@ -69,12 +63,6 @@ pub(super) fn known(document: &PrivateLinkService) -> LinkDraft {
         reasons.push(LAST_CHANGE_FAILED.to_owned());
     }
     LinkDraft { document: document.clone(), reasons }
-}
-
-/// ARM's id of a subnet of the virtual network.
-pub(super) fn subnet_id(subnet: &Subnet, settings: &LoadBalancerSettings) -> ResourceId {
-    let own = subnet.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
-    own.unwrap_or_else(|| settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
 }
 
 impl LinkDraft {
@@ -149,12 +137,7 @@ fn is_same_list(known: Option<&Vec<String>>, wanted: &[String]) -> bool {
 
 /// Whether number, subnet, fixed addresses and the primary one are as asked for.
 fn has_addresses(properties: &PrivateLinkServiceProperties, link: &PrivateLinkSpec, subnet: &ResourceId) -> bool {
-    let known: Vec<_> = properties
-        .ip_configurations
-        .iter()
-        .flatten()
-        .filter_map(|configuration| configuration.properties.as_ref())
-        .collect();
+    let known: Vec<_> = parts(properties).collect();
     let is_there =
         |part: &PrivateLinkIpConfigurationProperties| part.subnet.as_ref().is_some_and(|own| own.refers_to(subnet));
     let fixed: BTreeSet<IpAddr> = known.iter().filter_map(|part| fixed_address(part)).collect();
@@ -165,6 +148,12 @@ fn has_addresses(properties: &PrivateLinkServiceProperties, link: &PrivateLinkSp
         && known.iter().all(|part| is_there(part))
         && fixed == wanted
         && primary.is_some_and(|part| fixed_address(part) == first)
+}
+
+pub(super) fn parts(
+    properties: &PrivateLinkServiceProperties,
+) -> impl Iterator<Item = &PrivateLinkIpConfigurationProperties> {
+    properties.ip_configurations.iter().flatten().filter_map(|configuration| configuration.properties.as_ref())
 }
 
 pub(super) fn fixed_address(part: &PrivateLinkIpConfigurationProperties) -> Option<IpAddr> {

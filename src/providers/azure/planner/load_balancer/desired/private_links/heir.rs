@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::document::{LinkDraft, fixed_address};
+use super::document::{LinkDraft, fixed_address, parts};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -87,8 +87,4 @@ fn fixed_addresses(properties: &PrivateLinkServiceProperties) -> Vec<Ipv4Addr> {
 
 fn own_subnet(properties: &PrivateLinkServiceProperties) -> Option<ResourceId> {
     parts(properties).find_map(|part| ResourceId::parse(part.subnet.as_ref()?.id.as_deref()?).ok())
-}
-
-fn parts(properties: &PrivateLinkServiceProperties) -> impl Iterator<Item = &PrivateLinkIpConfigurationProperties> {
-    properties.ip_configurations.iter().flatten().filter_map(|configuration| configuration.properties.as_ref())
 }

@@ -9,7 +9,7 @@ use super::{deletions, names::wanted_id};
 use crate::providers::azure::{
     arm::{ResourceId, api},
     planner::load_balancer::{
-        desired::{ServiceRequest, expected, frontends, load_balancers::LoadBalancerPlan},
+        desired::{ServiceRequest, context::ensured_spec, expected, frontends, load_balancers::LoadBalancerPlan},
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{IpFamily, ServiceSpec},
@@ -33,8 +33,7 @@ pub fn asked_groups(requests: &[ServiceRequest]) -> BTreeSet<ResourceId> {
 
 /// Names of subnets in which those who ask want private link services.
 pub fn subnets(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<String> {
-    let wanted = requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_)));
-    let links = wanted.filter_map(ServiceRequest::spec).filter_map(|spec| spec.private_link.as_ref());
+    let links = requests.iter().filter_map(ensured_spec).filter_map(|spec| spec.private_link.as_ref());
     links.map(|link| link.subnet.as_ref().map_or_else(|| settings.subnet.clone(), |(_, name)| name.clone())).collect()
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
+    arm::network::{ArmLoadBalancer, FrontendIpConfiguration},
     planner::load_balancer::{
         desired::{
             draft,
@@ -24,7 +24,7 @@ pub fn touched_frontends(observed: &ObservedNetwork, plan: &LoadBalancerPlan) ->
         LoadBalancerWrite::Put(after) => {
             let changed = missing(draft::frontends(before), draft::frontends(after), |part| part.name.as_deref());
             let rules = missing(draft::rules(before), draft::rules(after), |rule| rule.name.as_deref());
-            changed.filter_map(id).chain(rules.map(frontend_of)).collect::<Vec<_>>()
+            changed.filter_map(id).chain(rules.map(rules::frontend_key)).collect::<Vec<_>>()
         }
         LoadBalancerWrite::Delete => draft::frontends(before).iter().filter_map(id).collect(),
     };
@@ -40,11 +40,6 @@ fn missing<'a, T: PartialEq>(before: &'a [T], after: &'a [T], name: fn(&T) -> Op
 
 fn id(part: &FrontendIpConfiguration) -> Option<String> {
     Some(part.id.as_ref()?.to_ascii_lowercase())
-}
-
-fn frontend_of(rule: &LoadBalancingRule) -> String {
-    let properties = rule.properties.as_ref();
-    rules::reference_key(properties.and_then(|properties| properties.frontend_ip_configuration.as_ref()))
 }
 
 #[cfg(test)]

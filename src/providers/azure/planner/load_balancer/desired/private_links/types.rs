@@ -1,7 +1,5 @@
 //! What becomes of private link services: the words of the plan. Pure.
 
-use std::fmt;
-
 use crate::providers::azure::{
     arm::{ResourceId, private_link::PrivateLinkService},
     planner::load_balancer::spec::ServiceIdentity,
@@ -50,23 +48,14 @@ impl PrivateLinkDeletion {
 }
 
 /// Something about a private link service that its Service's user should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrivateLinkNotice {
     /// It stays although nobody asks for it any more.
+    #[error("keep {0}: nobody asks for it any more, and to delete it would cut connections")]
     LeftBehind(ResourceId),
     /// Another one has the name.
+    #[error("keep {0}: it leads to another front end, and its name is asked for")]
     NameTaken(ResourceId),
-}
-
-impl fmt::Display for PrivateLinkNotice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LeftBehind(id) => {
-                write!(f, "keep {id}: nobody asks for it any more, and to delete it would cut connections")
-            }
-            Self::NameTaken(id) => write!(f, "keep {id}: it leads to another front end, and its name is asked for"),
-        }
-    }
 }
 
 /// What becomes of private link services.

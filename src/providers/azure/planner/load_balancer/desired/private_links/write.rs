@@ -19,7 +19,7 @@ use crate::providers::azure::{
     planner::load_balancer::{
         annotations::{PLS_ADDRESSES, PLS_CREATE, PLS_NAME, PLS_RESOURCE_GROUP, PLS_SUBNET},
         desired::frontends,
-        spec::{PrivateLinkSpec, ServiceIdentity, ServiceRefusal},
+        spec::{PrivateLinkSpec, ServiceIdentity, ServiceRefusal, refusal},
     },
 };
 
@@ -43,12 +43,8 @@ impl<'a> FrontendLink<'_, 'a> {
         refused: &mut PrivateLinkRefusals,
     ) -> Option<PrivateLinkChange> {
         let known = self.input.link_at(self.frontend, &plan.deletions);
-        if let Some(known) = known.filter(|known| !self.input.is_ours(known)) {
-            let refusal = self.foreign(known);
-            refused.extend(self.requests.iter().map(|request| (request.spec.identity.clone(), refusal.clone())));
-            return None;
-        }
-        if let Some(refusal) = self.guest_refusal(known) {
+        let foreign = known.filter(|known| !self.input.is_ours(known)).map(|known| self.foreign(known));
+        if let Some(refusal) = foreign.or_else(|| self.guest_refusal(known)) {
             refused.extend(self.requests.iter().map(|request| (request.spec.identity.clone(), refusal.clone())));
             return None;
         }
@@ -97,18 +93,15 @@ impl<'a> FrontendLink<'_, 'a> {
         let frontend_owner = || self.input.owner_of(self.frontend).map(|owner| owner.key.as_str());
         let tagged = own.or(tagged).or_else(frontend_owner).unwrap_or_default();
         let guests = self.requests.iter().filter(|request| own != Some(request.spec.identity.key.as_str()));
-        let refusal = |request: &LinkRequest<'_>| {
+        let refused = |request: &LinkRequest<'_>| {
             let message = format!(
                 "the private link service of this front end belongs to Service {tagged}: only that one may say how it shall be; keep \
                  `{}` alone here",
                 PLS_CREATE.key
             );
-            Some((
-                request.spec.identity.clone(),
-                ServiceRefusal { field: (*request.link.owners_only.first()?).to_owned(), message },
-            ))
+            Some((request.spec.identity.clone(), refusal(*request.link.owners_only.first()?, message)))
         };
-        guests.filter_map(refusal).collect()
+        guests.filter_map(refused).collect()
     }
 
     fn foreign(&self, known: &PrivateLinkService) -> ServiceRefusal {
@@ -138,7 +131,7 @@ impl<'a> FrontendLink<'_, 'a> {
         let Some(id) = known.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Ok(None) };
         check_identity(&id, heir.link)?;
         let own_subnet = heir::gives(heir.link, PLS_SUBNET.key).then(|| self.subnet(heir)).transpose()?;
-        let subnet = own_subnet.map(|subnet| document::subnet_id(subnet, self.input.settings));
+        let subnet = own_subnet.map(|subnet| frontends::subnet_id(subnet, self.input.settings));
         let mut draft = document::known(known);
         let proxies = draft.is_proxying();
         heir::apply(&mut draft, &id, heir.link, subnet.as_ref());
@@ -154,7 +147,7 @@ impl<'a> FrontendLink<'_, 'a> {
         owner: LinkRequest<'_>,
     ) -> Result<PrivateLinkChange, ServiceRefusal> {
         let subnet = self.subnet(owner)?;
-        let subnet_id = document::subnet_id(subnet, self.input.settings);
+        let subnet_id = frontends::subnet_id(subnet, self.input.settings);
         let proxies = draft.is_proxying();
         draft.set_addresses(&id, owner.link, &subnet_id);
         draft.set_options(owner.link);
@@ -186,17 +179,11 @@ impl<'a> FrontendLink<'_, 'a> {
             None => ("subnetName", settings.subnet.as_str()),
         };
         let network = settings.virtual_network.name();
-        let missing = || ServiceRefusal {
-            field: field.to_owned(),
-            message: format!("virtual network {network} has no subnet {name}"),
-        };
+        let missing = || refusal(field, format!("virtual network {network} has no subnet {name}"));
         let subnet = self.input.observed.subnets.get(&name.to_lowercase()).ok_or_else(missing)?;
         let is_outside = |address: &IpAddr| frontends::has_ranges(subnet) && !frontends::is_in(subnet, *address);
         match owner.link.addresses.iter().map(|address| IpAddr::V4(*address)).find(is_outside) {
-            Some(address) => Err(ServiceRefusal {
-                field: PLS_ADDRESSES.key.to_owned(),
-                message: format!("{address} is not in subnet {name}"),
-            }),
+            Some(address) => Err(refusal(PLS_ADDRESSES.key, format!("{address} is not in subnet {name}"))),
             None => Ok(subnet),
         }
     }

@@ -15,7 +15,7 @@ use super::{
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
-        desired::ServiceRequest,
+        desired::{ServiceRequest, context::ensured_spec},
         naming,
         spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
@@ -30,6 +30,7 @@ pub(super) struct PublicIpClaim<'a> {
     pub requested: bool,
 }
 
+#[derive(Default)]
 pub(super) struct PublicIpClaims<'a> {
     all: Vec<PublicIpClaim<'a>>,
     /// By public IP: positions in `all`.
@@ -47,21 +48,11 @@ impl<'a> PublicIpClaims<'a> {
     pub(super) fn new(asks: &'a [ServiceRequest], others: &'a [Arc<ServiceSpec>], index: &PublicIpIndex<'a>) -> Self {
         let mut identities: Vec<_> = asks.iter().map(ServiceRequest::identity).collect();
         identities.sort();
-        let asked = asks.iter().filter_map(|request| match request {
-            ServiceRequest::Ensure(spec) => Some((spec.as_ref(), true)),
-            ServiceRequest::Delete(..) => None,
-        });
+        let asked = asks.iter().filter_map(ensured_spec).map(|spec| (spec, true));
         let is_other = |spec: &&Arc<ServiceSpec>| identities.binary_search(&&spec.identity).is_err();
         let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec.as_ref(), false))).collect();
         specs.sort_by(|(a, _), (b, _)| a.identity.cmp(&b.identity));
-        let mut claims = Self {
-            all: Vec::new(),
-            by_id: HashMap::new(),
-            requests: HashMap::new(),
-            refused: BTreeMap::new(),
-            refused_keys: HashSet::new(),
-            identities,
-        };
+        let mut claims = Self { identities, ..Self::default() };
         for request in asks {
             claims.requests.entry(request.identity().key.to_lowercase()).or_default().push(request);
         }
@@ -145,10 +136,7 @@ impl<'a> PublicIpClaims<'a> {
 /// the entry may be that cluster's Service of the same name: it is ours only if it was added behind another, and the Service selects or
 /// has had the address.
 fn is_proven(request: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, index: &PublicIpIndex<'_>) -> bool {
-    let (identity, spec) = match request {
-        ServiceRequest::Ensure(spec) => (&spec.identity, Some(spec)),
-        ServiceRequest::Delete(identity, spec) => (identity, spec.as_ref()),
-    };
+    let (identity, spec) = (request.identity(), request.spec());
     if ownership::owner(pip, &index.settings.cluster) == PublicIpOwner::OtherCluster {
         let address = ownership::address(pip);
         let selects = |spec: &ServiceSpec| {

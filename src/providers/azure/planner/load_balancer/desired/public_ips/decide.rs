@@ -71,8 +71,7 @@ pub(super) fn decide<'a>(
     let users = in_order(&list.names, claims.claims_on(id));
     match recreation(&asked, pip, maker, users.len().max(list.names.len()), index) {
         Some(Ok(claim)) => {
-            outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
-            outcome.recreated.insert((claim.spec.identity.clone(), claim.family));
+            postpone(&[claim], outcome);
             outcome.releases.push(release(vec!["other IP tags are asked for, which need a new public IP".to_owned()]));
             return;
         }
@@ -99,8 +98,10 @@ pub(super) fn decide<'a>(
         services: list.names,
         upgrades_sku: upgrade == SkuUpgrade::Now,
     };
-    let again =
-        || (maker == PublicIpOwner::Cluster && !asked.is_empty() && pip.has_failed()).then(|| (pip.clone(), write_again()));
+    let again = || {
+        (maker == PublicIpOwner::Cluster && !asked.is_empty() && pip.has_failed())
+            .then(|| (pip.clone(), vec![LAST_CHANGE_FAILED.to_owned()]))
+    };
     let written = document::edited(pip, &edit, index.settings).or_else(again);
     let document = written.as_ref().map_or(pip, |(document, _)| document);
     if let Some(reason) = document::omitted_tags(document, &edit, index.settings) {
@@ -123,10 +124,6 @@ fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
         outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
         outcome.recreated.insert((claim.spec.identity.clone(), claim.family));
     }
-}
-
-fn write_again() -> Vec<String> {
-    vec![LAST_CHANGE_FAILED.to_owned()]
 }
 
 /// Returns the notice to a Service that the list of a public IP has no room for.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::providers::azure::{
     arm::{
-        document::{ArmSku, ExtendedLocation, Extra, SubResource},
+        document::{ArmSku, Extra, SubResource},
         documents::names::MAX_TAGS,
         network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
         spelling,
@@ -43,7 +43,7 @@ pub(super) fn new(
     let mut document = PublicIpAddress {
         name: Some(target.id.name().to_owned()),
         location: Some(settings.location.clone()),
-        extended_location: settings.extended_location.as_deref().map(edge_zone),
+        extended_location: settings.edge_zone(),
         zones: zones.filter(|_| settings.extended_location.is_none()).cloned(),
         sku: is_standard.then(|| ArmSku { name: Some("Standard".to_owned()), ..ArmSku::default() }),
         tags: Some(BTreeMap::from([
@@ -59,10 +59,6 @@ pub(super) fn new(
     let wanted = wanted_tags(&document, &[spec], settings);
     tags::merge(&mut document.tags, &wanted, &settings.system_tags);
     document
-}
-
-fn edge_zone(name: &str) -> ExtendedLocation {
-    ExtendedLocation { name: Some(name.to_owned()), kind: Some("EdgeZone".to_owned()), extra: Extra::new() }
 }
 
 fn properties(spec: &ServiceSpec, family: IpFamily, is_standard: bool) -> PublicIpAddressProperties {

@@ -21,11 +21,11 @@ use crate::providers::azure::{
     },
     planner::load_balancer::{
         annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
-        desired::{placement, plan_index::PlanIndex},
+        desired::{draft, placement, plan_index::PlanIndex},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
-        spec::{IpFamily, ServiceRefusal, ServiceSpec},
+        spec::{IpFamily, ServiceRefusal, ServiceSpec, refusal},
     },
 };
 
@@ -41,6 +41,9 @@ pub(super) struct PublicIpTarget<'a> {
     /// Whether the user chose it, by name or by address.
     pub selected: bool,
 }
+
+/// Public IP for one family of a Service, or why it cannot have one.
+type TargetResult<'a> = Result<PublicIpTarget<'a>, ServiceRefusal>;
 
 pub(super) struct PublicIpIndex<'a> {
     /// As ARM sent them.
@@ -64,8 +67,7 @@ impl<'a> PublicIpIndex<'a> {
                 by_address.entry(address).or_default().push(id.clone());
             }
         }
-        let balancers = observed.load_balancers.iter().filter_map(|balancer| balancer.properties.as_ref());
-        let frontends = balancers.flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
+        let frontends = observed.load_balancers.iter().flat_map(draft::frontends);
         let attached =
             frontends.filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id());
         let is_leftover = |document: &&ArmLoadBalancer| placement::is_leftover(settings, document);
@@ -112,24 +114,18 @@ pub(super) fn targets<'a>(
 }
 
 /// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
-fn usable<'a>(target: PublicIpTarget<'a>, index: &PublicIpIndex<'a>) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+fn usable<'a>(target: PublicIpTarget<'a>, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let upgrade = target.existing.map(|pip| upgrade::of(pip, index.observed, index.settings));
     let Some(SkuUpgrade::Blocked(user)) = upgrade else { return Ok(target) };
     let name = target.id.name();
-    Err(ServiceRefusal {
-        field: "public IP".to_owned(),
-        message: format!(
-            "public IP `{name}` is of the basic SKU, which standard load balancers do not take, and `{user}` uses it; take it from there, \
-             or upgrade it to the standard SKU"
-        ),
-    })
+    let message = format!(
+        "public IP `{name}` is of the basic SKU, which standard load balancers do not take, and `{user}` uses it; take it from there, \
+         or upgrade it to the standard SKU"
+    );
+    Err(refusal("public IP", message))
 }
 
-fn target<'a>(
-    spec: &ServiceSpec,
-    family: IpFamily,
-    index: &PublicIpIndex<'a>,
-) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+fn target<'a>(spec: &ServiceSpec, family: IpFamily, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     if let Some(name) = spec.public_ip.name.get(family) {
         return named(spec, family, name, index);
     }
@@ -139,14 +135,9 @@ fn target<'a>(
     }
 }
 
-fn named<'a>(
-    spec: &ServiceSpec,
-    family: IpFamily,
-    name: &str,
-    index: &PublicIpIndex<'a>,
-) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+fn named<'a>(spec: &ServiceSpec, family: IpFamily, name: &str, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let group = &spec.public_ip.group;
-    let refuse = |message| ServiceRefusal { field: annotation_for(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
+    let refuse = |message| refusal(annotation_for(family, PIP_NAME.key, PIP_NAME_IPV6.key), message);
     let (id, pip) = index.find(&group.resource(KIND, &[name])).ok_or_else(|| {
         let group = group.name();
         refuse(format!("resource group `{group}` has no public IP `{name}`; create it, or name one that exists"))
@@ -180,40 +171,27 @@ fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, index: &Pu
 }
 
 /// The annotation for the family.
-fn annotation_for(family: IpFamily, v4: &str, v6: &str) -> String {
-    match family {
-        IpFamily::V4 => v4.to_owned(),
-        IpFamily::V6 => v6.to_owned(),
-    }
+fn annotation_for(family: IpFamily, v4: &'static str, v6: &'static str) -> &'static str {
+    if family == IpFamily::V4 { v4 } else { v6 }
 }
 
-fn pinned<'a>(
-    spec: &ServiceSpec,
-    family: IpFamily,
-    address: IpAddr,
-    index: &PublicIpIndex<'a>,
-) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+fn pinned<'a>(spec: &ServiceSpec, family: IpFamily, address: IpAddr, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let group = &spec.public_ip.group;
-    let (id, pip) = index.with_address(address, group).ok_or_else(|| ServiceRefusal {
-        field: annotation_for(family, IPV4.key, IPV6.key),
-        message: format!(
+    let refuse = |message| refusal(annotation_for(family, IPV4.key, IPV6.key), message);
+    let (id, pip) = index.with_address(address, group).ok_or_else(|| {
+        refuse(format!(
             "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
              for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",
             group.name()
-        ),
+        ))
     })?;
-    permit(spec, pip, &id, index)
-        .map_err(|message| ServiceRefusal { field: annotation_for(family, IPV4.key, IPV6.key), message })?;
+    permit(spec, pip, &id, index).map_err(refuse)?;
     Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
 /// The public IP under the generated name. When a Service has become dual stack or has ceased to be, the names of its families have
 /// changed places; it keeps the public IP of the family under its old name then, since the address would be lost with it.
-fn generated<'a>(
-    spec: &ServiceSpec,
-    family: IpFamily,
-    index: &PublicIpIndex<'a>,
-) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+fn generated<'a>(spec: &ServiceSpec, family: IpFamily, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let (cluster, prefix) = (&index.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
     let prefix = prefix.and_then(|id| id.rsplit('/').next());
     let name = |family, dual| naming::public_ip(cluster, &spec.identity, prefix, family, dual);
@@ -228,24 +206,17 @@ fn generated<'a>(
         return Ok(PublicIpTarget { id, existing: Some(pip), selected: false });
     }
     let [usual, _, other] = ids;
-    let free = [usual, other].into_iter().find(|id| index.find(id).is_none()).ok_or_else(|| ServiceRefusal {
-        field: "spec.ipFamilies".to_owned(),
-        message: format!(
-            "the public IPs for {family} exist and are of another family; remove the tags of one, or delete it"
-        ),
+    let free = [usual, other].into_iter().find(|id| index.find(id).is_none()).ok_or_else(|| {
+        let message =
+            format!("the public IPs for {family} exist and are of another family; remove the tags of one, or delete it");
+        refusal("spec.ipFamilies", message)
     })?;
+    // ARM keeps a public IP that a frontend refers to: a list without it is wrong, and creating it would overwrite it.
     if index.attached.contains(&free) {
-        return Err(missing_from_list(&free));
+        let message = format!(
+            "a front end refers to `{free}`, but the list of public IPs has no such one; check the permission to read it"
+        );
+        return Err(refusal("public IP", message));
     }
     Ok(PublicIpTarget { id: free, existing: None, selected: false })
-}
-
-/// ARM keeps a public IP that a front end refers to: a list without it is wrong, and making it anew would overwrite it.
-fn missing_from_list(id: &ResourceId) -> ServiceRefusal {
-    ServiceRefusal {
-        field: "public IP".to_owned(),
-        message: format!(
-            "a front end refers to `{id}`, but the list of public IPs has no such one; check the permission to read it"
-        ),
-    }
 }

@@ -8,6 +8,7 @@
 use super::usage;
 use crate::providers::azure::{
     arm::{
+        ResourceId,
         document::ArmSku,
         network::{ArmLoadBalancer, PublicIpAddress},
     },
@@ -36,9 +37,8 @@ pub(super) fn of(pip: &PublicIpAddress, observed: &ObservedNetwork, settings: &L
     let Some(user) = reference.and_then(|reference| reference.id.as_deref()) else { return SkuUpgrade::Now };
     match observed.load_balancers.iter().find(|document| placement::uses(document, pip)) {
         Some(balancer) if placement::is_leftover(settings, balancer) => SkuUpgrade::AfterDeletion,
-        Some(_) => SkuUpgrade::Blocked(user.to_owned()),
-        None if usage::is_in_own_group(user, settings) => SkuUpgrade::Now,
-        None => SkuUpgrade::Blocked(user.to_owned()),
+        None if ResourceId::parse(user).is_ok_and(|id| usage::is_in_own_group(&id, settings)) => SkuUpgrade::Now,
+        _ => SkuUpgrade::Blocked(user.to_owned()),
     }
 }
 

@@ -10,8 +10,6 @@ use crate::providers::azure::{
     },
 };
 
-const LOAD_BALANCERS: &str = "loadBalancers";
-
 /// Who else uses the public IP, if anybody does. A load balancer of the cluster's group that is not there any more uses nothing.
 pub(super) fn blocking_user(
     pip: &PublicIpAddress,
@@ -23,23 +21,16 @@ pub(super) fn blocking_user(
         return Some(format!("NAT gateway `{gateway}` uses it"));
     }
     let user = properties.ip_configuration.as_ref()?.resource_id()?;
-    let Some(name) = user.name_of(LOAD_BALANCERS) else { return Some(format!("`{user}` uses it")) };
-    let balancer = settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]);
-    if user.parent() != Some(balancer.clone()) {
+    if !is_in_own_group(&user, settings) {
         return Some(format!("`{user}` uses it"));
     }
-    index.load_balancer(&balancer)?;
     outside_rule(index, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
 
 /// Whether the user is a load balancer of the cluster's group. One that is not known is not there any more.
-pub(super) fn is_in_own_group(user: &str, settings: &LoadBalancerSettings) -> bool {
-    let id = ResourceId::parse(user).ok();
-    let balancer = id.as_ref().and_then(|id| {
-        let name = id.name_of(LOAD_BALANCERS)?;
-        Some(settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]))
-    });
-    balancer.is_some() && id.and_then(|id| id.parent()) == balancer
+pub(super) fn is_in_own_group(user: &ResourceId, settings: &LoadBalancerSettings) -> bool {
+    let balancer = |name: &str| settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]);
+    user.name_of("loadBalancers").is_some_and(|name| user.parent() == Some(balancer(name)))
 }
 
 /// The kind of the rule, of those that no Service has, that needs the front end.

@@ -26,14 +26,6 @@ struct ServiceClaims<'a> {
     destinations: Vec<RuleDestinations>,
 }
 
-/// What becomes of a destination of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DestinationDecision {
-    Keep,
-    /// It goes; these ports of the rule stay open for others.
-    Remove(BTreeSet<i32>),
-}
-
 impl<'a> DestinationClaims<'a> {
     /// The claims of `services`, which are told apart by their place.
     pub(super) fn new(services: impl Iterator<Item = &'a ServiceRules>) -> Self {
@@ -61,26 +53,27 @@ impl<'a> DestinationClaims<'a> {
         self.rules.get(name).is_some_and(|claimed| claimed.contains(&address))
     }
 
-    /// What becomes of `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it
-    /// does not claim.
+    /// Decides about `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it does not claim.
+    ///
+    /// Returns `None` if the rule keeps the address, else the ports of the rule that remain open there for others.
     pub(super) fn decide(
         &self,
         name: &str,
         kind: &SecurityRuleKind,
         address: IpAddr,
         but: Option<usize>,
-    ) -> DestinationDecision {
+    ) -> Option<BTreeSet<i32>> {
         if self.is_claimed(name, address) {
-            return DestinationDecision::Keep;
+            return None;
         }
         let sharing = self.by_address.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
         let mut sharing = sharing.filter_map(|index| self.services.get(*index));
         match kind {
-            SecurityRuleKind::DenyAll if sharing.any(|service| service.rules.is_unknown()) => DestinationDecision::Keep,
+            SecurityRuleKind::DenyAll if sharing.any(|service| service.rules.is_unknown()) => None,
             SecurityRuleKind::DenyPorts { protocol, ports } if sharing.any(|service| service.may_deny(*protocol, ports)) => {
-                DestinationDecision::Keep
+                None
             }
-            SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => DestinationDecision::Remove(BTreeSet::new()),
+            SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => Some(BTreeSet::new()),
             SecurityRuleKind::Allow { ports, .. } => {
                 let mut retained = BTreeSet::new();
                 for service in sharing {
@@ -89,7 +82,7 @@ impl<'a> DestinationClaims<'a> {
                         break;
                     }
                 }
-                if retained == *ports { DestinationDecision::Keep } else { DestinationDecision::Remove(retained) }
+                (retained != *ports).then_some(retained)
             }
         }
     }

@@ -12,6 +12,7 @@ use super::rule::{self, SecurityRuleKind, WantedSecurityRule};
 use crate::providers::azure::arm::network::{NetworkSecurityGroup, SecurityRule};
 
 /// A security group under work.
+#[derive(Default)]
 pub(super) struct SecurityGroupDraft {
     rules: Vec<Option<SecurityRuleDraft>>,
     originals: usize,
@@ -80,14 +81,7 @@ impl SecurityRuleDraft {
 
 impl SecurityGroupDraft {
     pub(super) fn new(document: &NetworkSecurityGroup) -> Self {
-        let mut group = Self {
-            rules: Vec::new(),
-            originals: 0,
-            names: HashMap::new(),
-            addresses: HashMap::new(),
-            priorities: BTreeSet::new(),
-            reduced: BTreeSet::new(),
-        };
+        let mut group = Self::default();
         for rule in rules_of(document) {
             group.push(rule.clone());
         }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    super::super::spec::{IpFamily, ServiceRefusal},
-    destination_claims::{DestinationClaims, DestinationDecision},
+    super::super::spec::{IpFamily, ServiceRefusal, refusal},
+    destination_claims::DestinationClaims,
     group::{SecurityGroupDraft, SecurityRuleEdits},
     rule::{SecurityRuleKind, WantedSecurityRule},
     service_rules::{NodeAddresses, ServiceRules},
@@ -100,7 +100,7 @@ impl RuleEditBuilder<'_> {
     fn remove_destination(&mut self, address: IpAddr, but: Option<usize>, is_own: impl Fn(&str, &SecurityRuleKind) -> bool) {
         let rules = self.group.rules_at(address).into_iter();
         for (index, rule, kind) in rules.filter(|(_, rule, kind)| is_own(&rule.name, kind)) {
-            let DestinationDecision::Remove(retained) = self.claims.decide(&rule.name, kind, address, but) else { continue };
+            let Some(retained) = self.claims.decide(&rule.name, kind, address, but) else { continue };
             if let (SecurityRuleKind::Allow { protocol, sources, .. }, false) = (kind, retained.is_empty()) {
                 let rest = WantedSecurityRule::allow(IpFamily::of(address), *protocol, sources.clone(), retained);
                 self.additions.add(rest, [address]);
@@ -118,7 +118,7 @@ impl RuleEditBuilder<'_> {
 
     fn finish(mut self) -> Result<SecurityRuleEdits, ServiceRefusal> {
         let mut chosen = BTreeSet::new();
-        for (wanted, addresses) in self.additions.into_list() {
+        for (wanted, addresses) in self.additions.list {
             if let Some(index) = self.group.find(&wanted.name) {
                 self.edits.extended.push((index, wanted, addresses));
                 continue;
@@ -141,43 +141,32 @@ impl RuleEditBuilder<'_> {
 /// Destinations by the rule they come to, in the order in which the rules were first named.
 #[derive(Default)]
 struct RuleAdditions {
-    order: Vec<WantedSecurityRule>,
-    destinations: BTreeMap<String, BTreeSet<IpAddr>>,
+    list: Vec<(WantedSecurityRule, BTreeSet<IpAddr>)>,
+    /// Positions in `list`, by the name of the rule.
+    positions: BTreeMap<String, usize>,
 }
 
 impl RuleAdditions {
     /// `addresses` shall be destinations of `wanted`.
     fn add(&mut self, wanted: WantedSecurityRule, addresses: impl IntoIterator<Item = IpAddr>) {
-        let known = self.destinations.entry(wanted.name.clone()).or_insert_with(|| {
-            self.order.push(wanted);
-            BTreeSet::new()
-        });
-        known.extend(addresses);
-    }
-
-    /// All of them, in order.
-    fn into_list(mut self) -> Vec<(WantedSecurityRule, BTreeSet<IpAddr>)> {
-        let destinations = |wanted: &WantedSecurityRule| self.destinations.remove(&wanted.name).unwrap_or_default();
-        let destinations: Vec<_> = self.order.iter().map(destinations).collect();
-        self.order.into_iter().zip(destinations).collect()
-    }
-}
-
-/// Rules, sources and destinations.
-#[derive(Debug, Clone, Copy, Default)]
-struct SecurityGroupSize {
-    rules: usize,
-    sources: usize,
-    destinations: usize,
-}
-
-impl SecurityGroupSize {
-    fn plus(self, sources: usize, destinations: usize) -> Self {
-        if destinations == 0 {
-            return self;
+        let position = *self.positions.entry(wanted.name.clone()).or_insert(self.list.len());
+        if position == self.list.len() {
+            self.list.push((wanted, BTreeSet::new()));
         }
-        Self { rules: self.rules + 1, sources: self.sources + sources, destinations: self.destinations + destinations }
+        self.list[position].1.extend(addresses);
     }
+}
+
+/// Numbers of rules, sources and destinations.
+type SecurityGroupSize = [usize; 3];
+
+/// Returns the size of a rule.
+fn rule_size(sources: usize, destinations: usize) -> SecurityGroupSize {
+    if destinations == 0 { [0; 3] } else { [1, sources, destinations] }
+}
+
+fn sum(size: SecurityGroupSize, other: SecurityGroupSize) -> SecurityGroupSize {
+    std::array::from_fn(|part| size[part] + other[part])
 }
 
 /// Refuses edits that make the group larger than ARM allows. A group that is too large already may shrink.
@@ -186,13 +175,10 @@ fn check(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> Result<(), Se
         return Ok(());
     }
     let (before, after) = sizes(group, edits);
-    let limits = [
-        ("rules", before.rules, after.rules, MAX_RULES),
-        ("sources", before.sources, after.sources, MAX_ADDRESSES),
-        ("destinations", before.destinations, after.destinations, MAX_ADDRESSES),
-    ];
-    match limits.into_iter().find(|(_, before, after, limit)| after > limit && after > before) {
-        Some((what, before, after, limit)) => Err(too_large(what, before, after, limit)),
+    let limits = [("rules", MAX_RULES), ("sources", MAX_ADDRESSES), ("destinations", MAX_ADDRESSES)];
+    let mut parts = limits.into_iter().zip(before).zip(after);
+    match parts.find(|(((_, limit), before), after)| after > limit && after > before) {
+        Some((((what, limit), before), after)) => Err(too_large(what, before, after, limit)),
         None => Ok(()),
     }
 }
@@ -207,34 +193,27 @@ fn sizes(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> (SecurityGrou
         let change = changes.entry(*index).or_default();
         *change = (change.0 + (addresses.len() - known).cast_signed(), Some(wanted.sources()));
     }
-    let mut size = group.rules().fold(SecurityGroupSize::default(), |size, rule| size.plus(rule.sources, rule.size()));
+    let mut size = group.rules().map(|rule| rule_size(rule.sources, rule.size())).fold([0; 3], sum);
     let before = size;
     for (index, (difference, sources)) in changes {
         let Some(rule) = group.rule(index) else { continue };
         let changed = rule.size().saturating_add_signed(difference);
-        let old = SecurityGroupSize::default().plus(rule.sources, rule.size());
-        let new = SecurityGroupSize::default().plus(sources.unwrap_or(rule.sources), changed);
-        size.rules = size.rules + new.rules - old.rules;
-        size.sources = size.sources + new.sources - old.sources;
-        size.destinations = size.destinations + new.destinations - old.destinations;
+        let old = rule_size(rule.sources, rule.size());
+        let new = rule_size(sources.unwrap_or(rule.sources), changed);
+        size = std::array::from_fn(|part| size[part] + new[part] - old[part]);
     }
-    let created = edits.created.iter();
-    (before, created.fold(size, |size, (wanted, addresses, _)| size.plus(wanted.sources(), addresses.len())))
+    let created = edits.created.iter().map(|(wanted, addresses, _)| rule_size(wanted.sources(), addresses.len()));
+    (before, created.fold(size, sum))
 }
 
 fn no_priority() -> ServiceRefusal {
-    ServiceRefusal {
-        field: "securityGroupName".to_owned(),
-        message: "the security group has no free priority from 500 to 4095: remove rules from it".to_owned(),
-    }
+    refusal("securityGroupName", "the security group has no free priority from 500 to 4095: remove rules from it")
 }
 
 fn too_large(what: &str, before: usize, after: usize, limit: usize) -> ServiceRefusal {
-    ServiceRefusal {
-        field: "securityGroupName".to_owned(),
-        message: format!(
-            "the security group has {before} {what} and would have {after}, of which ARM accepts {limit}: remove rules from it, \
-             or give Services fewer or the same allowed ranges, service tags and ports"
-        ),
-    }
+    let message = format!(
+        "the security group has {before} {what} and would have {after}, of which ARM accepts {limit}: remove rules from it, \
+         or give Services fewer or the same allowed ranges, service tags and ports"
+    );
+    refusal("securityGroupName", message)
 }

@@ -12,7 +12,7 @@ use std::{
 use super::{
     super::super::{
         rule_records::{RuleHash, RuleRecord},
-        spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec, is_public},
+        spec::{AccessControl, IpFamily, Protocol, ServiceIdentity, ServiceRefusal, ServiceSpec, is_public, refusal},
     },
     rule::{SecurityRuleKind, WantedSecurityRule},
 };
@@ -90,11 +90,8 @@ impl ServiceRules {
     /// the machines in all pools of its load balancer, of whatever family. Without any front end it is refused.
     pub fn wanted(spec: &ServiceSpec, frontends: &[IpAddr], members: &[IpAddr]) -> Result<Self, ServiceRefusal> {
         if frontends.is_empty() {
-            return Err(ServiceRefusal {
-                field: "status.loadBalancer".to_owned(),
-                message: "the load balancer has no address for the Service yet, so that no security rule can name it"
-                    .to_owned(),
-            });
+            let message = "the load balancer has no address for the Service yet, so that no security rule can name it";
+            return Err(refusal("status.loadBalancer", message));
         }
         let reached = if spec.floating_ip { frontends } else { members };
         let destinations: BTreeSet<_> = reached.iter().chain(&spec.additional_ips).copied().collect();
@@ -104,19 +101,14 @@ impl ServiceRules {
         let claimed: BTreeSet<IpAddr> = told.filter(|address| !is_shown(address)).copied().collect();
         let is_recorded = |address: &&IpAddr| is_public(**address) || spec.additional_ips.contains(address);
         let reach = Self {
-            identity: spec.identity.clone(),
-            wanted: true,
             former: frontends.iter().filter(|address| !destinations.contains(address)).copied().collect(),
             recorded: claimed.iter().filter(is_recorded).copied().collect(),
             claimed,
-            ownership: RuleOwnership::default(),
-            guest_at: BTreeSet::new(),
             machines: members.iter().filter(|address| destinations.contains(address)).copied().collect(),
-            destinations,
-            ports: ports(spec, !spec.floating_ip),
             node_ports: ports(spec, true),
             access: Some(spec.access.clone()),
             internal: spec.internal,
+            ..Self::unknown(spec.identity.clone(), destinations, ports(spec, !spec.floating_ip))
         };
         Ok(reach.with_ownership())
     }
@@ -163,19 +155,12 @@ impl ServiceRules {
     pub fn removed(identity: ServiceIdentity, last: Option<&ServiceSpec>, frontends: &[IpAddr]) -> Self {
         let told = last.into_iter().flat_map(|spec| spec.additional_ips.iter().chain(&spec.status_addresses));
         let going = Self {
-            identity,
             wanted: false,
-            destinations: BTreeSet::new(),
-            machines: BTreeSet::new(),
-            guest_at: BTreeSet::new(),
             former: frontends.iter().copied().collect(),
             claimed: told.filter(|address| !frontends.contains(address)).copied().collect(),
-            recorded: BTreeSet::new(),
-            ownership: RuleOwnership::default(),
-            ports: PortsByProtocol::new(),
             node_ports: last.map(|spec| ports(spec, true)).unwrap_or_default(),
-            access: None,
             internal: last.is_some_and(|spec| spec.internal),
+            ..Self::unknown(identity, BTreeSet::new(), PortsByProtocol::new())
         };
         let before = last.map(|spec| {
             let (ports, access) = (ports(spec, !spec.floating_ip), Some(spec.access.clone()));
@@ -213,14 +198,14 @@ impl ServiceRules {
     pub(super) fn rule_destinations(&self) -> Vec<RuleDestinations> {
         let Some(access) = self.access.as_ref().filter(|access| self.wanted && !access.disabled) else { return Vec::new() };
         let allows = self.ports.iter().filter(|_| !access.closed).flat_map(|(protocol, ports)| {
-            FAMILIES.into_iter().flat_map(move |family| {
+            IpFamily::ALL.into_iter().flat_map(move |family| {
                 sources(access, family, self.internal)
                     .into_iter()
                     .map(move |sources| (family, WantedSecurityRule::allow(family, *protocol, sources, ports.clone())))
             })
         });
         let allows = allows.map(|(family, rule)| RuleDestinations { rule, destinations: self.of_family(family) });
-        let denies = FAMILIES.into_iter().filter(|_| denies_rest(access)).flat_map(|family| self.deny_rules(family));
+        let denies = IpFamily::ALL.into_iter().filter(|_| denies_rest(access)).flat_map(|family| self.deny_rules(family));
         allows.chain(denies).filter(|grant| !grant.destinations.is_empty()).collect()
     }
 
@@ -257,8 +242,6 @@ fn is_former_address(spec: &ServiceSpec, frontends: &[IpAddr], address: IpAddr) 
     let family = IpFamily::of(address);
     !spec.families.contains(&family) || frontends.iter().any(|known| IpFamily::of(*known) == family)
 }
-
-const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
 
 /// A rule, and the addresses of one Service that have to be among its destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::{
                 managed_pool::ManagedPool,
                 member_updates::LeaveReason,
                 node_placement::{NodePlacement, place_nodes},
-                nodes::pool_node,
+                nodes::{machine_query, pool_node},
             },
             settings::LoadBalancerSettings,
         },
@@ -28,7 +28,11 @@ use super::{
     },
     INCOMPLETE_RESYNC, PoolChange, PoolPlanner,
 };
-use crate::providers::azure::arm::{ResourceId, network::BackendAddressPool};
+use crate::providers::azure::{
+    arm::{ResourceId, network::BackendAddressPool},
+    inventory::LookupError,
+    node,
+};
 
 /// A Node whose machine could not be told is looked at again after this.
 const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
@@ -120,12 +124,23 @@ impl PoolPlanner<'_> {
 
     /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails no Service.
     fn located_nodes(&mut self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
-        let (mut located_nodes, unknown) = located::pool_nodes(nodes, self.settings);
-        for (place, query) in unknown {
-            let Some(answer) = self.machine(&query) else { continue };
-            located::set_vm_set(&mut located_nodes[place], answer);
-            if let (Err(error), true) = (answer, located_nodes[place].is_unlocated) {
-                self.plan.waiting.insert(WaitingFor::Machine(query.node_name, error.to_string()));
+        let settings = self.settings;
+        let mut located_nodes: Vec<PoolNode> = nodes.iter().map(|node| pool_node(node, settings)).collect();
+        for (node, known) in nodes.iter().zip(&mut located_nodes) {
+            let query = machine_query(node);
+            // What has another cloud's id has no machine to be asked for by name.
+            let has_machine = query.id.is_some() || node::provider_id(node).is_none();
+            if !settings.has_entries() || known.vm_set.is_some() || !known.belongs(settings) || !has_machine {
+                continue;
+            }
+            match self.machine(&query) {
+                Some(Ok(machine)) => known.vm_set = located::vm_set(machine).map(|set| set.name().to_owned()),
+                // What no list shows has no VM set.
+                Some(Err(LookupError::NotListed(_))) | None => {}
+                Some(Err(error)) => {
+                    known.is_unlocated = true;
+                    self.plan.waiting.insert(WaitingFor::Machine(query.node_name, error.to_string()));
+                }
             }
         }
         located_nodes

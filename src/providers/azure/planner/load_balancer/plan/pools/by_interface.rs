@@ -9,20 +9,20 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{
     super::{
-        super::{
-            desired::pool_members::node_ip_configuration::PoolEntryStatus,
-            pools::{
-                located::{self, ExcludedMembers},
-                managed_pool::{ManagedPool, without_addresses},
-                member_updates::{self, LeaveReason, PoolMember},
-                orphans::{PoolMemberOwners, members_of_node_sets},
-            },
+        super::pools::{
+            claims::is_own_node,
+            located,
+            managed_pool::{ManagedPool, without_addresses},
+            member_resource::PoolMemberResource,
+            member_updates::{self, LeaveReason, PoolMember},
+            nodes::{machine_query, pool_node},
+            orphans::{PoolMemberOwners, members_of_node_sets},
         },
         waiting::WaitingFor,
     },
     INCOMPLETE_RESYNC, POWERED_OFF_RESYNC, PoolChange, PoolPlanner,
 };
-use crate::providers::azure::inventory::LookupError;
+use crate::providers::azure::{inventory::LookupError, node};
 
 impl PoolPlanner<'_> {
     pub(super) fn by_interface(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) {
@@ -36,9 +36,11 @@ impl PoolPlanner<'_> {
         let models = member_updates::models(pools, &members, self.settings, self.input.group);
         self.push_models(models, &LeaveReason::NotInPool);
         let mut updates = member_updates::joins(pools, &members, self.settings);
-        let mut leaving = located::without_members(self.excluded(pools), &members);
+        let mut leaving = self.excluded(pools);
+        // That one Node stays out takes no other Node's machine out of the pools.
+        members.iter().for_each(|member| drop(leaving.remove(&member.resource.key())));
         let orphans = self.orphans(pools, &members);
-        leaving.extend(orphans.iter().map(|(key, node)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()))));
+        leaving.extend(orphans.clone());
         member_updates::leaves(pools, &leaving, self.settings, &mut updates);
         member_updates::mark_orphans(&mut updates, |key| orphans.contains_key(key));
         self.push_members(updates);
@@ -49,30 +51,50 @@ impl PoolPlanner<'_> {
 
     /// The machines of the Nodes that belong into the pools.
     fn members(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) -> Vec<PoolMember> {
-        let (mut members, unknown) = located::shown_members(hosts, pools, self.settings);
-        for query in unknown {
-            let Some(answer) = self.machine(&query) else { continue };
-            match located::looked_up_member(&query, answer.clone()) {
-                Ok(member) => members.extend(member),
+        let settings = self.settings;
+        let (mut members, mut looked_up) = (Vec::new(), Vec::new());
+        for node in hosts.iter().filter(|node| pool_node(node, settings).belongs(settings)) {
+            let query = machine_query(node);
+            let by_id = query.id.as_ref().and_then(|id| PoolMember::of_instance(&query.node_name, id));
+            if let Some(member) = by_id.clone().filter(|member| !member.lacks(pools, settings)) {
+                members.push(member);
+                continue;
+            }
+            match self.machine(&query) {
+                None => {}
+                Some(Ok(machine)) if !is_own_node(machine, &query.node_name) => {}
+                Some(Ok(machine)) => looked_up.extend(PoolMember::of(&query.node_name, machine)),
+                // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
+                Some(Err(LookupError::NoAddress(_) | LookupError::NotListed(_))) if by_id.is_some() => {
+                    looked_up.extend(by_id)
+                }
                 // Nothing waits for a machine that does not exist: a later plan finds it when it does.
-                Err(LookupError::NotListed(_)) => {}
-                Err(error) => {
+                Some(Err(LookupError::NotListed(_))) => {}
+                Some(Err(error)) => {
                     self.plan.waiting.insert(WaitingFor::Machine(query.node_name.clone(), error.to_string()));
-                    self.plan.unlocated.push((query.node_name, error));
+                    self.plan.unlocated.push((query.node_name, error.clone()));
                 }
             }
         }
+        members.extend(looked_up);
         members
     }
 
     /// Members that may not stay in the pools.
-    fn excluded(&mut self, pools: &[ManagedPool]) -> ExcludedMembers {
-        let (mut excluded, unknown) = located::excluded_members(self.input.all_nodes, self.settings);
-        if pools.iter().any(|pool| !pool.members.is_empty()) {
-            for query in unknown {
-                let answer = self.machine(&query).cloned();
-                excluded.extend(answer.and_then(|answer| located::looked_up_excluded(query, answer)));
-            }
+    fn excluded(&mut self, pools: &[ManagedPool]) -> BTreeMap<String, String> {
+        let (settings, mut excluded) = (self.settings, BTreeMap::new());
+        let has_members = pools.iter().any(|pool| !pool.members.is_empty());
+        let stays_out = |node: &&Arc<Node>| !pool_node(node, settings).belongs(settings);
+        // What is none of Azure's has no machine to be asked for by name.
+        let is_azures = |node: &&Arc<Node>| node::is_azures(node) || machine_query(node).id.is_some();
+        for query in self.input.all_nodes.iter().filter(stays_out).filter(is_azures).map(|node| machine_query(node)) {
+            let resource = match query.id.as_ref().and_then(PoolMemberResource::of_instance) {
+                None if has_members => {
+                    self.machine(&query).and_then(|answer| PoolMemberResource::of(answer.as_deref().ok()?))
+                }
+                known => known,
+            };
+            excluded.extend(resource.map(|resource| (resource.key(), query.node_name)));
         }
         excluded
     }

@@ -1,13 +1,13 @@
-//! The gate that every request passes. In the program it is the [`Budget`]; tests put others here.
+//! The gate that every request passes. In the program it is the budget; tests put others here.
 
 use async_trait::async_trait;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::{
-    Urgency,
-    budget::{Budget, RequestCharge, RequestDelay, ServiceCount},
-};
+use super::{charge::RequestCharge, delay::RequestDelay, urgency::Urgency};
+
+/// Counts the Services of a namespace that have a load balancer now.
+pub type ServiceCount<'a> = dyn Fn() -> usize + Send + Sync + 'a;
 
 /// Says when a request may be sent, and learns from its answer.
 #[async_trait]
@@ -15,7 +15,9 @@ pub trait RequestGate: Send + Sync {
     /// Waits until the request may be sent. Dropping the future gives the place away.
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency);
 
-    /// Waits for the permit of a Service whose namespace has used more than its share. Returns `true` if that took tokens.
+    /// Waits for the permit of a Service whose namespace has used more than its share and has that many Services.
+    ///
+    /// Returns `true` if it took tokens for `charge`, which count until they are given back.
     async fn enter(&self, _charge: &RequestCharge, _urgency: Urgency, _services: &ServiceCount<'_>) -> bool {
         false
     }
@@ -41,12 +43,12 @@ pub struct SendPermit<'a> {
 }
 
 impl<'a> SendPermit<'a> {
-    pub(super) fn new(gate: &'a dyn RequestGate, charge: RequestCharge, admitted: Instant) -> Self {
+    pub(in super::super) fn new(gate: &'a dyn RequestGate, charge: RequestCharge, admitted: Instant) -> Self {
         Self { gate, charge, admitted, is_sent: false }
     }
 
     /// Records whether the request was sent.
-    pub(super) fn sent(&mut self, is_sent: bool) {
+    pub(in super::super) fn sent(&mut self, is_sent: bool) {
         self.is_sent = is_sent;
     }
 }
@@ -56,28 +58,5 @@ impl Drop for SendPermit<'_> {
         if !self.is_sent {
             self.gate.give_back(&self.charge, self.admitted);
         }
-    }
-}
-
-#[async_trait]
-impl RequestGate for Budget {
-    async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) {
-        Budget::acquire(self, charge, urgency).await;
-    }
-
-    async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
-        Budget::enter(self, charge, urgency, services).await
-    }
-
-    fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
-        Budget::give_back(self, charge, admitted);
-    }
-
-    fn delay(&self, namespace: &str) -> Option<RequestDelay> {
-        Budget::delay(self, namespace)
-    }
-
-    fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
-        Budget::observe(self, charge, status, headers, code);
     }
 }
