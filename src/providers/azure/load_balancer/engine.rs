@@ -274,18 +274,15 @@ impl AzureLoadBalancers {
         urgency: Urgency,
         compared: Option<u64>,
     ) -> CloudResult<PipelineResult> {
-        let operation = OperationLabels {
-            area: "services",
-            request: operation_name,
-            resource_group: self.settings.group.name(),
-            subscription: self.settings.group.subscription(),
-            source: &request.identity().key,
-        };
+        let (resource_group, subscription) = (self.settings.group.name(), self.settings.group.subscription());
+        let source = &request.identity().key;
+        let operation = OperationLabels { area: "services", request: operation_name, resource_group, subscription, source };
         let _permit = Box::pin(self.permit(request.identity(), urgency)).await;
         let work = Box::pin(async {
+            let is_retry = self.pipeline.context.progress.is_unsettled(&request.identity().key);
             self.pipeline.context.progress.enter(&request.identity().key, PipelineStage::Lease);
             let guard = self.hold_lease().await?;
-            unless_lost(&guard, self.pipeline.run(request, urgency, compared).await)
+            unless_lost(&guard, self.pipeline.run(request, urgency, compared, is_retry).await)
         });
         let span = trace::service(&request.identity().key, operation_name);
         let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;

@@ -4,14 +4,7 @@
 //! [`super::delay`] decides, and runs the batch for all. There is no background task. A cancelled leader abandons its batch:
 //! the other callers get an error and retry.
 
-use std::{
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -19,7 +12,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::delay::{BatchStatus, batch_delay};
+use super::delay::{BatchStatus, batch_delay, count_reservations};
 
 /// The caller who did the work for others has gone away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,10 +25,28 @@ struct BatchItem<T, R> {
     reply: oneshot::Sender<R>,
 }
 
+/// Waiting requests and reservations of a batcher.
+struct BatchQueue<T, R> {
+    waiting: Vec<BatchItem<T, R>>,
+    /// Times of announcement, by number.
+    reservations: BTreeMap<u64, Instant>,
+    /// Time of announcement of the newest reservation that has arrived.
+    newest_arrival: Option<Instant>,
+}
+
+impl<T, R> BatchQueue<T, R> {
+    /// Returns the number of reservations that count, and the time until one of them counts no more.
+    fn reserved(&self) -> (usize, Option<Duration>) {
+        let ages = self.reservations.values().map(Instant::elapsed);
+        count_reservations(ages, self.newest_arrival.map(|announced| announced.elapsed()))
+    }
+}
+
 /// Work that is done in batches, one at a time.
 pub struct Batcher<T, R> {
-    waiting: Mutex<Vec<BatchItem<T, R>>>,
-    reservations: Arc<ReservationCount>,
+    queue: Mutex<BatchQueue<T, R>>,
+    /// Signal to the leader that a request has arrived or a reservation has been dropped.
+    changed: Notify,
     leader: tokio::sync::Mutex<BatchLeaderState>,
     min_delay: Duration,
     max_delay: Duration,
@@ -50,19 +61,17 @@ struct BatchLeaderState {
     written: usize,
 }
 
-#[derive(Default)]
-struct ReservationCount {
-    count: AtomicUsize,
-    changed: Notify,
+/// Reservation of a caller that will submit an item. Dropping it ends the wait for it.
+pub struct BatchReservation<'a, T, R> {
+    batcher: &'a Batcher<T, R>,
+    number: u64,
+    announced: Instant,
 }
 
-/// Reservation of a caller that will submit an item. Dropping it ends the wait for it.
-pub struct BatchReservation(Arc<ReservationCount>);
-
-impl Drop for BatchReservation {
+impl<T, R> Drop for BatchReservation<'_, T, R> {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
-        self.0.changed.notify_waiters();
+        self.batcher.queue().reservations.remove(&self.number);
+        self.batcher.changed.notify_waiters();
     }
 }
 
@@ -70,9 +79,10 @@ impl<T, R> Batcher<T, R> {
     /// Creates a batcher. `min_delay` is the least time to gather, for callers without reservations; `longest` limits the
     /// wait for reserved ones.
     pub fn new(min_delay: Duration, longest: Duration) -> Self {
+        let queue = BatchQueue { waiting: Vec::new(), reservations: BTreeMap::new(), newest_arrival: None };
         Self {
-            waiting: Mutex::default(),
-            reservations: Arc::default(),
+            queue: Mutex::new(queue),
+            changed: Notify::new(),
             leader: tokio::sync::Mutex::default(),
             min_delay,
             max_delay: longest,
@@ -80,30 +90,30 @@ impl<T, R> Batcher<T, R> {
     }
 
     /// Reserves a slot for a later item.
-    pub fn reserve(&self) -> BatchReservation {
-        self.reservations.count.fetch_add(1, Ordering::SeqCst);
-        BatchReservation(Arc::clone(&self.reservations))
+    pub fn reserve(&self) -> BatchReservation<'_, T, R> {
+        let (mut queue, announced) = (self.queue(), Instant::now());
+        let number = queue.reservations.last_key_value().map_or(0, |(last, _)| last + 1);
+        queue.reservations.insert(number, announced);
+        BatchReservation { batcher: self, number, announced }
     }
 
     /// Returns how many wait, for the status page.
     pub fn waiting(&self) -> usize {
-        self.queue().len()
+        self.queue().waiting.len()
     }
 
     /// Submits `item` to the next batch. `work` returns a result for each item, in their order.
     pub async fn submit<F>(
         &self,
         item: T,
-        coming: Option<BatchReservation>,
+        coming: Option<BatchReservation<'_, T, R>>,
         work: impl FnOnce(Vec<T>) -> F,
     ) -> Result<R, BatchInterrupted>
     where
         F: Future<Output = Vec<R>>,
     {
         let (reply_tx, mut reply_rx) = oneshot::channel();
-        self.queue().push(BatchItem { item, since: Instant::now(), reply: reply_tx });
-        drop(coming);
-        self.reservations.changed.notify_waiters();
+        self.enqueue(BatchItem { item, since: Instant::now(), reply: reply_tx }, coming);
         let mut leader = tokio::select! {
             biased;
             result = &mut reply_rx => return result.map_err(|_| BatchInterrupted),
@@ -114,19 +124,30 @@ impl<T, R> Batcher<T, R> {
         }
         self.gather(&leader).await;
         // Abandoned items are dropped: their callers may have submitted another one.
-        let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.reply.is_closed());
+        let waiting = std::mem::take(&mut self.queue().waiting).into_iter().filter(|waiting| !waiting.reply.is_closed());
         let (items, reply_txs): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
         let batch_len = items.len();
         // Apart, since all who wait would otherwise hold room for work that one of them does.
         let results = Box::pin(work(items)).await;
         leader.last_ended = Some(Instant::now());
-        leader.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { leader.written + batch_len };
+        let (reserved, _) = self.queue().reserved();
+        leader.written = if reserved == 0 { 0 } else { leader.written + batch_len };
         drop(leader);
         for (reply_tx, result) in reply_txs.into_iter().zip(results) {
             // A cancelled caller needs no result.
             let _ = reply_tx.send(result);
         }
         reply_rx.await.map_err(|_| BatchInterrupted)
+    }
+
+    fn enqueue(&self, item: BatchItem<T, R>, reservation: Option<BatchReservation<'_, T, R>>) {
+        let mut queue = self.queue();
+        queue.waiting.push(item);
+        queue.newest_arrival = queue.newest_arrival.max(reservation.as_ref().map(|arrived| arrived.announced));
+        // A reservation that is dropped locks the queue.
+        drop(queue);
+        drop(reservation);
+        self.changed.notify_waiters();
     }
 
     async fn gather(&self, leader: &BatchLeaderState) {
@@ -143,7 +164,7 @@ impl<T, R> Batcher<T, R> {
 
     async fn await_announced(&self, leader: &BatchLeaderState) {
         loop {
-            let changed = self.reservations.changed.notified();
+            let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let Some(limit) = self.gathering(leader).and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
@@ -159,18 +180,21 @@ impl<T, R> Batcher<T, R> {
 
     fn gathering(&self, leader: &BatchLeaderState) -> Option<BatchStatus> {
         let queue = self.queue();
+        let (reserved, next_overtaken) = queue.reserved();
+        let waiting_times = || queue.waiting.iter().map(|waiting| waiting.since.elapsed());
         Some(BatchStatus {
-            waiting: queue.len(),
-            reserved: self.reservations.count.load(Ordering::SeqCst),
-            oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
-            youngest: queue.iter().map(|waiting| waiting.since.elapsed()).min()?,
+            waiting: queue.waiting.len(),
+            reserved,
+            next_overtaken,
+            oldest: waiting_times().max()?,
+            youngest: waiting_times().min()?,
             written: leader.written,
             idle: leader.last_ended.map(|ended| ended.elapsed()),
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<BatchItem<T, R>>> {
-        self.waiting.lock()
+    fn queue(&self) -> MutexGuard<'_, BatchQueue<T, R>> {
+        self.queue.lock()
     }
 }
 
@@ -236,6 +260,41 @@ mod tests {
         let (first, later) = tokio::join!(submit(few), later);
         assert_eq!((first, later), (vec![Ok((1, 2)); 2], vec![Ok((1, 6)); 6]));
         drop(others);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overtaken_reservation_causes_no_delay() {
+        let batcher = Counting::new(Duration::from_millis(50), LONGEST);
+        let started = Instant::now();
+        let hanging = batcher.reserve();
+        let reservations: Vec<_> = (0..3).map(|_| batcher.reserve()).collect();
+        let submit = |reservation| batcher.submit(1, Some(reservation), work);
+        let early = futures::future::join_all(reservations.into_iter().map(submit)).await;
+        assert_eq!(early, vec![Ok((1, 3)); 3]);
+        tokio::time::sleep_until(started + Duration::from_secs(3)).await;
+        assert_eq!(batcher.submit(2, Some(batcher.reserve()), work).await, Ok((2, 1)));
+        assert_eq!(started.elapsed().as_secs(), 11, "the first reservation is overtaken then");
+        assert_eq!(batcher.submit(3, Some(batcher.reserve()), work).await, Ok((3, 1)));
+        assert_eq!(started.elapsed().as_secs(), 12, "an overtaken reservation counts no more");
+        drop(hanging);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_reservation_counts_until_it_is_overtaken() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let (slow, quick) = (batcher.reserve(), batcher.reserve());
+        let started = Instant::now();
+        assert_eq!(batcher.submit(1, Some(quick), work).await, Ok((1, 1)));
+        let late = async {
+            tokio::time::sleep_until(started + Duration::from_secs(12)).await;
+            batcher.submit(3, Some(slow), work).await
+        };
+        let next = async {
+            let second = batcher.submit(2, None, work).await;
+            (second, batcher.submit(2, None, work).await)
+        };
+        let (late, next) = tokio::join!(late, next);
+        assert_eq!((late, next), (Ok((3, 2)), (Ok((2, 1)), Ok((2, 2)))));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
 //! The first stage: what a Service needs before its load balancer is written, or why it cannot have what it asks for.
 //!
-//! In: the asks that have gathered. Out: for each the public IPs to write, each to be written once for all who need it.
+//! In: the asks that have gathered. Out: for each the public IPs to write, each to be written once for all who need it; or its place, if
+//! nothing is written for it before the rules of the security group.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    load_balancers::PlacedService,
     planning::{StagePlan, StagePlanRequest, blocked_error},
     shared_write::SharedWrite,
     stage_context::{StageContext, StageInput, refusal_error},
@@ -36,6 +38,8 @@ pub(super) struct Admission {
     pub(super) drift: Vec<DriftedDocument>,
     /// Fingerprint of the Nodes.
     pub(super) nodes: u64,
+    /// Place of the Service, if the load balancers have all that it requests.
+    pub(super) placed: Option<Box<PlacedService>>,
 }
 
 /// Plans for all asks. `compared`: those that ask for what they had when all was right, with the fingerprint of the Nodes then.
@@ -54,6 +58,7 @@ pub(super) async fn admit(
     let nodes = context.node_fingerprint(&context.hosts().unwrap_or_default());
     let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();
     let mut drift = find_drift(context, &requests, &compared, (&plan, &input));
+    let mut placements = plan.network.settled_placements(&plan.causes);
     let Plan { network: NetworkPlan { public_ips, mut refused, .. }, blocked, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
     let answer = |request: &ServiceRequest| match (blocked.get(request.identity()), refused.remove(request.identity())) {
@@ -66,6 +71,9 @@ pub(super) async fn admit(
             public_ips: puts.remove(request.identity()).unwrap_or_default(),
             drift: drift.remove(request.identity()).unwrap_or_default(),
             nodes,
+            placed: placements
+                .remove(request.identity())
+                .map(|placement| Box::new(PlacedService { placement, ..PlacedService::default() })),
         }),
     };
     requests.iter().map(answer).collect()

@@ -50,6 +50,7 @@ pub(super) enum LoadBalancerStageResult {
 }
 
 /// What a Service got.
+#[derive(Default)]
 pub(super) struct PlacedService {
     pub(super) placement: ServicePlacement,
     /// Public IPs that stay as they are although it would have them deleted or changed.

@@ -5,6 +5,8 @@
 //!                                             (before)  └─► private link services ──────────┘
 //! ```
 //!
+//! A Service for which the first plan has nothing to write at public IPs and load balancers does not wait for the batch of load balancers.
+//!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -100,12 +102,6 @@ pub(super) struct ServicePipeline {
     quarantines: (ServiceQuarantine, ServiceQuarantine),
 }
 
-/// Those who wait for this Service.
-struct StageReservations {
-    load_balancers: BatchReservation,
-    security: BatchReservation,
-}
-
 impl ServicePipeline {
     pub(super) fn new(world: StageContext) -> Self {
         Self {
@@ -128,16 +124,22 @@ impl ServicePipeline {
         ]
     }
 
-    /// Brings everything to what is asked. Answers what could not be taken away. `compared`: for which Nodes all was as asked.
+    /// Brings everything to what is asked. Answers what could not be taken away.
+    ///
+    /// `compared`: for which Nodes all was as asked. `is_retry`: whether an earlier try did not succeed, so that one of its writes may still be in flight.
     pub(super) async fn run(
         &self,
         request: &ServiceRequest,
         urgency: Urgency,
         mut compared: Option<u64>,
+        mut is_retry: bool,
     ) -> CloudResult<PipelineResult> {
         for _ in 0..MAX_PASSES {
             let (attempt, unlabeled) = self.context.refused_labels.without_label(request);
-            let Some(mut result) = self.run_once(&attempt, urgency, &mut compared).await? else { continue };
+            let Some(mut result) = self.run_once(&attempt, urgency, &mut compared, is_retry).await? else {
+                is_retry = true;
+                continue;
+            };
             if let ServiceRequest::Delete(identity, _) = request {
                 self.context.public_ip_attempts().remove(identity);
                 self.context.refused_labels.forget(identity);
@@ -158,13 +160,14 @@ impl ServicePipeline {
         ask: &ServiceRequest,
         urgency: Urgency,
         compared: &mut Option<u64>,
+        is_retry: bool,
     ) -> CloudResult<Option<PipelineResult>> {
-        let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
+        let (reservation, security_reservation) = (self.load_balancers.reserve(), self.security.reserve());
         let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
         let queued = |compared: Option<u64>| QueuedRequest { request: ask.clone(), urgency, compared };
         let admission = self.admission.submit(queued(*compared), None, |turns| self.admit(turns));
-        let Admission { public_ips, drift, nodes } = batch_result(admission.instrument(trace::step("plan")).await)??;
+        let Admission { public_ips, drift, nodes, placed } = batch_result(admission.instrument(trace::step("plan")).await)??;
         match self.context.judge_drift(ask.identity(), drift) {
             DriftVerdict::Right => {}
             DriftVerdict::Repair(_) => *compared = None,
@@ -175,24 +178,25 @@ impl ServicePipeline {
         if !put.await? {
             return Ok(None);
         }
-        self.report_stage(ask, PipelineStage::LoadBalancer);
-        let step = self
-            .load_balancers
-            .submit(queued(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns))
-            .instrument(trace::step("load balancer"))
-            .await;
-        let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else {
-            return Ok(None);
+        // What was written for an earlier try, and a rejection of it, ends in the batch of load balancers.
+        let may_be_in_batch = is_retry || self.quarantines.0.all().contains(ask.identity());
+        let result = match placed.filter(|_| !may_be_in_batch) {
+            Some(placed) => {
+                drop(reservation);
+                LoadBalancerStageResult::Placed(placed)
+            }
+            None => self.submit_to_load_balancers(ask, queued(), reservation).await?,
         };
+        let LoadBalancerStageResult::Placed(got) = result else { return Ok(None) };
         drop(newcomer);
         let reached = async {
             let joined = self.join_pools(ask, queued()).instrument(trace::step("back-end pools")).await;
             if got.recreated {
-                drop(awaited.security);
+                drop(security_reservation);
             } else {
                 // Who may reach the front end does not depend on which machines are behind it.
                 self.report_stage(ask, PipelineStage::SecurityGroup);
-                let rules = self.security.submit(queued(), Some(awaited.security), |turns| self.write_rules(turns));
+                let rules = self.security.submit(queued(), Some(security_reservation), |turns| self.write_rules(turns));
                 batch_result(rules.instrument(trace::step("security group")).await)??;
             }
             joined
@@ -215,6 +219,17 @@ impl ServicePipeline {
         let ServiceRequest::Ensure(spec) = request else { return None };
         let id = expected::load_balancer(spec.internal, &self.context.settings);
         (!self.context.observer.has_load_balancer(&id)).then(|| self.context.newcomers.announce(id))
+    }
+
+    async fn submit_to_load_balancers(
+        &self,
+        request: &ServiceRequest,
+        queued: QueuedRequest,
+        reservation: BatchReservation<'_, QueuedRequest, CloudResult<LoadBalancerStageResult>>,
+    ) -> CloudResult<LoadBalancerStageResult> {
+        self.report_stage(request, PipelineStage::LoadBalancer);
+        let written = self.load_balancers.submit(queued, Some(reservation), |turns| self.write_load_balancers(turns));
+        batch_result(written.instrument(trace::step("load balancer")).await)?
     }
 
     async fn join_pools(&self, request: &ServiceRequest, queued: QueuedRequest) -> CloudResult<()> {

@@ -123,6 +123,11 @@ impl PipelineProgress {
         entries.insert(service.to_owned(), ProgressEntry { stage, since, changes, problem: None });
     }
 
+    /// Returns `true` if the last try for the Service has failed, was canceled or is still running.
+    pub(super) fn is_unsettled(&self, service: &str) -> bool {
+        self.entries().contains_key(service)
+    }
+
     /// The Service cannot have what it asks for.
     pub(super) fn refused(&self, service: &str, error: &CloudError) {
         self.enter(service, PipelineStage::Refused);
@@ -181,11 +186,13 @@ mod tests {
         progress.enter("default/web", PipelineStage::PublicIps);
         progress.ended("default/web", Err(&CloudError::failed("no quota")));
         let status = progress.status();
+        assert!(progress.is_unsettled("default/web") && !progress.is_unsettled("default/other"));
         assert_eq!((&status["unsettled"], &status["services"]["default/web"]["problem"]), (&json!(1), &json!("no quota")));
         progress.enter("default/web", PipelineStage::Planning);
         assert_eq!(progress.status()["services"]["default/web"]["problem"], Value::Null);
         progress.ended("default/web", Ok(()));
         assert_eq!(progress.status()["unsettled"], 0);
+        assert!(!progress.is_unsettled("default/web"));
     }
 
     #[test]
