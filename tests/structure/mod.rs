@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
+mod cases;
 mod language;
 mod parts;
 pub(crate) mod source;
