@@ -161,29 +161,6 @@ async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
 const SERVICES: &str = "[{name: service-lb-controller, component: '*'}]";
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_moves_when_a_manager_ends_and_never_runs_twice() {
-    let cluster = Cluster::new(SERVICES);
-    let old = cluster.start("old");
-    until("the first holds both", || old.holds("old") && old.holds(SECOND)).await;
-    let new = cluster.start("new");
-    until("the other holds its own", || new.holds("new")).await;
-    cluster.ask("first");
-    until("the first serves", || cluster.is_served("first")).await;
-    assert!(old.holds(SECOND) && !new.holds(SECOND));
-
-    old.stop.begin();
-    let silent = until("the other holds the second lease", || {
-        assert!(!(old.holds(SECOND) && new.holds(SECOND)), "both hold it");
-        new.holds(SECOND)
-    })
-    .await;
-    assert_eq!(old.task.await.unwrap().unwrap(), ManagerOutcome::Stopped);
-    assert!(silent < Duration::from_secs(5), "it was released, and nobody held it for {silent:?}");
-    cluster.ask("second");
-    until("the other serves", || cluster.is_served("second")).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
     let cluster = Cluster::new(SERVICES);
     let lease = json!({"metadata": {"name": SECOND, "namespace": "kube-system"}, "spec": {

@@ -53,7 +53,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The texts of the defaults: `flags/tests.rs`.
+/// The texts of the defaults: `docs/reference/flags.md`.
 #[test]
 fn defaults_that_are_zero_or_empty_have_a_meaning() {
     let config = config("");

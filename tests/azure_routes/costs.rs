@@ -11,19 +11,6 @@ use k8s_openapi::api::core::v1::Node;
 use crate::azure_routes::cluster::{Cluster, pass, slow};
 
 #[tokio::test(start_paused = true)]
-async fn four_hundred_nodes_at_once() {
-    let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 4, 100), slow());
-    let _replica = cluster.start();
-    pass(5).await;
-    cluster.join();
-    pass(60).await;
-    cluster.assert_converged("400 nodes");
-    let (writes, reads) = cluster.requests();
-    assert!((1..=3).contains(&writes) && reads <= 3, "{writes} writes, {reads} reads");
-    assert_eq!(cluster.routes().len(), 400);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 2, 100), slow());
     let _replica = cluster.converge().await;

@@ -1,7 +1,7 @@
 //! Faults of the cloud fire the alerts that are meant for them, and a cloud without faults fires none: the metrics of a manager, read
 //! every minute of simulated time, go through promtool with the alerts that ship.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use cloud_controller_manager::sandbox::{
     azure::{
@@ -14,12 +14,11 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
 use serde_json::json;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, ten_nodes},
+    cluster::{Cluster, Life, MINUTE, ten_nodes},
     scraped::{ScrapedSeries, set},
     services::external,
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 /// Alerts about replicas and their port: these lives elect nobody and serve nothing.
 const OF_REPLICAS: [&str; 2] = ["NoLeader", "NotReady"];
 

@@ -47,6 +47,8 @@ use crate::azure_services::{
     wire::{Lie, Objections, Wire, Witness},
 };
 
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// How long anything may take that is not about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 /// Nothing that is going on is silent for so long: ten minutes is the longest back-off, and polls are closer.

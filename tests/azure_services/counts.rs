@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::{Cluster, is_ready, ten_nodes},
+    cluster::{Cluster, alone, is_ready, ten_nodes},
     services::{annotate, dual_stack, external, internal, with},
     several::{self, CONFIGURATIONS, INTERNAL},
 };
@@ -26,14 +26,6 @@ fn cluster() -> Cluster {
     Cluster::new(ten_nodes().dual_stack(), AzureOptions::default())
 }
 
-fn names(count: usize) -> Vec<String> {
-    (0..count).map(|index| format!("s{index}")).collect()
-}
-
-fn externals(count: usize) -> Vec<Service> {
-    names(count).iter().map(|name| external(name)).collect()
-}
-
 fn count_writes(cluster: &Cluster) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let requests = cluster.azure().requests();
@@ -45,104 +37,74 @@ fn count_writes(cluster: &Cluster) -> BTreeMap<String, usize> {
 }
 
 /// Asserts what `act` makes a manager write that serves these Services, and that nothing else is written.
-async fn assert_writes(cluster: Cluster, served: &[Service], act: fn(&Cluster), bounds: &[Bound]) {
+async fn assert_writes(what: &str, cluster: Cluster, served: &[Service], act: fn(&Cluster), bounds: &[Bound]) {
     let (cluster, life) = cluster.serving(served).await;
     cluster.azure().clear_requests();
     act(&cluster);
     cluster.settle().await;
-    assert!(cluster.services().iter().all(is_ready), "{:?}", cluster.writes());
+    assert!(cluster.services().iter().all(is_ready), "{what}: {:?}", cluster.writes());
     let counts = count_writes(&cluster);
-    println!("{counts:?}");
     let is_met = |(write, least, most): &Bound| (*least..=*most).contains(&counts.get(*write).copied().unwrap_or_default());
     let is_listed = |written: &String| bounds.iter().any(|(write, ..)| *written == *write);
-    assert!(bounds.iter().all(is_met) && counts.keys().all(is_listed), "{counts:?} instead of {bounds:?}");
+    assert!(bounds.iter().all(is_met) && counts.keys().all(is_listed), "{what}: {counts:?} instead of {bounds:?}");
     life.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_first_service_costs_three_writes_and_the_members() {
-    let act: fn(&Cluster) = |cluster| drop(cluster.create(&external("web")));
-    let bounds = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1), (INSTANCES, 10, 10), (MODELS, 1, 1)];
-    assert_writes(cluster(), &[], act, &bounds).await;
-}
+/// What is there before, what happens then, and what it costs.
+type Row = (&'static str, fn() -> Cluster, Vec<Service>, fn(&Cluster), Vec<Bound>);
 
-#[tokio::test(start_paused = true)]
-async fn one_more_service_costs_three_writes() {
-    let act: fn(&Cluster) = |cluster| drop(cluster.create(&external("web")));
-    let bounds = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
-    assert_writes(cluster(), &[external("first")], act, &bounds).await;
-}
+const MEMBERS: [Bound; 2] = [(INSTANCES, 10, 10), (MODELS, 1, 1)];
+const ONE_OF_EACH: [Bound; 3] = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
+const TWO_BALANCERS: [Bound; 2] = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 2, 2)];
 
-#[tokio::test(start_paused = true)]
-async fn ten_services_at_once_share_writes() {
-    let act: fn(&Cluster) = |cluster| externals(10).iter().for_each(|service| drop(cluster.create(service)));
-    let bounds = [(PUT_PUBLIC_IPS, 10, 10), (PUT_BALANCERS, 1, 2), (PUT_GROUPS, 1, 2), (INSTANCES, 10, 10), (MODELS, 1, 1)];
-    assert_writes(cluster(), &[], act, &bounds).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_hundred_services_at_once_share_writes() {
-    let act: fn(&Cluster) = |cluster| externals(200).iter().for_each(|service| drop(cluster.create(service)));
-    let bounds =
-        [(PUT_PUBLIC_IPS, 200, 200), (PUT_BALANCERS, 1, 2), (PUT_GROUPS, 1, 2), (INSTANCES, 10, 10), (MODELS, 1, 1)];
-    assert_writes(cluster(), &[], act, &bounds).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dual_stack_service_costs_one_more_public_ip() {
-    let act: fn(&Cluster) = |cluster| drop(cluster.create(&dual_stack("web")));
-    let bounds = [(PUT_PUBLIC_IPS, 2, 2), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1), (INSTANCES, 10, 10), (MODELS, 1, 1)];
-    assert_writes(cluster(), &[], act, &bounds).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn ten_services_that_are_deleted_share_writes() {
-    let act: fn(&Cluster) = |cluster| names(10).iter().for_each(|name| cluster.delete(name));
-    let served: Vec<Service> = externals(10).into_iter().chain([external("stays")]).collect();
-    assert_writes(cluster(), &served, act, &[(DELETE_PUBLIC_IPS, 10, 10), (PUT_BALANCERS, 1, 2), (PUT_GROUPS, 1, 2)]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_last_service_costs_three_writes_and_the_members() {
-    let act: fn(&Cluster) = |cluster| cluster.delete("web");
-    let bounds =
-        [(DELETE_PUBLIC_IPS, 1, 1), (DELETE_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1), (INSTANCES, 10, 10), (MODELS, 1, 1)];
-    assert_writes(cluster(), &[external("web")], act, &bounds).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_internal_service_that_becomes_external_costs_four_writes() {
-    let act: fn(&Cluster) = |cluster| cluster.change("web", |service| annotate(service, INTERNAL, None));
-    let served = [internal("web"), internal("inside"), external("first")];
-    assert_writes(cluster(), &served, act, &[(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 2, 2), (PUT_GROUPS, 1, 1)]).await;
-}
-
-/// Its load balancer is deleted and another one created.
-#[tokio::test(start_paused = true)]
-async fn a_single_service_that_becomes_external_moves_the_members() {
-    let act: fn(&Cluster) = |cluster| cluster.change("web", |service| annotate(service, INTERNAL, None));
-    let documents = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 1, 1), (DELETE_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
-    let bounds: Vec<Bound> = documents.into_iter().chain([(INSTANCES, 10, 20), (MODELS, 1, 2)]).collect();
-    assert_writes(cluster(), &[internal("web")], act, &bounds).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn services_that_move_between_load_balancers_cost_two_writes() {
+/// Services on the first of two load balancers; those that are called `s` and a number move to the second one.
+fn moving() -> Row {
     let on = |service: Service, entry: &str| with(service, CONFIGURATIONS, entry);
-    let moving = externals(10).into_iter().map(|service| on(service, "kubernetes"));
-    let served: Vec<Service> = moving.chain([on(external("stays"), "kubernetes"), on(external("there"), "lb2")]).collect();
+    let moving = (0..10).map(|index| on(external(&format!("s{index}")), "kubernetes"));
+    let served = moving.chain([on(external("stays"), "kubernetes"), on(external("there"), "lb2")]).collect();
     let act: fn(&Cluster) = |cluster| {
-        names(10).iter().for_each(|name| cluster.change(name, |service| annotate(service, CONFIGURATIONS, Some("lb2"))));
+        let to_second = |service: &mut Service| annotate(service, CONFIGURATIONS, Some("lb2"));
+        (0..10).for_each(|index| cluster.change(&format!("s{index}"), to_second));
     };
-    assert_writes(several::cluster(2, AzureOptions::default()), &served, act, &[(PUT_BALANCERS, 2, 2)]).await;
+    let cluster: fn() -> Cluster = || several::cluster(2, AzureOptions::default());
+    ("ten move between load balancers", cluster, served, act, vec![(PUT_BALANCERS, 2, 2)])
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_private_link_service_that_moves_is_deleted_and_written() {
-    let service = with(with(internal("web"), "azure-pls-create", "true"), "azure-disable-load-balancer-floating-ip", "true");
-    let act: fn(&Cluster) = |cluster| cluster.change("web", |service| annotate(service, INTERNAL, None));
-    let links = [("DELETE privatelinkservices", 1, 1), ("PUT privatelinkservices", 1, 1)];
-    let bounds: Vec<Bound> =
-        links.into_iter().chain([(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 2, 2), (PUT_GROUPS, 1, 2)]).collect();
-    assert_writes(cluster(), &[service, internal("inside"), external("first")], act, &bounds).await;
+#[test]
+fn changes_of_services_cost_few_writes() {
+    let create: fn(&Cluster) = |cluster| drop(cluster.create(&external("web")));
+    let open: fn(&Cluster) = |cluster| cluster.change("web", |service| annotate(service, INTERNAL, None));
+    let beside = || vec![internal("web"), internal("inside"), external("first")];
+    let linked = with(with(internal("web"), "azure-pls-create", "true"), "azure-disable-load-balancer-floating-ip", "true");
+    let links = [("DELETE privatelinkservices", 1, 1), ("PUT privatelinkservices", 1, 1), (PUT_GROUPS, 1, 2)];
+    let two_public_ips = [(PUT_PUBLIC_IPS, 2, 2), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
+    let gone = [(DELETE_PUBLIC_IPS, 1, 1), (DELETE_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
+    let moved = [(DELETE_BALANCERS, 1, 1), (INSTANCES, 10, 20), (MODELS, 1, 2)];
+    let all = |bounds: [&[Bound]; 2]| bounds.concat();
+    let rows: [Row; 8] = [
+        ("the first one", cluster, vec![], create, all([&ONE_OF_EACH, &MEMBERS])),
+        ("one more", cluster, vec![external("first")], create, ONE_OF_EACH.to_vec()),
+        (
+            "a dual-stack one",
+            cluster,
+            vec![],
+            |cluster| drop(cluster.create(&dual_stack("web"))),
+            all([&two_public_ips, &MEMBERS]),
+        ),
+        ("the last one goes", cluster, vec![external("web")], |cluster| cluster.delete("web"), all([&gone, &MEMBERS])),
+        ("an internal one becomes external", cluster, beside(), open, all([&TWO_BALANCERS, &[(PUT_GROUPS, 1, 1)]])),
+        // Its load balancer is deleted and another one created.
+        ("a single one becomes external", cluster, vec![internal("web")], open, all([&ONE_OF_EACH, &moved])),
+        (
+            "its private link service moves with it",
+            cluster,
+            vec![linked, internal("inside"), external("first")],
+            open,
+            all([&TWO_BALANCERS, &links]),
+        ),
+        moving(),
+    ];
+    for (what, cluster, served, act, bounds) in rows {
+        alone(async { assert_writes(what, cluster(), &served, act, &bounds).await });
+    }
 }

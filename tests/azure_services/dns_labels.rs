@@ -1,15 +1,14 @@
 //! DNS labels of public IPs, those that users create included.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{annotate, external, pinned, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const KIND: &str = "Microsoft.Network/publicIPAddresses";
 const LABEL: &str = "azure-dns-label-name";
 

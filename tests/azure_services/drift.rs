@@ -9,12 +9,11 @@ use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{BALANCERS, Cluster, Life, PUBLIC_IPS, SECURITY_GROUPS, alone},
+    cluster::{BALANCERS, Cluster, Life, MINUTE, PUBLIC_IPS, SECURITY_GROUPS, alone},
     membership::EXCLUDED,
     services::{annotate, external, internal, set_port, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const COMPARISONS: &str = "--min-resync-period=10m";
 const DRIFTED: &str = "LoadBalancerDrifted";
 const DELAYED: &str = "LoadBalancerRepairDelayed";

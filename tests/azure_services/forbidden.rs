@@ -6,11 +6,10 @@ use cloud_controller_manager::{controllers::service::conditions, sandbox::azure:
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready},
+    cluster::{Cluster, MINUTE, alone, is_ready},
     services::{external, internal, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const NAMING: usize = 20;
 
 fn cluster() -> Cluster {

@@ -1,15 +1,11 @@
 //! Front ends that change hands, and names of load balancers that change at a restart: nobody who is served loses anything.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{annotate, external, internal, pinned},
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Names of the load balancers, and how many members the pools of each have.
 fn balancers(cluster: &Cluster) -> Vec<(String, usize)> {

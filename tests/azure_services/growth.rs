@@ -6,12 +6,11 @@ use std::time::Duration;
 use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, ten_nodes},
+    cluster::{Cluster, HOUR, Life, alone, ten_nodes},
     scale::as_slow_as_azure,
     services::external,
 };
 
-const HOUR: Duration = Duration::from_secs(3600);
 /// How much more may be sent and received for so many Services than for 50.
 const BYTES: (usize, f64) = (400, 9.0);
 /// The same from 50 to 400 where writes take less than half a second.

@@ -13,14 +13,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready},
+    cluster::{Cluster, HOUR, alone, is_ready},
     growth::{LONGEST_BODY, Traffic, traffic},
     scale::as_slow_as_azure,
     services::{annotate, external},
     several::{configured, entry},
 };
 
-const HOUR: Duration = Duration::from_secs(3600);
 /// Services and Nodes of each load balancer.
 const FEW: Shares = Shares { services: 50, nodes: 5 };
 /// The same with `CCM_LOAD_BALANCERS` set: all rules together stay below the 300 of a network interface.

@@ -1,7 +1,5 @@
 //! Services that ask for what is not theirs, or for what nobody can read: they fail alone, and nothing is written for them.
 
-use std::time::Duration;
-
 use cloud_controller_manager::{
     controllers::service::conditions,
     sandbox::{azure::Fault, objects::ServiceExt},
@@ -9,11 +7,9 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{annotate, external, internal, pinned, with},
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn is_invalid(cluster: &Cluster, name: &str) -> bool {
     let service = cluster.service(name);

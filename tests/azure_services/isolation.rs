@@ -1,19 +1,16 @@
 //! Services that only ARM can find fault with: they fail alone, say why, and recover.
 
-use std::time::Duration;
-
 use cloud_controller_manager::controllers::service::conditions;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready},
+    cluster::{Cluster, MINUTE, alone, is_ready},
     documents::{State, differences, unordered},
     services::{annotate, external, internal, set_port, with},
     wire::Objection,
 };
 
 const SERVICES: usize = 200;
-const MINUTE: Duration = Duration::from_secs(60);
 /// ARM refuses something of each, and what its message says.
 const CULPRITS: [(usize, &str); 5] = [
     (17, "TagNotAllowedByPolicy"),

@@ -9,14 +9,13 @@ use cloud_controller_manager::{
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 
 use crate::azure_services::{
-    cluster::{Cluster, two_nodes},
+    cluster::{Cluster, HOUR, two_nodes},
     services::external,
 };
 
 /// A renewal that fails notices the loss. The operations of public IPs last longer than the period of renewals.
 const NOTICED: Duration = Duration::from_secs(310);
 const OPERATION: Duration = Duration::from_secs(400);
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn hold_as(cluster: &Cluster, holder: &str) {
     cluster.server.update_with::<Lease>(NAMESPACE, NAME, |lease| {

@@ -1,17 +1,14 @@
 //! What others have left, made or broken: it may stay, but it must not stand in anybody's way.
 
-use std::time::Duration;
-
 use cloud_controller_manager::sandbox::{azure::Fault, objects::ServiceExt};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, is_ready},
+    cluster::{Cluster, MINUTE, is_ready},
     services::{annotate, external, internal, pinned, set_port, with},
     wire::Objection,
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const BALANCERS: &str = "Microsoft.Network/loadBalancers";
 
 /// The one document of a type.

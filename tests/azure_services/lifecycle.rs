@@ -1,24 +1,14 @@
 //! What happens to a Service besides being created and deleted while somebody looks.
 
-use std::time::Duration;
-
 use cloud_controller_manager::sandbox::{
     azure::Fault,
     objects::{ObjectExt, ServiceExt, service},
 };
 
 use crate::azure_services::{
-    cluster::Cluster,
-    documents::{State, differences, exact},
-    services::{dual_stack, external, internal, local},
+    cluster::{Cluster, MINUTE},
+    services::external,
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// Nothing is left, nothing is missing.
-fn assert_as_before(before: &State, cluster: &Cluster) {
-    assert_eq!(differences(before, &exact(cluster)), Vec::<String>::new());
-}
 
 /// Names of the parts of all load balancers in a list.
 fn parts(cluster: &Cluster, list: &str) -> Vec<String> {
@@ -45,20 +35,6 @@ async fn a_service_that_nobody_asks_for_gets_nothing() {
     for name in ["elsewhere", "plain", "dying"] {
         assert_eq!(cluster.addresses(name), Vec::<String>::new(), "{name}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_deleted_while_nobody_looked_is_cleaned_up() {
-    let cluster = Cluster::with_two_nodes();
-    let before = exact(&cluster);
-    let life = cluster.serve(&[external("a"), internal("b"), dual_stack("c"), local("d")]).await;
-    life.kill();
-    ["a", "b", "c", "d"].iter().for_each(|name| cluster.delete(name));
-    assert_eq!(cluster.services().len(), 4, "finalizers keep them");
-    let _life = cluster.start();
-    cluster.until_gone(10 * MINUTE).await;
-    cluster.settle().await;
-    assert_as_before(&before, &cluster);
 }
 
 /// Only what is made anew needs the zones of the region: a role that may not read them stops nothing that is there.

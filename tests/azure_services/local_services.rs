@@ -18,12 +18,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone},
+    cluster::{Cluster, Life, MINUTE, alone},
     membership::EXCLUDED,
     services::{dual_stack, external, local, set_port},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 /// `loadBalancerBackendPoolUpdateIntervalInSeconds`, and a moment in which what has gathered is written.
 const INTERVAL: Duration = Duration::from_secs(30);
 const AFTER_INTERVAL: Duration = Duration::from_secs(45);

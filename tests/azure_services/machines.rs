@@ -1,19 +1,16 @@
 //! Security rules for machines, where floating IP is off: they open those in the pools, and what nobody needs any more goes, whoever
 //! remembers it.
 
-use std::time::Duration;
-
 use cloud_controller_manager::sandbox::objects::{NodeExt, ServiceExt};
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Service};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::{Cluster, MINUTE, alone},
     membership::EXCLUDED,
     services::{dual_stack, external, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const POOLS: &str = "loadBalancerBackendPoolConfigurationType";
 
 fn cluster(pools: &str) -> Cluster {

@@ -17,12 +17,11 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone},
+    cluster::{Cluster, Life, MINUTE, alone},
     seeds,
     services::{annotate, external, internal},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 /// How soon pools follow Nodes.
 const SOON: Duration = Duration::from_secs(15);
 /// Nobody's machine is given so long to become somebody's, and some more.

@@ -1,15 +1,12 @@
 //! More Services share a public IP than its tag `k8s-azure-service` can list: Azure accepts 256 characters.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{external, pinned, set_port},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const SERVICES: i32 = 20;
 
 fn name(number: i32) -> String {

@@ -23,15 +23,13 @@ use tokio::{
 };
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, is_ready, ten_nodes},
+    cluster::{Cluster, HOUR, Life, MINUTE, alone, is_ready, ten_nodes},
     scale::as_slow_as_azure,
     services::{annotate, external},
     wire::Objection,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
 /// What the network provider counts by.
 const WINDOW: Duration = Duration::from_secs(300);
 /// Half of the network provider's writes.

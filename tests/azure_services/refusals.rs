@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::{
-    cloud_provider::CloudProvider,
-    sandbox::{
-        azure::Fault,
-        objects::{ObjectExt, ServiceExt},
-    },
-};
+use cloud_controller_manager::{cloud_provider::CloudProvider, sandbox::azure::Fault};
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use crate::azure_services::{
-    cluster::{Cluster, PATIENCE, is_ready},
+    cluster::{Cluster, MINUTE, PATIENCE},
     services::{external, with},
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
-const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// With a configuration that is not built.
 fn unsupported(cluster: Cluster) -> Cluster {
@@ -99,35 +90,5 @@ async fn an_unsupported_configuration_takes_nothing_away() {
     tokio::time::sleep(PATIENCE).await;
     assert!(cluster.service("web").is_some());
     assert_eq!(cluster.writes(), [""; 0]);
-    life.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_of_another_class_loses_what_was_made_before_and_nothing_else() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
-    life.stop().await;
-    // Somebody else serves it by now.
-    cluster.change("web", |web| {
-        web.status = None;
-        *web = web.clone().service_type("ClusterIP");
-    });
-    cluster.change("web", |web| {
-        *web = web.clone().service_type("LoadBalancer").load_balancer_class("example.com/other").ingress_ip("20.99.0.1");
-    });
-    let theirs = external("theirs").load_balancer_class("example.com/other").finalizer(FINALIZER).ingress_ip("20.99.0.2");
-    cluster.create(&theirs);
-    let life = cluster.start();
-    let has_finalizer = |cluster: &Cluster, name: &str| {
-        let service = cluster.service(name).unwrap();
-        service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
-    };
-    cluster.until("it is let go", 10 * MINUTE, |cluster| !has_finalizer(cluster, "web")).await;
-    cluster.settle().await;
-    assert!(cluster.balancers().is_empty());
-    assert!(cluster.public_ips().is_empty());
-    assert_eq!(cluster.addresses("web"), ["20.99.0.1"]);
-    assert!(has_finalizer(&cluster, "theirs"), "somebody else's");
-    cluster.remove("theirs").await;
-    assert!(!is_ready(&cluster.service("web").unwrap()));
     life.stop().await;
 }

@@ -6,13 +6,12 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, L
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, two_nodes},
+    cluster::{Cluster, HOUR, Life, two_nodes},
     services::external,
 };
 
 const KINDS: [&str; 3] =
     ["Microsoft.Network/loadBalancers", "Microsoft.Network/publicIPAddresses", "Microsoft.Network/networkSecurityGroups"];
-const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than it takes to notice a change and to list the machines.
 const NOTICED: Duration = Duration::from_secs(60);
 const OPERATION: Duration = Duration::from_secs(300);

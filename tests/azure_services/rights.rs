@@ -22,11 +22,9 @@ use k8s_openapi::{
 use serde_json::json;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, alone, is_ready},
+    cluster::{Cluster, Life, MINUTE, alone, is_ready},
     services::{annotate, dual_stack, external, internal, with},
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// The action that ARM asks the right for.
 fn action(request: &RequestRecord) -> String {

@@ -1,17 +1,16 @@
 //! What a process that begins knows of the destinations of security rules: the ConfigMap that the one before it wrote, which has only
 //! additional and former public addresses.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use cloud_controller_manager::providers::azure::planner::load_balancer::rule_records::CONFIG_MAP;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{annotate, external, internal, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const ADDITIONAL: &str = "azure-additional-public-ips";
 const FORMER: &str = "198.51.100.7";
 
@@ -34,18 +33,6 @@ async fn planned(cluster: &Cluster) -> Vec<&'static str> {
 fn recorded(cluster: &Cluster) -> BTreeMap<String, String> {
     let map = cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP);
     map.and_then(|map| map.data).unwrap_or_default()
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_address_given_up_while_no_process_runs_leaves_the_rules() {
-    let cluster = cluster();
-    let life = cluster.serve_and_settle(&[]).await;
-    assert!(opens(&cluster, FORMER));
-    life.kill();
-    cluster.change("web", |web| annotate(web, ADDITIONAL, None));
-    let _life = cluster.start();
-    cluster.settle().await;
-    assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
 }
 
 #[tokio::test(start_paused = true)]

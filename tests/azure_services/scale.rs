@@ -9,7 +9,7 @@ use cloud_controller_manager::sandbox::azure::{
 use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, HOUR},
     documents::{differences, exact},
     services::{external, internal},
 };
@@ -17,7 +17,6 @@ use crate::azure_services::{
 const SERVICES: usize = 500;
 /// Writes beyond one for each public IP.
 const FEW: usize = 20;
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Requests at once, and requests per second after that, of a principal's quotas.
 const WRITES: (f64, f64) = (200.0, 10.0);

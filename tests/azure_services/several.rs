@@ -1,9 +1,6 @@
 //! Several standard load balancers: what they cost, who moves and what moving keeps.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_controller_manager::{
     providers::azure::metrics::AzureMetrics,
@@ -19,12 +16,11 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, addresses, is_ready},
+    cluster::{Cluster, Life, MINUTE, PATIENCE, addresses, is_ready},
     scale::as_slow_as_azure,
     services::{annotate, dual_stack, external, internal, local, pinned, set_port, with},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const CONFIGURATIONS: &str = "azure-load-balancer-configurations";
 pub(crate) const INTERNAL: &str = "azure-load-balancer-internal";
 const LIST: &str = "multipleStandardLoadBalancerConfigurations";

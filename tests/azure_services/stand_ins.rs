@@ -1,6 +1,6 @@
 //! Nodes that stand in for an entry without nodes of its own, until its first nodes can take over.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use cloud_controller_manager::sandbox::{
     azure::{
@@ -13,12 +13,10 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::Cluster,
+    cluster::{Cluster, MINUTE},
     services::{external, internal, with},
     several::{CONFIGURATIONS, configured, entry, members},
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Nodes of these scale sets are not registered yet.
 fn cluster(sets: u32, entries: Value, missing: &str) -> Cluster {

@@ -8,14 +8,13 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::timeout;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, HOUR, alone, two_nodes},
     documents::{State, differences, unordered},
     seeds,
     services::{annotate, dual_stack, external, internal, local, set_port, with},
     several,
 };
 
-const HOUR: Duration = Duration::from_secs(3600);
 /// Kills of one history.
 const KILLS: usize = 28;
 /// Time after which a manager that sends nothing is killed.

@@ -6,11 +6,10 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, L
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, is_ready, ten_nodes},
+    cluster::{Cluster, MINUTE, is_ready, ten_nodes},
     services::{external, internal},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const SETS: &str = "microsoft.compute/virtualmachinescalesets";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
 

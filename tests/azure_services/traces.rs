@@ -15,11 +15,9 @@ use cloud_controller_manager::{
 use parking_lot::Mutex;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::{Cluster, MINUTE, alone},
     services::external,
 };
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Bodies of the requests that came.
 type Received = Arc<Mutex<Vec<String>>>;

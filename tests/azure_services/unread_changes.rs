@@ -7,12 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{BALANCERS, Cluster},
+    cluster::{BALANCERS, Cluster, MINUTE},
     services::{annotate, external},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Writes an annotation of another program.
 fn beat(cluster: &Cluster, count: u32) {

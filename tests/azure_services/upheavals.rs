@@ -9,12 +9,11 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, addresses, alone},
+    cluster::{Cluster, HOUR, addresses, alone},
     seeds,
     services::{external, set_port},
 };
 
-const HOUR: Duration = Duration::from_secs(3600);
 const MONTH: i64 = 30 * 24 * 3600;
 
 fn public_addresses(cluster: &Cluster) -> BTreeSet<String> {

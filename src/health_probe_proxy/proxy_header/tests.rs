@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 fn v2(version_and_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
@@ -66,46 +64,5 @@ fn binary_headers() {
         (v2(0x21, 0x11, &[0; 4081]), ProxyHeader::Malformed("it is longer than 4096 bytes")),
     ] {
         assert_eq!(parse(&bytes), expected, "{bytes:02x?}");
-    }
-}
-
-fn header() -> impl Strategy<Value = Vec<u8>> {
-    let binary = (any::<bool>(), 0_u8..=3, proptest::collection::vec(any::<u8>(), 216..400));
-    prop_oneof![
-        (any::<[u8; 4]>(), any::<u16>()).prop_map(|(address, port)| {
-            format!("PROXY TCP4 {} 10.0.0.1 {port} 10356\r\n", Ipv4Addr::from(address)).into_bytes()
-        }),
-        (any::<[u8; 16]>(), any::<u16>()).prop_map(|(address, port)| {
-            format!("PROXY TCP6 {} ::1 {port} 10356\r\n", Ipv6Addr::from(address)).into_bytes()
-        }),
-        binary.prop_map(|(proxied, family, body)| v2(0x20 | u8::from(proxied), family << 4, &body)),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn a_header_is_found_wherever_it_is_cut_and_whatever_follows(
-        header in header(), rest in proptest::collection::vec(any::<u8>(), 0..64),
-    ) {
-        for cut in 0..header.len() {
-            prop_assert_eq!(parse(&header[..cut]), ProxyHeader::Incomplete);
-        }
-        let whole = parse(&header);
-        prop_assert!(matches!(whole, ProxyHeader::Present { length, .. } if length == header.len()), "{:?}", whole);
-        prop_assert_eq!(parse(&[&header[..], &rest].concat()), whole);
-    }
-
-    #[test]
-    fn more_bytes_change_no_decision(bytes in proptest::collection::vec(any::<u8>(), 0..64), start in 0_usize..3) {
-        let bytes = [[&b""[..], b"PROXY TCP", SIGNATURE][start], &bytes].concat();
-        let decisions: Vec<_> = (0..=bytes.len()).map(|length| parse(&bytes[..length])).collect();
-        let made = decisions.iter().skip_while(|decision| **decision == ProxyHeader::Incomplete);
-        prop_assert!(made.clone().all(|decision| Some(decision) == made.clone().next()), "{:?}", decisions);
-    }
-
-    #[test]
-    fn it_is_decided_within_its_limit(bytes in proptest::collection::vec(any::<u8>(), LONGEST..LONGEST + 64), start in 0_usize..3) {
-        let bytes = [[&b""[..], LINE, SIGNATURE][start], &bytes].concat();
-        prop_assert_ne!(parse(&bytes[..LONGEST]), ProxyHeader::Incomplete);
     }
 }

@@ -167,14 +167,6 @@ mod tests {
     }
 
     #[test]
-    fn the_external_group_is_lower_cased() {
-        let group = |value| external_resource_group(&node("n").label(LABEL_RESOURCE_GROUP, value).build());
-        assert_eq!(group("Other-RG"), Some("other-rg".to_owned()));
-        assert_eq!(group(""), None);
-        assert_eq!(external_resource_group(&node("n").build()), None);
-    }
-
-    #[test]
     fn ipv6_is_asked_for_by_annotation_or_by_what_is_there() {
         let told = |list| node("n").annotation(ANNOTATION_PROVIDED_NODE_IP, list).build();
         assert!(has_ipv6(&told("10.0.0.4,fd00::4")) && has_ipv6(&told("fd00::4")));

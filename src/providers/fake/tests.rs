@@ -3,7 +3,6 @@
 mod configuration;
 mod instances;
 mod load_balancers;
-mod sequences;
 
 use std::sync::Arc;
 

@@ -365,22 +365,6 @@ async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
 }
 
 #[tokio::test]
-async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
-    let (host, mut seen) = refuse(http::StatusCode::NOT_FOUND, http::header::AUTHORIZATION).await;
-    let files = Files::new();
-    files.write("token", "from-the-file\n");
-    for (user, expected) in [
-        ("tokenFile: token", "Bearer from-the-file"),
-        ("tokenFile: token, token: other", "Bearer from-the-file"),
-        ("tokenFile: missing, token: other", "Bearer other"),
-    ] {
-        let clients = files.clients(&plain_kubeconfig(&host, user)).await;
-        Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
-        assert_eq!(seen.try_recv().unwrap(), expected, "{user}");
-    }
-}
-
-#[tokio::test]
 async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() {
     use crate::runtime::leader_election::LeadershipState;
     let (seen, mut writes) = tokio::sync::mpsc::unbounded_channel();

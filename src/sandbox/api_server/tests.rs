@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::{
         patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         shutdown::Shutdown,
     },
-    sandbox::objects::{ObjectExt, load_balancer_service, node, uninitialized_node},
+    sandbox::objects::{ObjectExt, node, uninitialized_node},
 };
 
 fn server() -> ApiServer {
@@ -29,39 +29,6 @@ fn code<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> u16 {
         kube::Error::Api(status) => status.code,
         other => panic!("not an answer of the API: {other}"),
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_client_creates_reads_patches_and_deletes() {
-    let server = server();
-    let api: Api<Service> = Api::default_namespaced(server.client_as("test/1"));
-    let created = api.create(&PostParams::default(), &load_balancer_service("default", "web")).await.unwrap();
-    assert_eq!(created.spec.unwrap().ports.unwrap()[0].node_port, Some(30000));
-    let params = PatchParams::default();
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}, "spec": {"type": "NodePort"}});
-    let patched = api.patch_status("web", &params, &Patch::Merge(status)).await.unwrap();
-    assert_eq!(patched.spec.unwrap().type_.as_deref(), Some("LoadBalancer"), "the status subresource keeps the spec");
-    let stale = json!({"metadata": {"resourceVersion": "1", "finalizers": ["a/b"]}});
-    assert_eq!(code(api.patch("web", &params, &Patch::Merge(stale)).await), 409);
-    let finalizer = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]}]);
-    let finalizer: json_patch::Patch = serde_json::from_value(finalizer).unwrap();
-    let bytes = serde_json::to_vec(&finalizer).unwrap();
-    let request = Request::patch("/api/v1/namespaces/default/services/web")
-        .header("content-type", "application/json-patch+json")
-        .body(Bytes::from(bytes))
-        .unwrap();
-    assert_eq!(server.respond(request).await.unwrap().status(), 200);
-    let deleted = api.delete("web", &DeleteParams::default()).await.unwrap();
-    assert!(deleted.left().unwrap().metadata.deletion_timestamp.is_some());
-    server.update_with::<Service>("default", "web", |service| service.metadata.finalizers = None);
-    assert!(server.get::<Service>("default", "web").is_none());
-    let requests: Vec<_> = server
-        .requests()
-        .iter()
-        .map(|request| format!("{} {} {}", request.verb, request.subresource, request.code))
-        .collect();
-    assert_eq!(requests, ["create  201", "patch status 200", "patch  409", "patch  200", "delete  200"]);
-    assert_eq!(server.requests()[0].user_agent, "test/1");
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,8 +24,6 @@ pub struct LoadBalancerLimits {
     pub private_link_services: Option<usize>,
     /// Public IPs of a subscription in a region, as its list of usages shows it. Writes are not refused.
     pub public_ips: usize,
-    /// Whether a private link service needs pools of interfaces, as Azure documents. AKS combines it with pools of addresses.
-    pub private_link_needs_interfaces: bool,
 }
 
 impl Default for LoadBalancerLimits {
@@ -38,7 +36,6 @@ impl Default for LoadBalancerLimits {
             security_group_addresses: 4_000,
             private_link_services: None,
             public_ips: 1_000,
-            private_link_needs_interfaces: false,
         }
     }
 }

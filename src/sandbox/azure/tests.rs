@@ -3,7 +3,6 @@
 mod distortion;
 mod faults;
 mod operations;
-mod private_link;
 
 use std::sync::Arc;
 
@@ -87,23 +86,4 @@ fn reply(response: Response<Bytes>) -> Reply {
     let (parts, body) = response.into_parts();
     let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
     Reply { status: parts.status.as_u16(), headers: parts.headers, body }
-}
-
-const PIP: &str = "$NET/publicIPAddresses/pip";
-const LB: &str = "$NET/loadBalancers/lb";
-
-fn public_ip() -> Value {
-    json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": {"publicIPAllocationMethod": "Static"}})
-}
-
-fn load_balancer() -> Value {
-    json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": {
-        "frontendIPConfigurations": [{"name": "front", "properties": {"publicIPAddress": {"id": PIP}}}],
-        "backendAddressPools": [{"name": "pool"}],
-        "probes": [{"name": "probe", "properties": {"protocol": "Tcp", "port": 30080, "intervalInSeconds": 5}}],
-        "loadBalancingRules": [{"name": "rule", "properties": {
-            "protocol": "Tcp", "frontendPort": 80, "backendPort": 80,
-            "frontendIPConfiguration": {"id": format!("{LB}/frontendIPConfigurations/front")},
-            "backendAddressPool": {"id": format!("{LB}/backendAddressPools/pool")},
-            "probe": {"id": format!("{LB}/probes/probe")}}}]}})
 }

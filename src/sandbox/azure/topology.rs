@@ -21,7 +21,7 @@ use std::{
 
 pub use config::{Endpoints, Login, Reach};
 pub use machine::{IpConfiguration, Machine, Power};
-pub use names::{computer_name, split_computer_name, uuid};
+pub use names::{computer_name, uuid};
 
 use crate::providers::azure::arm::ResourceId;
 

@@ -263,11 +263,6 @@ impl World {
         self.happen(|estate| estate.power(node, power))
     }
 
-    /// Returns a machine's `properties.provisioningState` changes, e.g. to `Updating`, `Failed` or `Deleting`.
-    pub fn set_provisioning_state(&self, node: &str, state: &str) -> Result<(), NoSuch> {
-        self.happen(|estate| estate.provisioning(node, state))
-    }
-
     /// Returns a machine's private address, of the family of `address`, becomes `address`.
     pub fn move_address(&self, node: &str, address: IpAddr) -> Result<(), NoSuch> {
         self.happen(|estate| estate.readdress(node, address))

@@ -1,18 +1,12 @@
-//! Whole plans as text: for each step of each case what would be written at its beginning, and nothing at its end.
+//! Whole plans as text: for each step of each case what would be written at its beginning.
 //!
 //! The files are in `printed`; `UPDATE_PLANS=1` writes them anew. Ids are cut down to what follows `/providers/`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    fs,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 
 use cloud_controller_manager::{
     app::plan::{ClusterPlan, print},
-    cloud_provider::{PlannedWrite, WritePlan},
+    cloud_provider::WritePlan,
     controllers::service::predicates::is_host,
     providers::azure::{
         arm::ResourceId,
@@ -40,7 +34,7 @@ use super::{
 };
 use crate::golden::{
     case::{Action, Case, State, Step, state},
-    corpus, deviations,
+    corpus,
 };
 
 const UPDATE: &str = "UPDATE_PLANS";
@@ -225,18 +219,11 @@ fn text_of(plan: &WritePlan) -> String {
     shortened(&print::text(&ClusterPlan { parts, ..ClusterPlan::default() }, false))
 }
 
-/// What would still be written at the end of a step.
-struct End {
-    plan: WritePlan,
-    /// Whether the recording shows leftovers there.
-    is_littered: bool,
-}
-
-/// The plans of a case, and what would still be written at the ends of its steps.
-fn printed(case: &'static Case) -> (String, BTreeMap<String, End>) {
+/// The plans of a case.
+fn printed(case: &'static Case) -> String {
     let (mut cluster, mut history) = (Cluster::new(case), History::new(case));
     let mut documents = case.before.clone();
-    let (mut printed, mut left) = (String::new(), BTreeMap::new());
+    let mut printed = String::new();
     for step in &case.steps {
         let mut deletions = Vec::new();
         for action in &step.actions {
@@ -253,17 +240,10 @@ fn printed(case: &'static Case) -> (String, BTreeMap<String, End>) {
         turn.asks.extend(deletions);
         let _ = writeln!(printed, "# {}\n{}", step.name, text_of(&history.plan(&documents, &turn)));
         cluster.finish(step);
-        let end = cluster.everybody().without(&step.failing());
         history.remember(step, &turn.without(&step.failing()));
-        let again = history.plan(&step.after, &end);
-        if !again.writes.is_empty() {
-            let is_littered = step.oddities.stale().next().is_some();
-            let end = End { plan: again, is_littered };
-            left.insert(format!("{}/{}", case.path, step.name), end);
-        }
         documents = step.after.clone();
     }
-    (printed, left)
+    printed
 }
 
 fn file(case: &Case) -> PathBuf {
@@ -280,7 +260,7 @@ fn plans_are_as_printed() {
     let mut wrong = Vec::new();
     let mut files = BTreeSet::new();
     for case in planned_cases() {
-        let (found, file) = (printed(case).0, file(case));
+        let (found, file) = (printed(case), file(case));
         if std::env::var_os(UPDATE).is_some() {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(&file, &found).unwrap();
@@ -297,28 +277,4 @@ fn plans_are_as_printed() {
     let unknown = printed.map(|entry| entry.unwrap().path()).filter(|path| !files.contains(path));
     wrong.extend(unknown.map(|path| format!("{} belongs to no case", path.display())));
     assert!(wrong.is_empty(), "{UPDATE}=1 prints them anew\n{}", wrong.join("\n"));
-}
-
-/// Whether a plan takes leftovers away and does nothing else.
-fn only_cleans(plan: &WritePlan) -> bool {
-    let takes_away = |reason: &String| reason.contains("remove ") && !format!(" {reason}").contains(" add ");
-    let is_cleaning = |write: &PlannedWrite| match write.kind {
-        "security_group" => write.reasons.iter().all(takes_away),
-        "public_ip" => write.method == "DELETE",
-        _ => false,
-    };
-    let has_more = [&plan.later, &plan.refused, &plan.retained, &plan.unread].iter().any(|lines| !lines.is_empty());
-    !has_more && plan.writes.iter().all(is_cleaning)
-}
-
-#[test]
-fn nothing_is_planned_at_the_ends() {
-    let left: BTreeMap<String, End> = planned_cases().flat_map(|case| printed(case).1).collect();
-    let known: BTreeSet<_> = deviations::PUT_RIGHT.iter().map(|(name, _)| format!("azure-lb/{name}")).collect();
-    let is_wrong = |(name, end): &(&String, &End)| !(known.contains(*name) || end.is_littered && only_cleans(&end.plan));
-    let wrong: Vec<String> =
-        left.iter().filter(is_wrong).map(|(name, end)| format!("{name}\n{}", text_of(&end.plan))).collect();
-    assert!(wrong.is_empty(), "{} steps\n{}", wrong.len(), wrong.join("\n"));
-    let unmet: Vec<_> = known.iter().filter(|name| !left.contains_key(*name)).collect();
-    assert!(unmet.is_empty(), "nothing is put right after {unmet:?}");
 }

@@ -144,21 +144,6 @@ mod tests {
         assert!(RegistryChallenge::parse(&[&format!("Bearer realm={}", "a".repeat(LONGEST))]).is_err());
     }
 
-    /// Upstream: `TestParseAssignments`.
-    #[test]
-    fn parameters_are_names_and_values() {
-        for (text, expected) in [
-            ("", None),
-            (r#"a="b",c="d""#, Some([("a", "b"), ("c", "d")])),
-            (r#"a = "b", c ="d" "#, Some([("a", "b"), ("c", "d")])),
-            (r#"a="",c="d" "#, Some([("a", ""), ("c", "d")])),
-            ("a=b,c=d", Some([("a", "b"), ("c", "d")])),
-        ] {
-            let expected = expected.map(|pairs| pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
-            assert_eq!(parameters(text), expected, "{text}");
-        }
-    }
-
     #[test]
     fn tokens_go_to_the_registry_alone() {
         for realm in ["https://foo.azurecr.io/oauth2/token", "https://FOO.azurecr.io:443", "https://foo.azurecr.io/?a=b#c"] {

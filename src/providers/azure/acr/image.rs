@@ -201,21 +201,6 @@ mod tests {
         }
     }
 
-    /// Upstream: `TestProcessMirrorMapping`; the flag splits at commas.
-    #[test]
-    fn spaces_around_mirrors_do_not_count() {
-        for (text, expected) in [
-            ("", &[][..]),
-            ("aaa:bbb", &[("aaa", "bbb")]),
-            ("aaa:bbb,ccc:ddd", &[("aaa", "bbb"), ("ccc", "ddd")]),
-            ("aaa: bbb, ccc:ddd", &[("aaa", "bbb"), ("ccc", "ddd")]),
-        ] {
-            let found = mirrors(&text.split(',').collect::<Vec<_>>());
-            let found: Vec<_> = found.iter().map(|mirror| (mirror.source.as_str(), mirror.target.as_str())).collect();
-            assert_eq!(found, expected, "{text}");
-        }
-    }
-
     #[test]
     fn malformed_mirrors_are_none() {
         for text in ["", "a", "a:", ":b", ":", "a:b:c", "localhost:5000:a.azurecr.io"] {

@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(place(Some(&groups), &"x".repeat(240_000)), "other");
         assert_eq!(place(None, "Any"), "any");
         assert_eq!(counted(Some(&groups)).group_labels("/subscriptions/s/providers/x").1, "");
+        for odd in ["/x", ""] {
+            assert_eq!(counted(None).group_labels(odd), ("", String::new()), "{odd}");
+        }
         let subscriptions = BTreeSet::from(["mine".to_owned()]);
         let counted = ArmRequestMetrics { metrics: &metrics, groups: None, subscriptions: Some(&subscriptions) };
         for (subscription, label) in [("Mine", "Mine"), ("theirs", "other")] {
@@ -119,13 +122,5 @@ mod tests {
             let labels = counted.group_labels(&path);
             assert_eq!(labels, (label, "g".to_owned()));
         }
-    }
-
-    #[test]
-    fn places() {
-        assert_eq!(group_of_path("/subscriptions/S/resourceGroups/G/providers/x"), ("S", "g".into()));
-        assert_eq!(group_of_path("/subscriptions/S/providers/x"), ("S", String::new()));
-        assert_eq!(group_of_path("/x"), ("", String::new()));
-        assert_eq!(group_of_path(""), ("", String::new()));
     }
 }

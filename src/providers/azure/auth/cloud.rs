@@ -205,6 +205,8 @@ mod tests {
             assert_eq!(cloud.check(), Ok(()));
         }
         assert_eq!(CloudEndpoints::named("").scope(), "https://management.core.windows.net//.default");
+        let china = CloudEndpoints::named("AzureChinaCloud");
+        assert_eq!(china.scope(), "https://management.core.chinacloudapi.cn//.default");
     }
 
     #[test]

@@ -211,43 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn another_network_tenant_is_multi_tenant_mode() {
-        let mut config = AzureConfig { use_managed_identity_extension: false, ..all() };
-        config.use_federated_workload_identity_extension = false;
-        for (network, expected) in [("", None), ("TENANT", None), ("other", Some("other".to_owned()))] {
-            config.network_resource_tenant_id = network.to_owned();
-            match chosen(&config) {
-                Ok(CredentialConfig::ClientSecret { network_tenant, .. }) => assert_eq!(network_tenant, expected),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn identities_by_their_shape() {
-        let rows = [
-            ("", ManagedIdentityId::System),
-            ("11-22", ManagedIdentityId::Client("11-22".to_owned())),
-            ("/SUBSCRIPTIONS/s/x", ManagedIdentityId::Resource("/SUBSCRIPTIONS/s/x".to_owned())),
-            ("objectid=11-22", ManagedIdentityId::Object("11-22".to_owned())),
-        ];
-        for (text, expected) in rows {
-            assert_eq!(ManagedIdentityId::parse(text), expected);
-        }
-    }
-
-    #[test]
-    fn adfs_has_a_tenant_of_its_own() {
-        let mut config = all();
-        config.tenant_id.clear();
-        let cloud = CloudEndpoints { adfs: true, ..CloudEndpoints::named("AzureStackCloud") };
-        match choose_credential(&config, &cloud) {
-            Ok(CredentialConfig::WorkloadIdentity { application, .. }) => assert_eq!(application.tenant, "adfs"),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
     fn secrets_are_not_shown() {
         let mut config = all();
         config.use_federated_workload_identity_extension = false;

@@ -50,21 +50,11 @@ mod tests {
     const GOOD: &str =
         "subscriptionId: s\nresourceGroup: rg\nlocation: l\naadClientSecret: hunter2\ntenantId: t\naadClientId: c\n";
 
-    fn report(text: &str, is_strict: bool) -> ConfigReport {
-        let texts = ConfigTexts { file: Some(text.to_owned()), secret: None };
-        offline_report(&texts, &EnvironmentOverrides::default(), is_strict)
-    }
-
-    #[test]
-    fn a_good_configuration_is_shown_without_secrets() {
-        let report = report(GOOD, true);
-        let text = format!("{:#}", report.config.unwrap().effective());
-        assert!(text.contains("\"aadClientSecret\": \"(set)\"") && !text.contains("hunter2"), "{text}");
-    }
-
     #[test]
     fn errors_come_first_and_the_configuration_not_at_all() {
-        let report = report(&format!("unheardOf: 1\n{GOOD}vmCacheTTLInSeconds: x\n"), false);
+        let text = format!("unheardOf: 1\n{GOOD}vmCacheTTLInSeconds: x\n");
+        let report =
+            offline_report(&ConfigTexts { file: Some(text), secret: None }, &EnvironmentOverrides::default(), false);
         assert_eq!(
             report.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [

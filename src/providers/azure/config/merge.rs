@@ -157,11 +157,4 @@ mod tests {
         assert_eq!(fields, ["subscriptionId", "resourceGroup", "location"], "{found:?}");
         assert_eq!(merged(Some("a: [b"), None).unwrap_err().len(), 1, "nothing is known of any field");
     }
-
-    #[test]
-    fn strictness_refuses_what_is_merely_strange() {
-        let texts = ConfigTexts { file: Some(format!("{FILE}unheardOf: 1")), secret: None };
-        assert_eq!(merge(&texts, &EnvironmentOverrides::default(), false).unwrap().findings.len(), 1);
-        assert_eq!(merge(&texts, &EnvironmentOverrides::default(), true).unwrap_err().len(), 1);
-    }
 }

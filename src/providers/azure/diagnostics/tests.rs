@@ -156,6 +156,7 @@ async fn a_wrong_configuration_is_told_by_its_fields() {
         (field("tenantId", UNKNOWN_TENANT), (CREDENTIAL, Problem, "AADSTS90002", "tenantId names no tenant")),
         (field("routeTableName", ""), (ROUTE_TABLE, Problem, "routeTableName is empty", "configure-cloud-routes=false")),
         (field("resourceGroup", "gone"), (READS, Problem, "gone", "resource groups")),
+        (field("subnetName", "gone"), (SUBNET, Problem, "subnets/gone does not exist", "subnetName")),
     ] {
         let findings = examined_at(&world, &config, Vec::new(), 0).await;
         assert!(!format!("{findings:?}").contains("planted"), "{findings:#?}");
@@ -198,10 +199,6 @@ async fn what_is_missing_in_the_network_is_told() {
         assert!(world.azure().delete_document(&format!("{}{part}", group(&world))), "{part}");
         assert_found(&examined(&world).await, (check, Problem, "does not exist", remedy));
     }
-    let world = world();
-    let config = with(world.config(), "subnetName", json!("gone"));
-    let findings = examined_at(&world, &config, Vec::new(), 0).await;
-    assert_found(&findings, (SUBNET, Problem, "subnets/gone does not exist", "subnetName"));
 }
 
 #[tokio::test(start_paused = true)]

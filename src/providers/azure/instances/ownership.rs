@@ -86,6 +86,7 @@ mod tests {
             (node("n").provider_id(""), NodeOwnership::Azure(wanted(None, None))),
             (node("n").provider_id(&azure), NodeOwnership::Azure(wanted(Some(VM), None))),
             (node("n").label(LABEL_RESOURCE_GROUP, "Other"), NodeOwnership::Azure(wanted(None, Some("other")))),
+            (node("n").label(LABEL_RESOURCE_GROUP, ""), NodeOwnership::Azure(wanted(None, None))),
             (node("n").provider_id("kind://n"), NodeOwnership::Foreign),
             (node("n").provider_id("azure://n"), NodeOwnership::Unrecognized),
             (node("n").provider_id("Azure:///subscriptions/s/resourcegroups/g/n"), NodeOwnership::Unrecognized),

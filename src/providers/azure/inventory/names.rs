@@ -62,23 +62,4 @@ mod tests {
             ["pool", "pool1", "pool10"].into_iter().filter(|it| instance_number(name, it).is_some()).collect();
         assert_eq!(matching, ["pool1"]);
     }
-
-    proptest::proptest! {
-        #[test]
-        fn no_name_crashes(name in "\\PC{0,20}", prefix in "\\PC{0,10}") {
-            instance_number(&name, &prefix);
-            has_prefix(&name, &prefix);
-        }
-
-        #[test]
-        fn every_number_is_found_again(prefix in "[a-zA-Z0-9-]{1,12}", number in 0u64..36u64.pow(6)) {
-            let mut digits = String::new();
-            let mut rest = number;
-            for _ in 0..6 {
-                digits.insert(0, char::from_digit((rest % 36) as u32, 36).unwrap());
-                rest /= 36;
-            }
-            proptest::prop_assert_eq!(instance_number(&format!("{prefix}{digits}"), &prefix.to_uppercase()), Some(number));
-        }
-    }
 }

@@ -15,7 +15,7 @@ use crate::{
     },
     sandbox::azure::{
         AzureOptions, Effect, Fault,
-        topology::{Pool, PoolKind, Power, Topology},
+        topology::{Pool, PoolKind, Topology},
         world::World,
     },
 };
@@ -26,20 +26,15 @@ struct Cloud {
     inventory: Arc<Inventory>,
 }
 
-const KINDS: [PoolKind; 4] = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
-
 fn cloud(kind: PoolKind, pools: usize, each: u32) -> Cloud {
-    cloud_of((0..pools).map(|number| Pool::new(kind, &format!("pool{number}"), each)).collect())
-}
-
-fn cloud_of(pools: Vec<Pool>) -> Cloud {
     let clock = Clock::manual(Timestamp::UNIX_EPOCH);
-    let vm_type = match pools[0].kind {
+    let vm_type = match kind {
         PoolKind::Uniform => VmType::Vmss,
         PoolKind::Flexible => VmType::VmssFlex,
         PoolKind::AvailabilitySet | PoolKind::Standalone => VmType::Standard,
     };
-    let topology = pools.into_iter().fold(Topology::new(), Topology::pool);
+    let pools = (0..pools).map(|number| Pool::new(kind, &format!("pool{number}"), each));
+    let topology = pools.fold(Topology::new(), Topology::pool);
     let config = AzureConfig {
         subscription_id: topology.subscription.clone(),
         resource_group: topology.resource_group.clone(),
@@ -104,72 +99,6 @@ async fn all_that_ask_at_once_share_the_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_further_node_and_then_nothing() {
-    for kind in KINDS {
-        let cloud = cloud(kind, 1, 200);
-        cloud.known().await;
-        let node = cloud.world.scale_out("pool0", 1).unwrap().remove(0);
-        let mut wanted = named(&node);
-        if kind == PoolKind::Flexible {
-            wanted.id = Some(cloud.world.machine(&node).unwrap().id(&cloud.world.topology()));
-        }
-        let found = cloud.look_up(&[wanted]).await.remove(0);
-        assert!(found.is_ok_and(|machine| machine.interfaces[0].ip_configurations[0].private_address.is_some()), "{kind:?}");
-        let requests = cloud.requests();
-        assert!(requests <= 5, "{kind:?}: {requests}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_machine_is() {
-    for kind in KINDS {
-        let cloud = cloud_of(vec![Pool::new(kind, "pool0", 3).public_ips().fault_domains(2)]);
-        for (machine, model) in cloud.known().await.iter().zip(cloud.world.machines()) {
-            let topology = cloud.world.topology();
-            assert_eq!((&machine.id, &machine.vm_id), (&model.id(&topology), &model.vm_id), "{kind:?}");
-            let seen = &machine.interfaces[0].ip_configurations[0];
-            let expected = &model.ip_configurations[0];
-            assert_eq!(seen.private_address, Some(expected.address.to_string()), "{kind:?}");
-            assert_eq!(seen.public_address, expected.public_address.map(|it| it.to_string()), "{kind:?}");
-            assert_eq!((machine.zone.as_deref(), machine.vm_size.as_str()), (model.zone(), "Standard_D4s_v5"), "{kind:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn machines_come_and_go() {
-    for kind in KINDS {
-        let cloud = cloud(kind, 2, 5);
-        let known = cloud.known().await;
-        let node = |machine: &Machine| machine.node_name().to_ascii_lowercase();
-        cloud.world.set_power(&node(&known[1]), Power::Deallocated).unwrap();
-        let MachineExistence::Found(machine) = cloud.confirm(&known[1]).await else { panic!("{kind:?}") };
-        assert_eq!(machine.power_state.as_deref(), Some("deallocated"), "{kind:?}");
-        tokio::time::advance(Duration::from_secs(1)).await;
-        if kind == PoolKind::Standalone || kind == PoolKind::AvailabilitySet {
-            cloud.world.recreate_machine(&node(&known[2])).unwrap();
-            let MachineExistence::Found(machine) = cloud.confirm(&known[2]).await else { panic!("{kind:?}") };
-            assert_ne!(machine.vm_id, known[2].vm_id, "{kind:?}");
-        }
-        cloud.world.delete_machine(&node(&known[0])).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        cloud.requests();
-        assert_eq!(cloud.confirm(&known[0]).await, MachineExistence::Gone, "{kind:?}");
-        let requests = cloud.requests();
-        assert!(requests <= 4, "{kind:?}: {requests}");
-        cloud.world.delete_pool("pool1").unwrap();
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let gone = join_all(known[5..].iter().map(|machine| cloud.confirm(machine))).await;
-        assert!(gone.iter().all(|it| *it == MachineExistence::Gone), "{kind:?}: {gone:?}");
-        let group = cloud.world.topology().resource_group;
-        cloud.world.empty_group(&group);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let sightings = join_all(known[1..5].iter().map(|machine| cloud.confirm(machine))).await;
-        assert!(sightings.iter().all(|it| matches!(it, MachineExistence::Unknown(_))), "{kind:?}: {sightings:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
     let faults = [
         Fault::refuse(401, "ExpiredAuthenticationToken"),
@@ -205,16 +134,6 @@ async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
                 assert_eq!(cloud.inventory.health(), Ok(()), "{fault:?} {kind:?}");
             }
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forbidden_group_is_unknown() {
-    for kind in KINDS {
-        let cloud = cloud(kind, 1, 5);
-        let known = cloud.known().await;
-        cloud.world.forbid_group(&cloud.world.topology().resource_group);
-        assert!(matches!(cloud.confirm(&known[0]).await, MachineExistence::Unknown(why) if why.contains("403")), "{kind:?}");
     }
 }
 

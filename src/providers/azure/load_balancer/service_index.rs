@@ -446,16 +446,6 @@ mod tests {
         assert_eq!(after.node_addresses(all).gone, addresses(&[]), "by now it may be somebody else's");
     }
 
-    #[test]
-    fn a_node_that_goes_before_the_first_plan_is_known_to_have_been_there() {
-        let node =
-            json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.4"}]}});
-        let begun = ServiceIndex { nodes: InformerStore::of(vec![serde_json::from_value(node).unwrap()]), ..roster() };
-        begun.note_nodes(&begun.nodes());
-        let later = ServiceIndex { nodes: InformerStore::of(Vec::new()), ..begun };
-        assert_eq!(later.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&["10.0.0.4"]));
-    }
-
     /// A process that was killed before the status was written, and a deletion after the load balancer was.
     #[test]
     fn a_public_ip_tells_where_a_service_was_that_nobody_remembers() {
@@ -476,9 +466,6 @@ mod tests {
 
         // It became internal after the process had been killed: the status never told the public address.
         let inside = internal("web");
-        let wanted = ServiceRules::wanted(&inside, &["10.0.0.9".parse().unwrap()], &[]).unwrap();
-        let left = wanted.with_former_addresses(&inside, &["10.0.0.9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);
-        assert_eq!(left.former, addresses(&["20.0.0.1"]));
         let undecided = ServiceRules::wanted(&inside, &["2001:db8::9".parse().unwrap()], &[]).unwrap();
         let undecided =
             undecided.with_former_addresses(&inside, &["2001:db8::9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);

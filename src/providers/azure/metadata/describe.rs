@@ -259,8 +259,13 @@ mod tests {
         let pairs = json!([
             {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
             {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
+            {"frontendIpAddress": "", "privateIpAddress": "10.0.0.5"},
         ]);
         assert_eq!(lines(ipv4("10.0.0.4", ""), json!([])), ["InternalIP 10.0.0.4", "Hostname node-1"]);
+        for none in ["10.0.0.5", "10.0.0.6"] {
+            let alone = [format!("InternalIP {none}"), "Hostname node-1".to_owned()];
+            assert_eq!(lines(ipv4(none, ""), pairs.clone()), alone, "no public address");
+        }
         let external = ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.0.0.1"];
         assert_eq!(lines(ipv4("10.0.0.4", "20.0.0.1"), json!([])), external, "a Basic SKU stands in the first document");
         assert_eq!(lines(ipv4("10.0.0.4", ""), pairs.clone()), external);

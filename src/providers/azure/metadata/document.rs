@@ -193,24 +193,6 @@ mod tests {
     }
 
     #[test]
-    fn public_addresses_are_found_by_the_private_one() {
-        let text = r#"{"loadbalancer": {"publicIpAddresses": [
-            {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
-            {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
-            {"frontendIpAddress": "", "privateIpAddress": "10.0.0.5"}]}}"#;
-        let document: ImdsLoadBalancer = serde_json::from_str(text).unwrap();
-        for (private, public) in [
-            ("10.0.0.4", Some("20.0.0.1")),
-            ("fd00::4", Some("2603::4")),
-            ("10.0.0.5", None),
-            ("10.0.0.6", None),
-            ("", None),
-        ] {
-            assert_eq!(document.in_front_of(private), public, "{private}");
-        }
-    }
-
-    #[test]
     fn the_other_document_is_needed_when_no_first_address_has_a_public_one() {
         let address =
             |public: &str| ImdsAddress { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };

@@ -62,18 +62,6 @@ async fn two_requests_a_minute_however_many_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_is_waited_out() {
-    for status in [404, 410, 429, 500, 503] {
-        let (_, metadata, machine) = machine();
-        metadata.add_fault(Fault::refuse(status, "later").path(INSTANCE).times(3));
-        let begun = Instant::now();
-        assert!(told(&machine).await.is_ok(), "{status}");
-        assert_eq!(asked(&metadata, INSTANCE), 4, "{status}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{status}: {:?}", begun.elapsed());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_stays_is_told_with_its_reason_and_recovered_from() {
     for (fault, tries, limit, reason) in [
         (Fault::refuse(410, "gone"), 4.., 31, "HTTP 410"),

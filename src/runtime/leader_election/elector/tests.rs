@@ -49,6 +49,14 @@ fn start(server: &ApiServer, identity: &str) -> Replica {
     Replica { server: server.clone(), leadership, health, events: received, metrics, stop, task }
 }
 
+/// A server, and the replica that leads.
+async fn leader() -> (ApiServer, Replica) {
+    let server = server();
+    let replica = start(&server, "a");
+    replica.leadership.acquired().await;
+    (server, replica)
+}
+
 fn config(identity: &str) -> ElectorConfig {
     ElectorConfig {
         namespace: "kube-system".into(),
@@ -81,9 +89,7 @@ impl Replica {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_creates_the_lease_and_renews_without_reading() {
-    let server = server();
-    let mut replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, mut replica) = leader().await;
     assert_eq!(replica.master(), 1.0);
     assert_eq!(replica.message(), "a became leader");
     sleep(Duration::from_secs(60)).await;
@@ -97,9 +103,7 @@ async fn the_first_creates_the_lease_and_renews_without_reading() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_hands_over_within_a_second() {
-    let server = server();
-    let mut first = start(&server, "a");
-    first.leadership.acquired().await;
+    let (server, mut first) = leader().await;
     let mut second = start(&server, "b");
     sleep(Duration::from_secs(30)).await;
     assert!(first.leadership.is_leading() && !second.leadership.is_leading());
@@ -132,9 +136,7 @@ async fn without_watch_permission_polling_hands_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_gets_no_answer_stops_writing_before_its_deadline_passes() {
-    let server = server();
-    let mut replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, mut replica) = leader().await;
     let acquired = Instant::now();
     server.faults().hang_every(|request| request.verb != Verb::Watch);
     assert_eq!((&mut replica.task).await.unwrap(), ElectionOutcome::Lost);
@@ -146,9 +148,7 @@ async fn a_leader_that_gets_no_answer_stops_writing_before_its_deadline_passes()
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_deadline_is_survived() {
-    let server = server();
-    let replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, replica) = leader().await;
     server.faults().fail_every(500, |request| request.verb.is_write());
     sleep(Duration::from_secs(7)).await;
     assert!(replica.leadership.is_leading());
@@ -160,9 +160,7 @@ async fn an_outage_shorter_than_the_deadline_is_survived() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crashed_leader_is_followed_after_its_lease_and_not_before() {
-    let server = server();
-    let first = start(&server, "a");
-    first.leadership.acquired().await;
+    let (server, first) = leader().await;
     let second = start(&server, "b");
     sleep(Duration::from_secs(9)).await;
     first.task.abort();
@@ -176,9 +174,7 @@ async fn a_crashed_leader_is_followed_after_its_lease_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_sees_another_holder_stops_at_once() {
-    let server = server();
-    let replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, replica) = leader().await;
     sleep(Duration::from_secs(5)).await;
     let edited = Instant::now();
     edit(&server, |lease| lease.spec.as_mut().unwrap().holder_identity = Some("usurper".into()));
@@ -189,9 +185,7 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_change_of_metadata_costs_one_slow_renewal() {
-    let server = server();
-    let replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, replica) = leader().await;
     edit(&server, label);
     sleep(Duration::from_secs(20)).await;
     assert!(replica.leadership.is_leading());
@@ -201,9 +195,7 @@ async fn a_foreign_change_of_metadata_costs_one_slow_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_stops_without_touching_the_lease() {
-    let server = server();
-    let first = start(&server, "a");
-    first.leadership.acquired().await;
+    let (server, _first) = leader().await;
     let mut second = start(&server, "b");
     sleep(Duration::from_secs(5)).await;
     second.stop.begin();
@@ -214,9 +206,7 @@ async fn a_standby_stops_without_touching_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn releasing_survives_a_conflict() {
-    let server = server();
-    let replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (server, replica) = leader().await;
     edit(&server, label);
     replica.stop.begin();
     assert_eq!(replica.task.await.unwrap(), ElectionOutcome::Released);
@@ -225,9 +215,7 @@ async fn releasing_survives_a_conflict() {
 
 #[tokio::test(start_paused = true)]
 async fn health_fails_when_the_elector_hangs() {
-    let server = server();
-    let replica = start(&server, "a");
-    replica.leadership.acquired().await;
+    let (_, replica) = leader().await;
     replica.task.abort();
     sleep(Duration::from_secs(30)).await;
     replica.health.check().unwrap();
@@ -245,9 +233,7 @@ fn identities_are_unique_and_start_with_the_hostname() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_that_sees_the_lease_go_back_ends_without_event() {
-    let server = server();
-    let first = start(&server, "a");
-    first.leadership.acquired().await;
+    let (server, _first) = leader().await;
     let backup = server.faults().backup();
     let mut second = start(&server, "b");
     sleep(Duration::from_secs(30)).await;

@@ -1,6 +1,6 @@
 //! Names of machines: base-36 instance numbers behind a prefix, as scale sets number their instances.
 //!
-//! In: a prefix and a number. Out: the name, and the number back from it.
+//! In: a prefix and a number. Out: the name.
 
 /// Digits of the number in a computer name.
 pub(super) const DIGITS: usize = 6;
@@ -18,13 +18,6 @@ pub fn computer_name(prefix: &str, number: u32) -> String {
         rest /= 36;
     }
     prefix.chars().chain(digits.map(char::from)).collect()
-}
-
-/// Returns the prefix and number of a computer name; `None` when it does not end in six base-36 digits.
-pub fn split_computer_name(name: &str) -> Option<(&str, u32)> {
-    let (prefix, digits) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
-    let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    plain.then(|| u32::from_str_radix(digits, 36).ok())?.map(|number| (prefix, number))
 }
 
 /// Returns numbers from text: FNV-1a, then mixed, so that neighbors look nothing alike. They are equal on every machine.
@@ -53,12 +46,5 @@ mod tests {
         assert_eq!(computer_name("p", 35), "p00000z");
         assert_eq!(computer_name("p", 36), "p000010");
         assert_eq!(computer_name("p", NUMBERS - 1), "pzzzzzz");
-    }
-
-    #[test]
-    fn names_without_a_number_have_none() {
-        for name in ["", "short", "pool1-00-00", "pool1+00001", "pöööö€"] {
-            assert_eq!(split_computer_name(name), None, "{name}");
-        }
     }
 }

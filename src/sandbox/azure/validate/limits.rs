@@ -164,16 +164,6 @@ fn check_services(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Resu
             let message = format!("Load balancer {balancer} has {} private link services already.", others.len());
             return Err(Refusal::invalid("PrivateLinkServicesPerLoadBalancerCountLimitReached", message));
         }
-        if limits.private_link_needs_interfaces && has_addresses(candidate.store, &balancer) {
-            let message = format!("Private link service is not supported for load balancer {balancer} with IP-based pools.");
-            return Err(Refusal::invalid("PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer", message));
-        }
     }
     Ok(())
-}
-
-fn has_addresses(store: &Store, balancer: &str) -> bool {
-    let Some(document) = store.get(balancer) else { return false };
-    shape::parts(&document.body, "backendAddressPools")
-        .any(|pool| shape::parts(pool, "loadBalancerBackendAddresses").next().is_some())
 }

@@ -25,8 +25,6 @@ pub enum Edit {
     Capacity(usize),
     /// `properties.instanceView` of a machine.
     InstanceView(Value),
-    /// `properties.provisioningState`.
-    ProvisioningState(String),
     /// `privateIPAddress` of the IP configuration of this name.
     PrivateAddress(&'static str, String),
     /// `properties.ipAddress` of a public IP.
@@ -39,7 +37,6 @@ impl Edit {
         match self {
             Self::Capacity(count) => document["sku"]["capacity"] = json!(count),
             Self::InstanceView(view) => document["properties"]["instanceView"] = view.clone(),
-            Self::ProvisioningState(state) => document["properties"]["provisioningState"] = json!(state),
             Self::PublicAddress(address) => document["properties"]["ipAddress"] = json!(address),
             Self::PrivateAddress(name, address) => {
                 let configurations = document["properties"]["ipConfigurations"].as_array_mut();

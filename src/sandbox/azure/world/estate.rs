@@ -140,12 +140,6 @@ impl Estate {
         Ok(((), vec![change]))
     }
 
-    /// Sets a machine's `properties.provisioningState`, for example to deleting, updating or failed.
-    pub fn provisioning(&self, node: &str, state: &str) -> Happened {
-        let id = self.machine(node)?.id(&self.topology);
-        Ok(((), vec![Change::Edit(id, Edit::ProvisioningState(state.to_owned()))]))
-    }
-
     /// Returns the private address of a machine, of the family of `address`, becomes `address`.
     pub fn readdress(&mut self, node: &str, address: IpAddr) -> Happened {
         let mut machine = self.machine(node)?.clone();

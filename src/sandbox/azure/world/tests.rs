@@ -1,2 +1,1 @@
 mod cloud;
-mod events;

@@ -189,4 +189,4 @@ impl QuotaBuckets {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,8 +1,5 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use futures::future::join_all;
 use http::{HeaderValue, Method};
-use proptest::prelude::*;
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::{super::api, *};
@@ -39,15 +36,6 @@ async fn waits(budget: &Budget, count: usize, charge: fn() -> RequestCharge, urg
 
 fn headers(name: &'static str, value: &'static str) -> HeaderMap {
     HeaderMap::from_iter([(http::HeaderName::from_static(name), HeaderValue::from_static(value))])
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
-    let budget = budget();
-    let waits = waits(&budget, 400, group_read, Urgency::Node).await;
-    assert_eq!(waits.iter().filter(|wait| **wait == 0).count(), 242, "all but 8 for the more urgent");
-    assert_eq!(waits.iter().max(), Some(&6_320), "158 more at 25 a second");
-    assert_eq!(budget.acquire(&group_read(), Urgency::Change).await, Duration::ZERO, "the more urgent find some left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,6 +102,9 @@ async fn unsent_writes_are_not_charged() {
     assert_eq!(used(), 1_000);
     budget.give_back(&charge, Instant::now());
     assert_eq!(used(), 0);
+    for bucket in budget.status()["buckets"].as_array().unwrap() {
+        assert_eq!(bucket["left"], bucket["capacity"], "{bucket}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,14 +137,6 @@ async fn the_same_settings_keep_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_resource_and_a_server_error_pause_nothing() {
-    let budget = budget();
-    budget.observe(&write(), 429, &headers("retry-after", "30"), "RetryableErrorDueToAnotherOperation");
-    budget.observe(&write(), 503, &headers("retry-after", "30"), "");
-    assert_eq!(budget.acquire(&write(), Urgency::Change).await, Duration::ZERO);
-}
-
-#[tokio::test(start_paused = true)]
 async fn when_others_use_the_quota_up_we_slow_down() {
     let budget = budget();
     budget.observe(&group_read(), 200, &headers("x-ms-ratelimit-remaining-subscription-reads", "4"), "");
@@ -173,28 +156,6 @@ async fn more_left_than_was_thought_lets_those_go_who_wait() {
     let waits = join_all(waits).await;
     let longest = waits.into_iter().map(|wait| wait.unwrap().as_millis()).max();
     assert_eq!(longest, Some(100), "at once, not when the next token was due");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_urgent_overtake_those_who_wait() {
-    let budget = budget();
-    budget.observe(&write(), 429, &headers("retry-after", "5"), "");
-    let late = spawn(&budget, write(), Urgency::Resync);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let urgent = spawn(&budget, write(), Urgency::Change);
-    let (late, urgent) = (late.await.unwrap(), urgent.await.unwrap());
-    assert_eq!((late.as_millis(), urgent.as_millis()), (5600, 4000));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_short_wait_does_not_stand_behind_a_long_one() {
-    let budget = budget();
-    budget.observe(&write(), 429, &headers("retry-after", "60"), "");
-    let long = spawn(&budget, write(), Urgency::Change);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let short = waits(&budget, 241, group_read, Urgency::Resync).await;
-    assert_eq!(short.iter().max(), Some(&40));
-    assert_eq!(long.await.unwrap().as_secs(), 60);
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,39 +227,5 @@ async fn the_driver_rests_when_all_buckets_are_full() {
 impl Budget {
     async fn acquire_owned(self, charge: RequestCharge) -> Duration {
         self.acquire(&charge, Urgency::Change).await
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    /// Callers give up at any time; all that stay get through, nothing hangs, and no token is lost.
-    #[test]
-    fn giving_up_loses_nothing(patience in proptest::collection::vec(proptest::option::of(0..8000u64), 1..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let budget = budget();
-            budget.observe(&write(), 429, &headers("retry-after", "3"), "");
-            let through = Arc::new(AtomicUsize::new(0));
-            let callers = patience.iter().copied().map(|patience| {
-                let (budget, through) = (budget.clone(), Arc::clone(&through));
-                tokio::spawn(async move {
-                    let limit = Duration::from_millis(patience.unwrap_or(u32::MAX.into()));
-                    if timeout(limit, budget.acquire(&write(), Urgency::Node)).await.is_ok() {
-                        through.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
-            });
-            join_all(callers.collect::<Vec<_>>()).await;
-            let through = through.load(Ordering::Relaxed);
-            prop_assert!(through >= patience.iter().filter(|patience| patience.is_none()).count());
-            let state = budget.shared.lock();
-            prop_assert!(state.queue.is_empty() && state.callers.is_empty());
-            let (now, arm) = (Instant::now(), state.buckets.iter().find(|(id, _)| id.name == "subscription-writes"));
-            if let Some((_, bucket)) = arm {
-                prop_assert!(bucket.left(now) >= 200.0 - through as f64);
-            }
-            Ok(())
-        })?;
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     },
     runtime::leader_election::LeadershipState as Lead,
     runtime::watch,
-    sandbox::azure::{AsyncStyle, Effect, Fault as AzureFault, Latencies, Latency},
+    sandbox::azure::{AsyncStyle, Latencies, Latency},
 };
 use arm::{Arm, Barrier, Credential, Fault, HOST};
 
@@ -284,19 +284,6 @@ async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_token_the_budget_stays_as_it_is() {
-    let budget = budget();
-    let world = world_behind(Some(budget.clone()));
-    *world.credential.error.lock() = Some(TokenError::Refused("no".into()));
-    for _ in 0..20 {
-        assert_eq!(class(world.get().await), ArmErrorClass::Unauthorized);
-    }
-    for bucket in budget.status()["buckets"].as_array().unwrap() {
-        assert_eq!(bucket["left"], bucket["capacity"], "{bucket}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_what_may_have_reached_arm_is_paid_for() {
     let no_token = || Some(TokenError::Refused("no".into()));
     for (fault, error, passed, returned) in [
@@ -410,19 +397,6 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
         let passed = world.barrier.passed.lock();
         let count = |operation| passed.iter().filter(|(charge, _)| charge.operation == operation).count();
         assert_eq!((count(Counts::Write), count(Counts::Delete)), (1, 2), "{style:?}: polls count as reads");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failed_operation_is_the_error_of_its_write() {
-    for style in [STATUS, LOCATION] {
-        let world = world();
-        world.set_operations(style, 1);
-        let fails = Effect::FailOperation("PublicIPCountLimitReached".to_owned(), "no more".to_owned());
-        world.arm.azure.add_fault(AzureFault::new(fails).method("PUT"));
-        let error = world.put(None).await.unwrap_err();
-        assert_eq!((error.class, error.request), (ArmErrorClass::QuotaExceeded, format!("PUT {LB}")), "{style:?}");
-        assert_eq!(error.code, "PublicIPCountLimitReached", "{style:?}");
     }
 }
 

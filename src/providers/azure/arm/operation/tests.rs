@@ -149,16 +149,6 @@ fn between_lists_it_waits_as_long_as_arm_asked_last() {
 }
 
 #[test]
-fn failures_carry_the_operations_error() {
-    let mut operation = begun_put();
-    let body = json!({"status": "Failed", "error": {"code": "SubnetIsFull", "message": "no room"}});
-    let failure = operation.advance(Ok(&answer(200, &[], &body)), None).unwrap_err();
-    let error = failure.error(RequestLine { method: &Method::PUT, path: "/r" });
-    assert_eq!((error.class, error.code.as_str()), (ArmErrorClass::Invalid, "SubnetIsFull"));
-    assert_eq!((error.message.as_str(), error.request.as_str()), ("no room", "PUT /r"));
-}
-
-#[test]
 fn location_ends_with_a_final_status() {
     let running = answer(202, &[], &Value::Null);
     let begun = |method: &Method| begin(method, 202, &[("location", RESULT)], &Value::Null).unwrap().0;
@@ -214,30 +204,4 @@ fn nonsense_is_tolerated_for_a_while_and_trouble_for_ever() {
     assert_eq!(put.advance(Ok(&html), None).unwrap(), poll(RESOURCE, 0));
     let (mut post, _) = begin(&Method::POST, 202, &[("location", RESULT)], &Value::Null).unwrap();
     assert_eq!(post.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err(), OperationFailure::Lost);
-}
-
-proptest::proptest! {
-    #[test]
-    fn any_answers_are_survived(
-        steps in proptest::collection::vec((200_u16..300, ".{0,40}", proptest::option::of("(https://arm.example)?/[a-z]{0,5}|.{0,9}")), 1..20),
-        method in proptest::sample::select(vec![Method::PUT, Method::DELETE, Method::POST]),
-    ) {
-        let mut operation = None;
-        for (status, body, location) in steps {
-            let mut response = Response::builder().status(status);
-            if let Some(value) = location.and_then(|text| http::HeaderValue::from_str(&text).ok()) {
-                response = response.header("location", value);
-            }
-            let response = response.body(Bytes::from(body)).unwrap();
-            let next = match operation.take() {
-                None => LongRunningOperation::begin(&method, url(RESOURCE), PollingPace::default(), &response, None),
-                Some(mut begun) => LongRunningOperation::advance(&mut begun, Ok(&response), None).map(|step| (begun, step)),
-            };
-            if let Ok((begun, OperationStep::Poll { url, after })) = next {
-                proptest::prop_assert_eq!(url.host_str(), Some("arm.example"));
-                proptest::prop_assert!(after <= Duration::from_secs(60));
-                operation = Some(begun);
-            }
-        }
-    }
 }

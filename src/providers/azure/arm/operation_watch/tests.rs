@@ -13,9 +13,7 @@ use crate::{
         samples::arm_client,
     },
     runtime::clock::Clock,
-    sandbox::azure::{
-        Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, Omission, topology::Topology, world::World,
-    },
+    sandbox::azure::{Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, topology::Topology, world::World},
 };
 
 struct Cloud {
@@ -137,29 +135,6 @@ async fn a_single_write_polls_its_own_operation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_costs_more_than_polls_is_not_made_again() {
-    let cloud = cloud();
-    all_whole(cloud.create_all(20).await);
-    cloud.azure().with_options(|options| options.page_size = 2);
-    cloud.asked();
-    let more = join_all((20..23).map(|index| cloud.create(index))).await;
-    all_whole(more);
-    let [lists, polls, reads] = cloud.asked();
-    assert!(lists <= 12 && polls <= 12 && reads <= 3, "{lists} pages, {polls} polls, {reads} reads");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_lacks_one_costs_that_one_a_poll() {
-    let cloud = cloud();
-    let lacks = Effect::PartialList(Omission::Named("ip-007".to_owned()));
-    cloud.azure().add_fault(Fault::new(lacks).resource_type("Microsoft.Network/publicIPAddresses"));
-    all_whole(cloud.create_all(50).await);
-    let [lists, polls, reads] = cloud.asked();
-    assert!(lists <= 5 && polls <= 4 && reads == 1, "{lists} lists, {polls} polls, {reads} reads");
-    cloud.assert_nobody_waits();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_list_that_shows_the_past_is_not_believed() {
     let cloud = cloud();
     let documents = all_whole(cloud.create_all(10).await);
@@ -256,16 +231,6 @@ async fn every_deadline_is_kept() {
     }
     assert!(start.elapsed() <= Duration::from_secs(20));
     cloud.assert_nobody_waits();
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_arm_asks_for_is_waited_for() {
-    let cloud = cloud();
-    cloud.azure().with_options(|options| options.operations.retry_after = Some(7));
-    let start = Instant::now();
-    all_whole(cloud.create_all(10).await);
-    assert!(start.elapsed() >= Duration::from_secs(7), "{:?}", start.elapsed());
-    assert_eq!(cloud.asked(), [1, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]

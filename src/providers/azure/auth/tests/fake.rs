@@ -35,8 +35,6 @@ pub(super) struct State {
     pub(super) vault_secret: Json,
     /// Document of `/metadata/endpoints`.
     pub(super) metadata: Json,
-    /// All requests fail like this.
-    pub(super) broken: Option<ArmTransportError>,
     /// `METHOD URL` of every request, without body.
     pub(super) requests: Vec<String>,
     issued: u64,
@@ -63,9 +61,6 @@ impl ArmTransport for Services {
         tokio::task::yield_now().await;
         let mut state = self.state();
         state.requests.push(format!("{} {}", request.method(), request.uri()));
-        if let Some(error) = &state.broken {
-            return Err(error.clone());
-        }
         let url = Url::parse(&request.uri().to_string()).unwrap();
         let (status, body) = state.answer(&url, &request);
         Ok(http::Response::builder().status(status).body(Bytes::from(body.to_string())).unwrap())

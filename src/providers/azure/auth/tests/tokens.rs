@@ -112,16 +112,6 @@ async fn a_failing_refresh_is_nobodys_failure_while_the_token_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_service_is_not_hammered() {
-    let (mint, tokens) = mint(Mood::Down);
-    for _ in 0..6000 {
-        assert!(tokens.token().await.is_err());
-        sleep(Duration::from_millis(100)).await;
-    }
-    assert!((6..=16).contains(&mint.asked()), "{} fetches in ten minutes", mint.asked());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_refused_token_is_fetched_anew_once() {
     let (mint, tokens) = mint(Mood::Good);
     let first = tokens.token().await.unwrap();

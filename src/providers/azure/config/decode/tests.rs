@@ -1,7 +1,5 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::providers::azure::config::{BackendPoolType, CloudConfigType, LoadBalancerSku, VmType, has_errors};
 
@@ -241,45 +239,6 @@ fn the_table_is_sound() {
     for field in FIELDS.iter().filter(|field| !field.default.is_empty()) {
         let shown = effective[field.name].to_string();
         assert_eq!(shown.trim_matches('"').trim_end_matches(".0"), field.default.trim_end_matches(".0"), "{}", field.name);
-    }
-}
-
-/// Documents, many of them with known fields.
-fn documents() -> impl Strategy<Value = serde_json::Value> {
-    let leaf = prop_oneof![
-        Just(serde_json::Value::Null),
-        any::<bool>().prop_map(Into::into),
-        any::<i64>().prop_map(Into::into),
-        any::<f64>().prop_map(Into::into),
-        "[ -~]{0,12}".prop_map(Into::into),
-        Just("vmss".into()),
-    ];
-    let key = prop_oneof![
-        (0..FIELDS.len()).prop_map(|index| FIELDS[index].name.to_owned()),
-        (0..RATE_LIMIT_CLIENTS.len()).prop_map(|index| RATE_LIMIT_CLIENTS[index].to_owned()),
-        "[a-zA-Z]{0,8}",
-    ];
-    let tree = leaf.prop_recursive(4, 64, 8, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
-            prop::collection::vec(("[a-zA-Z]{0,8}", inner), 0..4).prop_map(|entries| entries.into_iter().collect()),
-        ]
-    });
-    prop::collection::vec((key, tree), 0..12).prop_map(|entries| entries.into_iter().collect())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_document_decodes_and_its_effect_decodes_to_itself(document in documents()) {
-        let decoded = decode(&document.to_string());
-        let mut config = decoded.config;
-        config.aad_client_secret.clear();
-        config.aad_client_cert_password.clear();
-        let again = decode(&config.effective().to_string());
-        prop_assert!(!has_errors(&again.findings), "{:?}", again.findings);
-        prop_assert_eq!(again.config, config);
     }
 }
 

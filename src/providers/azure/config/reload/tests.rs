@@ -1,13 +1,7 @@
 use std::path::PathBuf;
 
 use super::{
-    super::{
-        environment::EnvironmentOverrides,
-        source::{
-            ConfigSecretRef, ConfigSource,
-            tests::{GOOD, PATH, Server},
-        },
-    },
+    super::source::tests::{GOOD, PATH, Server, loader},
     *,
 };
 
@@ -27,12 +21,7 @@ impl Setting {
         std::fs::write(&path, GOOD).unwrap();
         let server = Server::default();
         server.put(PATH, "cloud-config", "vnetName: v");
-        let loader = ConfigLoader {
-            source: ConfigSource { file: Some(path), secret: Some(ConfigSecretRef::default()) },
-            client: Some(server.client()),
-            environment: EnvironmentOverrides::default(),
-            is_strict: false,
-        };
+        let loader = loader(Some(path), Some(&server));
         let (sender, receiver) = watch::channel(Arc::new(loader.load().await.unwrap().config));
         Self { folder, server, loader, memory: ReloadState::default(), sender, receiver }
     }

@@ -40,7 +40,7 @@ impl Server {
 
 pub(in super::super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/azure-cloud-provider";
 
-fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
+pub(in super::super) fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
     ConfigLoader {
         source: ConfigSource { file, secret: server.map(|_| ConfigSecretRef::default()) },
         client: server.map(Server::client),
@@ -53,18 +53,6 @@ fn file(folder: &tempfile::TempDir, text: &str) -> Option<PathBuf> {
     let path = folder.path().join("azure.json");
     std::fs::write(&path, text).unwrap();
     Some(path)
-}
-
-#[tokio::test]
-async fn file_and_secret_become_one_configuration() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::default();
-    server.put(PATH, "cloud-config", "location: b");
-    let config = loader(file(&folder, GOOD), Some(&server)).load().await.unwrap().config;
-    assert_eq!((config.location.as_str(), config.resource_group.as_str()), ("b", "rg"));
-    server.put(PATH, "cloud-config", GOOD);
-    assert_eq!(loader(None, Some(&server)).load().await.unwrap().config.location, "a");
-    assert_eq!(loader(file(&folder, GOOD), None).load().await.unwrap().config.location, "a");
 }
 
 #[tokio::test]

@@ -1,9 +1,6 @@
 use std::time::Duration;
 
-use super::{
-    super::{Freshness, tests::arm_fixture::*},
-    *,
-};
+use super::{super::tests::arm_fixture::*, *};
 use crate::providers::azure::config::VmType;
 
 /// One machine of each kind.
@@ -191,14 +188,6 @@ fn a_machine_being_deleted_still_exists() {
     driver.fixture.change(&vm("node-3"), "/properties/provisioningState", "Deleting".into());
     let MachineExistence::Found(machine) = driver.check_existence(&named("node-3")) else { panic!() };
     assert_eq!(machine.provisioning_state, "Deleting");
-}
-
-#[test]
-fn lists_without_instance_view_confirm_existence() {
-    let mut driver = InventoryDriver::of_all_kinds();
-    driver.settings.without_instance_view = true;
-    driver.look_up(&[named(&host("pool0", 1))], Freshness::Within(Duration::ZERO))[0].as_ref().unwrap();
-    assert!(matches!(driver.check_existence(&named(&host("pool0", 1))), MachineExistence::Found(_)));
 }
 
 #[test]

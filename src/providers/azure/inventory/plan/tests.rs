@@ -40,17 +40,3 @@ fn a_list_that_is_read_anyway_serves_single_needs() {
     ];
     assert_eq!(plan(&needs, &InventorySnapshot::default(), Instant::now()), [ArmRead::Machines(scope)]);
 }
-
-proptest::proptest! {
-    /// Asking piecemeal costs at most the single reads that a list would have cost, and the list.
-    #[test]
-    fn spending_is_bounded(items in 1usize..6000, batches in proptest::collection::vec(1usize..30, 1..400)) {
-        let (mut spent, mut total, mut listed) = (0, 0, false);
-        for batch in batches {
-            if listed { break; }
-            listed = list_pays(batch, spent, Some(items));
-            if listed { total += pages(items) } else { total += batch; spent += batch }
-        }
-        proptest::prop_assert!(total <= 2 * pages(items));
-    }
-}

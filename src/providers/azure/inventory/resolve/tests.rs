@@ -199,15 +199,6 @@ fn old_knowledge_serves_while_arm_fails() {
 }
 
 #[test]
-fn an_empty_list_takes_nothing_away() {
-    let mut driver = known(1, 100);
-    driver.fixture.empty_lists();
-    driver.pass(Duration::from_secs(601));
-    assert!(driver.look_up(&hosts(1, 100), Freshness::Cached).iter().all(Result::is_ok));
-    assert_eq!(driver.snapshot.entries().count(), 100);
-}
-
-#[test]
 fn a_machine_that_a_list_lacks_is_asked_for_itself() {
     let mut driver = known(1, 100);
     driver.fixture.remove(&instance("pool0", 7));

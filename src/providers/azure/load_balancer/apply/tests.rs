@@ -374,17 +374,3 @@ async fn a_pool_that_has_gone_meanwhile_is_not_brought_back() {
     assert!(!cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap());
     assert_eq!(cloud.requests(), ["DELETE kubernetes"]);
 }
-
-#[tokio::test(start_paused = true)]
-async fn what_a_refused_document_refers_to_is_looked_at_again() {
-    let cloud = Cloud::served().await;
-    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
-    assert!(cloud.world.azure().delete_document(cloud.id("publicIPAddresses", "b").as_str()));
-    assert!(cloud.put_balancer(&["a", "b"]).await.is_err());
-    cloud.requests();
-    let seen = cloud.look().await;
-    let mut requests = cloud.requests();
-    requests.sort();
-    assert_eq!(requests, ["GET a", "GET b", "GET kubernetes"]);
-    assert_eq!(seen.public_ips.len(), 1);
-}

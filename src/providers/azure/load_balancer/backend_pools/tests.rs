@@ -37,7 +37,7 @@ async fn nodes_of_every_kind_join_and_then_nothing_is_asked_or_written() {
         assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
         assert_eq!(cloud.requests(), (0, 0), "{kind:?}");
         // Nobody would be left.
-        let excluded = cloud.excluding(&["node.kubernetes.io/exclude-from-external-load-balancers"], 5);
+        let excluded = cloud.labeled("node.kubernetes.io/exclude-from-external-load-balancers");
         assert_eq!(cloud.sync_nodes(&[], &excluded).await, Ok(PoolSyncSummary::default()), "{kind:?}");
     }
 }

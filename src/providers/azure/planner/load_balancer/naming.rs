@@ -215,11 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_digit_of_the_uid_is_lost() {
-        assert_eq!((web().key.as_str(), web().name_prefix.as_str()), ("default/web", "a6f3c1a528d7e4b909a412c5d7e8f9a0"));
-    }
-
-    #[test]
     fn front_ends_have_at_most_75_characters() {
         let base = web().name_prefix;
         let cut = format!("{base}-{}_", "s".repeat(41));
@@ -286,18 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn pools_of_one_service_are_named_as_upstream_names_them() {
-        let of = |namespace: &str, name: &str| {
-            let identity = identity(namespace, name, "");
-            [IpFamily::V4, IpFamily::V6].map(|family| own_pool(&identity, family))
-        };
-        assert_eq!(of("default", "loc"), ["default-loc", "default-loc-ipv6"]);
-        assert_eq!(of("Team-A", "Web"), ["team-a-web", "team-a-web-ipv6"]);
-        assert_eq!(of("a-b", "c"), of("a", "b-c"), "which is why a name proves no ownership");
-        assert_eq!(of("default", "web-ipv6")[0], of("default", "web")[1]);
-    }
-
-    #[test]
     fn names_that_azure_refuses_are_shortened_and_stay_unique() {
         let pools = |namespace: &str| {
             let identity = identity(namespace, &"n".repeat(40), "");
@@ -313,21 +296,5 @@ mod tests {
         assert_eq!(pool_member(&"n".repeat(80)), "n".repeat(80));
         let of = |last: &str| pool_member(&format!("{}.internal.cloudapp.{last}", "n".repeat(64)));
         assert!(of("net").len() == 80 && of("net") != of("com"), "{}", of("net"));
-    }
-
-    #[test]
-    fn security_rules_are_named_as_upstream_hashes() {
-        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        for (protocol, sources, ports, hash) in [
-            (Protocol::Tcp, texts(&["Internet"]), vec![80], "d39272f7f57ed937951650d93992ad77"),
-            (Protocol::Tcp, texts(&["Internet"]), vec![80, 443], "556f7044ec033071ec0dfcf7cd85bc93"),
-            (Protocol::Tcp, texts(&["Internet"]), vec![8080, 80, 443], "42ba9ab7c4d8d5b6ceb13703374ab4fd"),
-            (Protocol::Tcp, texts(&["192.168.0.0/23", "10.0.0.0/8"]), vec![80], "4d4530cc0221b63427fbfb0e2c6df09b"),
-            (Protocol::Udp, texts(&["AzureCloud"]), vec![53], "f0052cf4486b90b257b131de0384e619"),
-            (Protocol::Sctp, texts(&["Internet"]), vec![80], "038c095cadb4eb613cd17f29dc624775"),
-        ] {
-            assert_eq!(allow_rule(IpFamily::V4, protocol, &sources, &ports), format!("k8s-azure-lb_allow_IPv4_{hash}"));
-        }
-        assert_eq!(deny_rule(IpFamily::V6), "k8s-azure-lb_deny-all_IPv6");
     }
 }

@@ -355,25 +355,15 @@ mod tests {
     }
 
     #[test]
-    fn restrictions_of_public_ips_come_from_the_configuration() {
-        let config = AzureConfig {
-            allowed_public_ip_resource_groups: " shared, other".into(),
-            enforce_public_ip_namespaces: Some(true),
-            ..AzureConfig::default()
-        };
-        let settings = LoadBalancerSettings::new(&config, "kubernetes");
-        assert_eq!(settings.allowed_groups, ["shared", "other"]);
-        assert!(settings.namespaces_are_enforced);
-        let usual = LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes");
-        assert!(usual.allowed_groups.is_empty() && !usual.namespaces_are_enforced);
-    }
-
-    #[test]
     fn one_switch_restricts_tenants_and_explicit_fields_win() {
         let settings = |config: &AzureConfig| LoadBalancerSettings::new(config, "kubernetes");
         let open = settings(&AzureConfig::default());
         assert_eq!(open.service_limits, ServiceLimits::default());
         assert_eq!(open.additional_public_ips, AdditionalIpPolicy::Any);
+        assert!(open.allowed_groups.is_empty() && !open.namespaces_are_enforced);
+        assert!(open.security_group.is_none() && open.exclude_control_plane && !open.disable_outbound_snat);
+        let enforced = AzureConfig { enforce_public_ip_namespaces: Some(true), ..AzureConfig::default() };
+        assert!(settings(&enforced).namespaces_are_enforced);
         let none = AdditionalIpPolicy::Within(Vec::new());
         let tenants = AzureConfig { multi_tenant: true, ..AzureConfig::default() };
         let closed = settings(&tenants);
@@ -386,29 +376,12 @@ mod tests {
             maximum_namespace_factor: Some(0),
             enforce_public_ip_namespaces: Some(false),
             allowed_additional_public_ips: "any".into(),
+            allowed_public_ip_resource_groups: " shared, other".into(),
             ..tenants
         });
         let limits = ServiceLimits { of_service: [None, Some(500), Some(7)], namespace_factor: None };
         assert_eq!((mixed.service_limits, mixed.namespaces_are_enforced), (limits, false));
+        assert_eq!(mixed.allowed_groups, ["shared", "other"]);
         assert_eq!(mixed.additional_public_ips, AdditionalIpPolicy::Any);
-    }
-
-    #[test]
-    fn groups_default_to_the_clusters_in_the_network_subscription() {
-        let config = AzureConfig {
-            subscription_id: "s".into(),
-            resource_group: "rg".into(),
-            load_balancer_resource_group: "rg-lb".into(),
-            network_resource_subscription_id: "n".into(),
-            vnet_name: "v".into(),
-            ..AzureConfig::default()
-        };
-        let settings = LoadBalancerSettings::new(&config, "kubernetes");
-        assert_eq!(settings.group, ResourceId::group_of("n", "rg"));
-        assert_eq!(settings.load_balancer_group, ResourceId::group_of("n", "rg-lb"));
-        let network = ResourceId::group_of("n", "rg").resource("Microsoft.Network/virtualNetworks", &["v"]);
-        assert_eq!(settings.virtual_network, network, "where the subnets are");
-        assert_eq!(settings.security_group, None);
-        assert!(settings.exclude_control_plane && !settings.disable_outbound_snat);
     }
 }

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::{super::window::WindowLimit, *};
 
-fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
+/// The charge of one token against a quota.
+pub(in super::super) fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
     let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
     BucketCharge { id, limit: BucketLimit { capacity, per_second, window: None } }
 }

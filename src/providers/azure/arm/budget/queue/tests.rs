@@ -4,17 +4,12 @@ use proptest::{collection::vec, prelude::*, sample::subsequence};
 
 use super::{
     super::{
-        limits::BucketLimit,
+        buckets::tests::drain,
         usage::allowance,
         window::{WINDOW, WindowLimit},
     },
     *,
 };
-
-fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
-    let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
-    BucketCharge { id, limit: BucketLimit { capacity, per_second, window: None } }
-}
 
 fn of_resource(resource: usize, capacity: f64, per_second: f64) -> BucketCharge {
     let mut drain = drain("one", capacity, per_second);

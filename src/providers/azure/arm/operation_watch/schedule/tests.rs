@@ -21,26 +21,33 @@ fn schedule(due: &[u64]) -> (WatchSchedule, Instant) {
 
 #[test]
 fn many_ask_once_and_a_few_by_themselves() {
-    for (due, pages, at, expected) in [
+    for (due, pages, weight, at, expected) in [
         // Alone, at its own pace.
-        (vec![200], 1, 200, WatchMove::PollAlone),
-        (vec![200], 1, 199, WatchMove::WaitUntil(Instant::now())),
+        (vec![200], 1, 1, 200, WatchMove::PollAlone),
+        (vec![200], 1, 1, 199, WatchMove::WaitUntil(Instant::now())),
         // Two, one page.
-        (vec![200, 200], 1, 200, WatchMove::List),
+        (vec![200, 200], 1, 1, 200, WatchMove::List),
         // The second is due a moment later: both wait for it.
-        (vec![200, 280], 1, 200, WatchMove::WaitUntil(Instant::now())),
-        (vec![200, 280], 1, 280, WatchMove::List),
+        (vec![200, 280], 1, 1, 200, WatchMove::WaitUntil(Instant::now())),
+        (vec![200, 280], 1, 1, 280, WatchMove::List),
         // The second is due much later.
-        (vec![200, 900], 1, 200, WatchMove::PollAlone),
+        (vec![200, 900], 1, 1, 200, WatchMove::PollAlone),
         // More pages than who wait.
-        (vec![200, 200], 3, 200, WatchMove::PollAlone),
-        (vec![200, 200, 200], 3, 200, WatchMove::List),
+        (vec![200, 200], 3, 1, 200, WatchMove::PollAlone),
+        (vec![200, 200, 200], 3, 1, 200, WatchMove::List),
+        // Where lists are scarce, more have to wait for one.
+        (vec![200; 10], 1, 7, 200, WatchMove::List),
+        (vec![200; 6], 1, 7, 200, WatchMove::PollAlone),
+        (vec![200; 10], 2, 7, 200, WatchMove::PollAlone),
+        (vec![200; 10], 10, 7, 200, WatchMove::PollAlone),
+        (vec![200; 70], 10, 7, 200, WatchMove::List),
+        (vec![200; 10], 10, 1, 200, WatchMove::List),
     ] {
         let (mut schedule, start) = schedule(&due);
-        (schedule.pages, schedule.has_ended) = (pages, true);
+        (schedule.pages, schedule.weight, schedule.has_ended) = (pages, weight, true);
         let next = schedule.next(1, start + ms(at));
         let same = matches!((next, expected), (WatchMove::WaitUntil(_), WatchMove::WaitUntil(_))) || next == expected;
-        assert!(same, "{due:?} due, {pages} pages, after {at} ms: {next:?}");
+        assert!(same, "{due:?} due, {pages} pages of weight {weight}, after {at} ms: {next:?}");
     }
 }
 
@@ -52,14 +59,6 @@ fn one_list_at_a_time() {
     schedule.listed(Some(1), start + ms(250));
     assert_eq!(schedule.next(1, start + ms(250)), WatchMove::WaitUntil(start + ms(250 + 300)), "not at once again");
     assert_eq!(schedule.next(1, start + ms(550)), WatchMove::List);
-}
-
-#[test]
-fn when_a_list_is_not_worth_it_all_whose_turn_has_come_ask_alone() {
-    let (mut schedule, start) = schedule(&[200, 200]);
-    schedule.pages = 5;
-    let moves = [1, 2].map(|waiter| schedule.next(waiter, start + ms(200)));
-    assert_eq!(moves, [WatchMove::PollAlone; 2]);
 }
 
 #[test]
@@ -91,22 +90,6 @@ fn who_leaves_is_forgotten() {
     schedule.leave(1);
     assert!(schedule.is_idle(start + ms(200)));
     assert_eq!(schedule.next(1, start + ms(200)), WatchMove::PollAlone, "whoever is not known is not kept waiting");
-}
-
-#[test]
-fn where_lists_are_scarce_more_have_to_wait_for_one() {
-    for (waiting, pages, weight, expected) in [
-        (10, 1, 7, WatchMove::List),
-        (6, 1, 7, WatchMove::PollAlone),
-        (10, 2, 7, WatchMove::PollAlone),
-        (10, 10, 7, WatchMove::PollAlone),
-        (70, 10, 7, WatchMove::List),
-        (10, 10, 1, WatchMove::List),
-    ] {
-        let (mut schedule, start) = schedule(&vec![200; waiting]);
-        (schedule.pages, schedule.weight, schedule.has_ended) = (pages, weight, true);
-        assert_eq!(schedule.next(1, start + ms(200)), expected, "{waiting} wait, {pages} pages of weight {weight}");
-    }
 }
 
 #[test]

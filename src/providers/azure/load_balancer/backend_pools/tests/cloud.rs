@@ -120,11 +120,9 @@ impl Cloud {
         names(&self.nodes())
     }
 
-    /// All Nodes, the first `count` of them with these labels.
-    pub(super) fn excluding(&self, labels: &[&str], count: usize) -> Vec<Arc<Node>> {
-        let labelled = |node: Node| labels.iter().fold(node, |node, label| node.label(label, ""));
-        let nodes = self.world.nodes().into_iter().enumerate();
-        nodes.map(|(index, node)| Arc::new(if index < count { labelled(node) } else { node })).collect()
+    /// All Nodes, with this label.
+    pub(super) fn labeled(&self, label: &str) -> Vec<Arc<Node>> {
+        self.world.nodes().into_iter().map(|node| Arc::new(node.label(label, ""))).collect()
     }
 
     pub(super) async fn sync(&self) -> Result<PoolSyncSummary, PoolSyncError> {
@@ -137,28 +135,11 @@ impl Cloud {
         nodes: &[Arc<Node>],
         all_nodes: &[Arc<Node>],
     ) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.sync_created(nodes, all_nodes, &[]).await
+        self.sync_observed(&self.observed(), nodes, all_nodes, &[]).await
     }
 
-    pub(super) async fn sync_created(
-        &self,
-        nodes: &[Arc<Node>],
-        all_nodes: &[Arc<Node>],
-        created: &[ResourceId],
-    ) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.sync_members(&self.observed(), nodes, all_nodes, created).await
-    }
-
-    /// With what was seen at some time.
+    /// With what was seen at some time, and with pools that were created just now.
     pub(super) async fn sync_observed(
-        &self,
-        observed: &ObservedNetwork,
-        nodes: &[Arc<Node>],
-    ) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.sync_members(observed, nodes, nodes, &[]).await
-    }
-
-    async fn sync_members(
         &self,
         observed: &ObservedNetwork,
         nodes: &[Arc<Node>],
@@ -168,11 +149,8 @@ impl Cloud {
         let (started, memory, local) = (Instant::now(), self.members.memory(), LocalPools::default());
         let plan = |reads: &PoolReads| {
             let input = self.members.input(reads, &memory, &local);
-            pools::plan_members(
-                observed,
-                &PoolInput { hosts: Some(nodes), all_nodes, unfilled, ..input },
-                &self.members.settings,
-            )
+            let input = PoolInput { hosts: Some(nodes), all_nodes, unfilled, ..input };
+            pools::plan_members(observed, &input, &self.members.settings)
         };
         let work: BoxFuture<'_, _> = Box::pin(async {
             let plan = self.planned(plan, Urgency::Node).await;

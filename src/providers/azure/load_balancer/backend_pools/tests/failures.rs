@@ -123,7 +123,7 @@ async fn who_is_in_already_shows_that_the_load_balancer_is_known_from_before() {
         cloud.sync().await.unwrap();
         let (next, nodes) = (cloud.restarted(), cloud.nodes());
         let balancers = LOAD_BALANCERS.map(|name| cloud.load_balancer_id(name));
-        let synced = next.sync_observed(&before, &nodes).await.unwrap();
+        let synced = next.sync_observed(&before, &nodes, &nodes, &[]).await.unwrap();
         assert_eq!(synced, PoolSyncSummary { load_balancers: balancers.into(), ..PoolSyncSummary::default() }, "{kind:?}");
     }
 }

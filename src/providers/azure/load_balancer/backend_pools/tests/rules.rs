@@ -1,4 +1,4 @@
-//! Who belongs where: other load balancers, SKUs, groups, pools of others.
+//! Who belongs where: other load balancers, SKUs, preconfigured pools.
 
 use super::*;
 use crate::{
@@ -75,62 +75,9 @@ async fn preconfigured_pools_are_filled_only_when_they_were_just_created() {
     cloud.sync().await.unwrap();
     assert_eq!((cloud.in_pool("kubernetes").len(), cloud.in_pool("kubernetes-internal").len()), (2, 0));
     let created = cloud.load_balancer_id("kubernetes-internal").child("backendAddressPools", "kubernetes");
-    cloud.sync_created(&cloud.nodes(), &cloud.nodes(), &[created]).await.unwrap();
+    cloud.sync_observed(&cloud.observed(), &cloud.nodes(), &cloud.nodes(), &[created]).await.unwrap();
     assert_eq!(cloud.in_pool("kubernetes-internal").len(), 2);
     let cloud = Cloud::new(vec![Pool::new(Uniform, "pool0", 2)], setting("all"));
     assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()));
     assert_eq!(cloud.requests(), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn machines_of_other_groups_stay_out() {
-    let cloud = Cloud::new(
-        vec![Pool::new(Uniform, "pool0", 1), Pool::new(Uniform, "pool1", 1).in_group("rg-other")],
-        config(Uniform),
-    );
-    cloud.warm().await;
-    let synced = cloud.sync().await.unwrap();
-    assert_eq!((synced.models, synced.machines), (1, 1));
-    assert_eq!(cloud.in_pool("kubernetes"), names(&cloud.nodes()[..1]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn control_plane_nodes_stay_out_and_unmanaged_ones_are_not_asked_for() {
-    let cloud = of_kind(Uniform, 3);
-    cloud.warm().await;
-    let mut nodes = cloud.excluding(&["node-role.kubernetes.io/control-plane"], 1);
-    cloud.sync_nodes(&nodes, &nodes).await.unwrap();
-    assert_eq!(cloud.in_pool("kubernetes"), names(&nodes[1..]));
-    cloud.requests();
-    let mut foreign = Node::default();
-    foreign.metadata.name = Some("on-premises".to_owned());
-    foreign.metadata.labels = Some([("kubernetes.azure.com/managed".to_owned(), "false".to_owned())].into());
-    nodes.push(Arc::new(foreign));
-    assert_eq!(cloud.sync_nodes(&nodes, &nodes).await, Ok(PoolSyncSummary::default()));
-    assert_eq!(cloud.requests(), (0, 0));
-}
-
-/// Somebody else has put it there, for its way to the Internet perhaps.
-#[tokio::test(start_paused = true)]
-async fn machines_that_never_had_a_node_leave_only_the_company_of_nodes() {
-    for kind in KINDS {
-        let cloud = Cloud::new(vec![Pool::new(kind, "pool0", 3), Pool::new(kind, "jump", 1)], config(Uniform));
-        cloud.warm().await;
-        cloud.sync().await.unwrap();
-        let (next, nodes) = (cloud.restarted(), cloud.nodes());
-        let everybody = names(&nodes);
-        // One of the set and the jump host have no Node.
-        let (out, known): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node::name(node).contains("jump"));
-        assert_eq!(out.len(), 1);
-        let jump = names(&out);
-        for _ in 0..2 {
-            assert_eq!(next.sync_nodes(&known[1..], &known[1..]).await.map(|synced| synced.models), Ok(0));
-            tokio::time::advance(crate::providers::azure::planner::load_balancer::pools::orphans::ORPHAN_GRACE_PERIOD).await;
-        }
-        let expected = match kind {
-            PoolKind::Standalone => everybody,
-            _ => names(&known[1..]).union(&jump).cloned().collect(),
-        };
-        assert_eq!(cloud.in_pool("kubernetes"), expected, "{kind:?}");
-    }
 }

@@ -102,30 +102,6 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_named_after_their_rule_or_the_port_that_local_endpoints_answer_on() {
-        let spec = ServiceSpec {
-            internal: true,
-            subnet: Some("apps".into()),
-            families: vec![IpFamily::V4, IpFamily::V6],
-            local_probe: Some(http_probe(31234, "/healthz")),
-            ..service("web")
-        };
-        let names = |wanted: PortProbe| {
-            [IpFamily::V4, IpFamily::V6].map(|family| {
-                let rule = port_rule_name(&spec, &spec.ports[0], family);
-                of_rule(&spec, &wanted, &rule, family, &settings()).and_then(|probe| probe.name)
-            })
-        };
-        let base = &spec.identity.name_prefix;
-        assert_eq!(names(PortProbe::None), [None, None]);
-        let ending_in = |port: &str| ["", "-IPv6"].map(|family| Some(format!("{base}-apps-TCP-{port}{family}")));
-        assert_eq!(names(PortProbe::Own(tcp_probe(30080))), ending_in("80"));
-        assert_eq!(names(PortProbe::Local), ending_in("31234"));
-        let shared = Some(naming::SHARED_PROBE.to_owned());
-        assert_eq!(names(PortProbe::Shared), [shared.clone(), shared]);
-    }
-
-    #[test]
     fn probes_are_compared_by_what_is_wanted_of_them() {
         let wanted = document("p".into(), &http_probe(31234, "/healthz"));
         #[rustfmt::skip]

@@ -199,37 +199,3 @@ fn public_ips_by_pin(index: &PlanIndex<'_>, spec: &ServiceSpec) -> PublicIpAssig
     let found = spec.families.iter().filter_map(|family| Some(((spec.identity.clone(), *family), id(*family)?)));
     found.collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::{super::samples::*, *};
-
-    #[test]
-    fn addresses_come_in_the_order_of_the_front_ends_and_additional_ones_last() {
-        let spec = ServiceSpec {
-            families: vec![IpFamily::V4, IpFamily::V6],
-            additional_ips: vec!["20.9.9.9".parse().unwrap()],
-            ..service("web")
-        };
-        let base = &spec.identity.name_prefix;
-        let frontend = |name: &str, public: &str| json!({"name": name, "properties": {"publicIPAddress": {"id": public_ip(public).as_str()}}});
-        let frontends = [frontend(&format!("{base}-IPv6"), "six"), frontend("out", "out"), frontend(base, "four")];
-        let document = json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends}});
-        let mut there = observed(vec![load_balancer(document)]);
-        for (name, version, address) in
-            [("four", "IPv4", "20.0.0.1"), ("six", "IPv6", "2603::1"), ("out", "IPv4", "20.0.0.2")]
-        {
-            let properties = json!({"publicIPAddressVersion": version, "ipAddress": address});
-            let id = public_ip(name);
-            there.public_ips.push(serde_json::from_value(json!({"id": id.as_str().to_uppercase().replace("SUBSCRIPTIONS", "subscriptions"), "properties": properties})).unwrap());
-        }
-        let texts =
-            |spec: &ServiceSpec| status(&there, spec, &settings()).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(texts(&spec), ["2603::1", "20.0.0.1", "20.9.9.9"]);
-        assert_eq!(texts(&ServiceSpec { internal: true, ..spec.clone() }), Vec::<String>::new());
-        assert_eq!(texts(&service("other")), Vec::<String>::new());
-        assert_eq!(texts(&pinned("20.0.0.1", service("guest"))), ["20.0.0.1"]);
-    }
-}

@@ -115,25 +115,6 @@ mod tests {
         ResourceId::parse(&network(&format!("loadBalancers/{name}"))).unwrap()
     }
 
-    /// In which minutes repairs happen when a document differs whenever it is looked at, each `period` minutes.
-    fn fight(period: u32, until: u32) -> Vec<u32> {
-        let (mut schedule, start) = (RepairSchedule::default(), Instant::now());
-        let (who, document) = (service("web").identity, document("kubernetes"));
-        let looks = (0..=until).step_by(usize::try_from(period).unwrap());
-        looks
-            .filter(|minute| schedule.decide(&who, [&document], start + *minute * MINUTE) == RepairDecision::Repair)
-            .collect()
-    }
-
-    #[test]
-    fn pauses_double_up_to_the_longest() {
-        assert_eq!(fight(1, 90), [0, 10, 30, 70]);
-        // Looks that are further apart than the pause go on repairing.
-        assert_eq!(fight(30, 120), [0, 30, 60, 120]);
-        let all = fight(1, 4 * 24 * 60);
-        assert_eq!(all.windows(2).map(|pair| pair[1] - pair[0]).max(), Some(360));
-    }
-
     #[test]
     fn a_delay_is_news_once_and_another_document_or_service_is_put_right_at_once() {
         let (mut schedule, start) = (RepairSchedule::default(), Instant::now());

@@ -11,12 +11,12 @@ use crate::{
         config::BackendPoolType,
         inventory::LookupError,
         planner::load_balancer::{
-            desired::samples::{ensure, internal, network, observed, pinned, port, remove, service, settings},
+            desired::samples::{ensure, internal, network, observed, pinned, remove, service, settings},
             entries::LoadBalancerEntry,
             network_query::{NetworkCacheKey, NetworkReadFailure},
             rule_memory::RuleMemory,
             settings::LoadBalancerSettings,
-            spec::{AccessControl, PortSpec, Protocol, ServiceIdentity},
+            spec::{AccessControl, ServiceIdentity},
         },
         samples::arm_error,
     },
@@ -142,39 +142,6 @@ fn nodes_that_come_behind_another_load_balancer_are_opened_to_the_services_there
     let after = carried_out(&there, &goes);
     let again = planned(&after, &[ensure(&web)], &[], &settings);
     assert!(again.is_empty(), "{goes}\nand then\n{again}");
-}
-
-/// What a guest opened before, without a load balancing rule, lets nobody in where the owner has a rule now.
-#[test]
-fn a_port_of_the_owner_is_not_open_for_the_sources_of_a_guest() {
-    let at = |name: &str, range: &str, ports: &[(i32, bool)]| {
-        let port = |(number, rule): &(i32, bool)| PortSpec { rule: *rule, ..port(Protocol::Tcp, *number, 30_000 + number) };
-        let access = AccessControl { ranges: vec![range.parse().unwrap()], ..AccessControl::default() };
-        pinned("10.0.0.100", ServiceSpec { access, ports: ports.iter().map(port).collect(), ..internal(name) })
-    };
-    let (before, owner) = (at("web", "192.0.2.0/24", &[(80, true)]), at("web", "192.0.2.0/24", &[(80, true), (443, true)]));
-    let guest = at("guest", "198.51.100.0/24", &[(81, true), (443, false)]);
-    let served = ServiceSpec { status_addresses: vec!["10.0.0.100".parse().unwrap()], ..guest.clone() };
-    let settings = settings();
-    let group = json!({"id": network("networkSecurityGroups/nsg"), "name": "nsg", "properties": {"securityRules": []}});
-    let start = ObservedNetwork { security_group: Some(serde_json::from_value(group).unwrap()), ..observed(Vec::new()) };
-    let alone = carried_out(&start, &planned(&start, &[ensure(&before)], &[], &settings));
-    let others = |spec: &ServiceSpec| [ParsedService::Valid(Arc::new(spec.clone()))];
-    let shared = carried_out(&alone, &planned(&alone, &[ensure(&guest)], &others(&before), &settings));
-    let opened = |there: &ObservedNetwork, range: &str| -> Vec<String> {
-        let group = serde_json::to_value(&there.security_group).unwrap();
-        let rules = group["properties"]["securityRules"].as_array().unwrap().clone();
-        let of_range = rules.iter().map(|rule| &rule["properties"]).filter(|rule| rule.to_string().contains(range));
-        let ports: String =
-            of_range.map(|rule| format!("{}{}", rule["destinationPortRange"], rule["destinationPortRanges"])).collect();
-        ["80", "81", "443"].into_iter().filter(|port| ports.contains(port)).map(str::to_owned).collect()
-    };
-    assert_eq!(opened(&shared, "198.51.100.0/24"), ["81", "443"]);
-    let plan = planned(&shared, &[ensure(&owner)], &others(&served), &settings);
-    let after = carried_out(&shared, &plan);
-    assert_eq!(opened(&after, "192.0.2.0/24"), ["80", "443"], "{plan}");
-    assert_eq!(opened(&after, "198.51.100.0/24"), ["81"], "{plan}");
-    assert!(planned(&after, &[ensure(&owner)], &others(&served), &settings).is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What of a Service is recorded for the next process.
 
 use super::*;
-use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, internal, service};
+use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, service};
 
 const MACHINES: [&str; 2] = ["10.0.0.4", "2603:1030:c02::4"];
 
@@ -68,25 +68,6 @@ fn public_addresses_that_a_service_had_are_recorded() {
     memory.add_history(&mut moved, memory.history_of(&before.identity).unwrap());
     assert_eq!(recorded(&memory, &moved), ["20.0.0.1"]);
     assert!(moved.former.contains(&address(MACHINES[0])));
-}
-
-/// 10,000 ordinary Services fit in 100 KiB: they take no room at all.
-#[test]
-fn ordinary_services_take_no_room_in_the_record() {
-    let mut memory = RuleMemory::default();
-    for number in 0_u16..10_000 {
-        let name = format!("web{number}");
-        let (spec, address) = match number % 3 {
-            0 => (internal(&name), format!("10.1.{}.{}", number / 256, number % 256)),
-            kind => {
-                (ServiceSpec { floating_ip: kind == 1, ..service(&name) }, format!("20.0.{}.{}", number / 256, number % 256))
-            }
-        };
-        applied(&mut memory, &ServiceSpec { status_addresses: addresses(&[&address]), ..spec }, &address);
-    }
-    assert_eq!(memory.history.len(), 10_000);
-    let of_all = listing(&wanted(&service("web0"), "20.0.0.1"));
-    assert_eq!(memory.records([], &of_all), RuleRecords::new());
 }
 
 #[test]

@@ -1,32 +1,18 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::api::core::v1::Service;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::{
     arm::ResourceId,
-    config::{AzureConfig, HealthProbeMode, LoadBalancerSku},
-    planner::load_balancer::{
-        annotations::{ANNOTATIONS, PREFIX},
-        naming,
-        settings::LoadBalancerSettings,
-    },
+    config::{AzureConfig, LoadBalancerSku},
+    planner::load_balancer::{annotations::PREFIX, naming, settings::LoadBalancerSettings},
 };
 
-const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";
+pub(super) use crate::providers::azure::planner::load_balancer::desired::samples::settings;
 
-/// Standard load balancers, one probe per port.
-pub(super) fn settings() -> LoadBalancerSettings {
-    let config = AzureConfig {
-        subscription_id: "sub".into(),
-        resource_group: "rg".into(),
-        load_balancer_sku: LoadBalancerSku::Standard,
-        ..AzureConfig::default()
-    };
-    LoadBalancerSettings::new(&config, "kubernetes")
-}
+const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";
 
 /// `default/web` with the ports `http` 80 → 30080 and `https` 443 → 30443, changed by `fields`. Keys of annotations come without prefix.
 pub(super) fn service(annotations: &[(&str, &str)], fields: Value) -> Service {
@@ -388,83 +374,4 @@ fn addresses_of_the_status_are_known() {
     known.status = serde_json::from_value(status).unwrap();
     let addresses = parse_service(&known, &settings()).unwrap().status_addresses;
     assert_eq!(addresses, ["20.0.0.1", "2603:1030:c02::1"].map(|text| text.parse::<IpAddr>().unwrap()));
-}
-
-/// Texts that come near to what annotations accept.
-fn text() -> impl Strategy<Value = String> {
-    let texts = "true|True|| |0|-1|99999999999|2147483647|10.0.0.0/8|http|a=b|::/0|é,=,ß".split('|').collect::<Vec<_>>();
-    prop_oneof!["\\PC{0,12}", "[0-9.:/,= a-f+-]{0,24}", prop::sample::select(texts).prop_map(str::to_owned),]
-}
-
-fn any_service() -> impl Strategy<Value = Service> {
-    let other_keys = ["port_", "port_é_", "azure-"].map(|key| format!("{PREFIX}{key}"));
-    let keys: Vec<String> = ANNOTATIONS.iter().map(|row| row.key.to_owned()).chain(other_keys).collect();
-    let key = (prop::sample::select(keys), prop::sample::select(vec!["80", "443", "53", "0", "é"]))
-        .prop_map(|(key, port)| key.replace("{p}", port));
-    let annotations = prop::collection::btree_map(key, text(), 0..12);
-    let port = (prop::sample::select(vec!["TCP", "UDP", "SCTP", "tcp"]), any::<i32>(), any::<Option<i32>>())
-        .prop_map(|(protocol, port, node)| json!({"protocol": protocol, "port": port, "nodePort": node}));
-    let (ports, ranges) = (prop::collection::vec(port, 0..3), prop::collection::vec(text(), 0..3));
-    let fields = (ports, text(), ranges, any::<bool>(), any::<Option<i32>>());
-    (annotations, fields).prop_map(|(annotations, (ports, address, ranges, local, check))| {
-        let policy = if local { "Local" } else { "Cluster" };
-        let fields = json!({"loadBalancerIP": address, "loadBalancerSourceRanges": ranges, "healthCheckNodePort": check,
-            "externalTrafficPolicy": policy, "ipFamilies": ["IPv4", "IPv6"]});
-        let mut service = service(&[], fields);
-        if let Some(spec) = &mut service.spec {
-            spec.ports.get_or_insert_default().extend(ports.into_iter().map(|port| serde_json::from_value(port).unwrap()));
-        }
-        service.metadata.annotations = Some(annotations);
-        service
-    })
-}
-
-/// Whether the Internet is let in.
-fn is_open(spec: &ServiceSpec) -> bool {
-    let AccessControl { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
-    !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
-}
-
-proptest! {
-    /// Whatever the restriction says, and whatever else does: it is there, so that nobody is let in whom it does not name.
-    #[test]
-    fn who_restricts_a_service_never_opens_it(
-        mut restricted in any_service(),
-        restriction in prop::sample::select(vec!["azure-allowed-ip-ranges", "load-balancer-source-ranges", "azure-allowed-service-tags"]),
-        text in text(),
-        in_field in any::<bool>(),
-    ) {
-        if in_field {
-            restricted.spec.get_or_insert_default().load_balancer_source_ranges = Some(vec![text]);
-        } else {
-            restricted.metadata.annotations.get_or_insert_default().insert(format!("{PREFIX}{restriction}"), text);
-        }
-        prop_assert!(!is_open(&parse_leniently(&restricted, &settings())));
-        prop_assert!(!parse_service(&restricted, &settings()).is_ok_and(|spec| is_open(&spec)));
-    }
-
-    #[test]
-    fn any_text_is_read_or_refused(service in any_service(), basic in any::<bool>(), shared in any::<bool>()) {
-        let sku = if basic { LoadBalancerSku::Basic } else { LoadBalancerSku::Standard };
-        let probe_mode = if shared { HealthProbeMode::Shared } else { HealthProbeMode::ServiceNodePort };
-        let settings = LoadBalancerSettings { sku, probe_mode, ..settings() };
-        let lenient = parse_leniently(&service, &settings);
-        match parse_service(&service, &settings) {
-            Ok(strict) => {
-                prop_assert_eq!(&strict, &lenient);
-                prop_assert!((4..=100).contains(&strict.idle_timeout));
-                let probes = strict.ports.iter().map(|port| &port.probe).chain(&strict.ha_ports);
-                let own = probes.filter_map(|probe| if let PortProbe::Own(own) = probe { Some(own) } else { None });
-                for probe in own.chain(&strict.local_probe) {
-                    prop_assert!(probe.interval >= 5 && probe.threshold >= 2 && i64::from(probe.interval) * i64::from(probe.threshold) < 120);
-                    prop_assert!(probe.path.is_some() != (probe.protocol == ProbeProtocol::Tcp));
-                }
-                for port in &strict.ports {
-                    prop_assert!(port.probe != PortProbe::Local || strict.local_probe.is_some());
-                }
-            }
-            Err(refusals) => prop_assert!(refusals.iter().all(|refusal| !refusal.field.is_empty() && !refusal.message.is_empty())),
-        }
-        prop_assert!(warnings(&service, &settings).iter().all(|warning| !warning.field.is_empty()));
-    }
 }

@@ -71,27 +71,6 @@ fn row(name: &str, prefix: &str, hop: &str) -> (String, String, String) {
 }
 
 #[test]
-fn changes_touch_their_route_and_nothing_else() {
-    let firewall = route("to-firewall", "0.0.0.0/0", "10.0.0.4");
-    let before = table(&[firewall.clone(), route("node-1____1000024", "10.0.0.0/24", "10.1.0.1")]);
-    let after = planned(&before, &[set("node-2", "10.0.1.0/24", "10.1.0.2"), remove("NODE-1____1000024")]);
-    let rows = [row("to-firewall", "0.0.0.0/0", "10.0.0.4"), row("node-2____1001024", "10.0.1.0/24", "10.1.0.2")];
-    assert_eq!(written(&after), rows);
-    assert_eq!(after.refused, [None, None]);
-    let document = serde_json::to_value(after.document.unwrap()).unwrap();
-    assert_eq!(document["properties"]["routes"][0], firewall, "byte for byte");
-    let properties =
-        json!({"addressPrefix": "10.0.1.0/24", "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.1.0.2"});
-    assert_eq!(document["properties"]["routes"][1], json!({"name": "node-2____1001024", "properties": properties}));
-    let mut rest = document;
-    let mut expected = serde_json::to_value(&before).unwrap();
-    for value in [&mut rest, &mut expected] {
-        value["properties"]["routes"] = Value::Null;
-    }
-    assert_eq!(rest, expected);
-}
-
-#[test]
 fn what_is_there_is_not_written_again() {
     let before = table(&[
         route("Node-1____1000024", "10.0.0.0/24", "10.1.0.1"),

@@ -329,22 +329,8 @@ fn connections_are_told_before_they_are_cut() {
 }
 
 #[test]
-fn who_asks_no_more_keeps_it() {
-    let scene = Scene::settled(&[plain("web")]).asking(&[internal("web")]);
-    let plan = scene.granted();
-    assert!(plan.is_empty());
-    let id = scene.observed.private_links.services[0].id.clone().unwrap();
-    let id = ResourceId::parse(&id).unwrap();
-    assert_eq!(plan.notices, [(internal("web").identity, PrivateLinkNotice::LeftBehind(id))]);
-}
-
-#[test]
 fn a_name_is_taken_once() {
     let named = |service: &str| linked(service, |link| link.name = Some("mine".into()));
-    let scene = Scene::settled(&[named("a")]).asking(&[named("b")]).beside(&[named("a")]);
-    let (plan, refused) = scene.plan();
-    assert!(refused[&internal("b").identity].message.contains("Service default/a made it"), "{refused:?}");
-    assert!(matches!(&plan.notices[..], [(_, PrivateLinkNotice::NameTaken(_))]));
     assert!(Scene::new(&[named("a"), named("b")]).refused()[0].starts_with("default/b: service.beta"));
     let mut orphan = Scene::settled(&[named("a")]).asking(&[named("b")]);
     orphan.observed.load_balancers.clear();
@@ -364,8 +350,6 @@ fn a_load_balancer_has_room_for_eight() {
     roomy.settings.private_links_per_load_balancer = 9;
     assert_eq!(roomy.granted().writes.len(), 9);
     let full = Scene::settled(&many[..8]);
-    let one_more = full.asking(&many[8..]).beside(&many[..8]);
-    assert_eq!(one_more.refused().len(), 1);
     let swap = full.asked(&[remove(&many[0]), ensure(&many[8])]).beside(&many[1..8]);
     assert_eq!(swap.granted().writes.len(), 1, "one goes");
 }
@@ -377,22 +361,6 @@ fn addresses_have_to_be_in_the_subnet_and_the_subnet_in_the_network() {
     assert_eq!(Scene::new(&[subnet("APPS")]).granted().subnets[0].id.name(), "apps");
     let fixed = linked("web", |link| link.addresses = vec!["10.0.1.7".parse().unwrap()]);
     assert!(Scene::new(&[fixed]).refused()[0].contains("10.0.1.7 is not in subnet nodes"));
-}
-
-#[test]
-fn who_stops_the_header_is_written_before_the_new_probe() {
-    let proxied = linked("web", |link| link.proxy_protocol = true);
-    let scene = Scene::settled(std::slice::from_ref(&proxied));
-    let mut quiet = plain("web");
-    assert!(!scene.asking(&[quiet.clone()]).granted().writes[0].is_first, "no probe changes");
-    quiet.ports[0].port += 1;
-    let plan = scene.asking(&[quiet]).granted();
-    assert!(plan.writes[0].is_first && plan.comes_first());
-    let mut on = Scene::settled(&[plain("web")]);
-    let mut loud = proxied;
-    loud.ports[0].port += 1;
-    on.requests = vec![ensure(&loud)];
-    assert!(!on.granted().writes[0].is_first, "the probes first");
 }
 
 #[test]

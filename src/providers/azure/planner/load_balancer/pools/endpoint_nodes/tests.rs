@@ -48,32 +48,6 @@ impl Cluster {
 }
 
 #[test]
-fn all_slices_of_a_service_count_and_none_means_all_nodes() {
-    let (mut cluster, now) = (Cluster::default(), Instant::now());
-    assert_eq!(cluster.published("web"), EndpointNodes::All);
-    let check = |cluster: &mut Cluster, expected: &[&str]| {
-        cluster.index.publish();
-        assert_eq!(cluster.published("web"), EndpointNodes::of(expected.iter().copied()));
-    };
-    cluster.put(&slice("one", "web", &["n1", "n2"]), now);
-    check(&mut cluster, &["n1", "n2"]);
-    cluster.put(&slice("two", "web", &["n2", "n3"]), now);
-    check(&mut cluster, &["n1", "n2", "n3"]);
-    cluster.put(&slice("one", "web", &["n4"]), now);
-    // `n2` has endpoints in the other slice still.
-    check(&mut cluster, &["n2", "n3", "n4"]);
-    cluster.put(&slice("two", "api", &["n9"]), now);
-    check(&mut cluster, &["n4"]);
-    cluster.put(&slice("one", "web", &[]), now);
-    check(&mut cluster, &[]);
-    cluster.delete("one", now);
-    cluster.index.publish();
-    assert_eq!(cluster.published("web"), EndpointNodes::All);
-    let api = cluster.published("API");
-    assert!(api.contains("n9") && !api.contains("n4"));
-}
-
-#[test]
 fn changes_gather_from_the_first_one_on() {
     let (mut cluster, start) = (Cluster::default(), Instant::now());
     let versions = [slice("one", "web", &["n1"]), slice("one", "web", &["n2"]), slice("one", "web", &["n3"])];

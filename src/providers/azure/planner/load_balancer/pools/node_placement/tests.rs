@@ -120,35 +120,6 @@ fn members(observed: &ObservedNetwork, entry: &str, hosts: &[PoolNode], settings
 }
 
 #[test]
-fn stand_ins_leave_when_the_own_nodes_are_ready_members() {
-    let settings = settings(&[entry("kubernetes", "one", None), entry("lb3", "three", None)]);
-    let others = [node(1, Some("one"), ""), node(2, Some("one"), "")];
-    let all: Vec<&PoolNode> = others.iter().collect();
-    let before = |more: &[&PoolNode]| {
-        there(&[("kubernetes", all.clone()), ("lb3", all.iter().copied().chain(more.iter().copied()).collect())])
-    };
-    let own = |is_ready: bool| PoolNode { is_ready, ..node(3, Some("three"), "") };
-    for (is_member, is_ready, expected) in [
-        (false, false, vec!["n0001", "n0002", "n0003"]),
-        (false, true, vec!["n0001", "n0002", "n0003"]),
-        (true, false, vec!["n0001", "n0002", "n0003"]),
-        (true, true, vec!["n0003"]),
-    ] {
-        let new = own(is_ready);
-        let seen = before(&is_member.then_some(&new).into_iter().collect::<Vec<_>>());
-        let hosts = [&others[..], std::slice::from_ref(&new)].concat();
-        assert_eq!(members(&seen, "lb3", &hosts, &settings), expected, "member {is_member}, ready {is_ready}");
-        assert_eq!(members(&seen, "kubernetes", &hosts, &settings), ["n0001", "n0002"]);
-        assert_eq!(place_nodes(&seen, &[], &hosts, &settings).has_stand_ins(), expected.len() == 3);
-    }
-    // A second one that comes later does not join as a stand-in, and one that is off calls none back.
-    let (third, broken) = (own(true), PoolNode { is_ready: false, ..node(4, Some("three"), "") });
-    let hosts = [&others[..], &[third.clone(), broken.clone()]].concat();
-    let seen = there(&[("kubernetes", all.clone()), ("lb3", vec![&third, &broken])]);
-    assert_eq!(members(&seen, "lb3", &hosts, &settings), ["n0003", "n0004"]);
-}
-
-#[test]
 fn stand_ins_leave_when_the_own_nodes_have_been_ready_for_a_while() {
     let settings = settings(&[entry("kubernetes", "one", None), entry("lb3", "three", None)]);
     let minute = Duration::from_secs(60);

@@ -156,19 +156,6 @@ fn a_service_moves_when_its_entry_does_not_take_it_and_at_no_other_time() {
     assert_eq!(places(&flipped, &a), ["lb3-internal"], "and when it becomes internal");
 }
 
-#[test]
-fn services_that_change_places_give_back_first() {
-    let (a, b) = (named(service("a"), &["kubernetes"]), named(service("b"), &["lb2"]));
-    let there = settled(&empty(), &[ensure(&a), ensure(&b)], &[], &three());
-    let asks = [ensure(&named(a.clone(), &["lb2"])), ensure(&named(b.clone(), &["kubernetes"]))];
-    let first = planned(&there, &asks, &[], &three());
-    assert!(first.is_interim && first.changes.iter().all(|change| change.write == LoadBalancerWrite::Delete));
-    let between = applied(&there, &first);
-    assert_eq!((places(&between, &a).len(), places(&between, &b).len()), (0, 1), "one is created again");
-    let after = settled(&there, &asks, &[], &three());
-    assert_eq!((places(&after, &a), places(&after, &b)), (vec!["lb2"], vec!["kubernetes"]));
-}
-
 /// Azure may give an address that comes back to whoever asks for any.
 #[test]
 fn who_gets_any_address_comes_after_those_who_move_with_theirs() {
@@ -229,23 +216,6 @@ fn labels_do_not_evict_a_service_that_cannot_move() {
         let outcome = planned(&there, &[ensure(&named(moved, &["lb2"]))], &[Arc::new(owner.clone())], &of(&entries));
         assert!(outcome.services.values().all(Result::is_err), "{case}: the annotation does");
     }
-}
-
-#[test]
-fn an_address_opens_no_closed_entry() {
-    let owner = pinned("20.0.0.1", service("a"));
-    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..pinned("20.0.0.1", service("b")) };
-    let there = settled(&empty(), &[ensure(&owner)], &[], &three());
-    assert_eq!(places(&there, &owner), ["kubernetes"]);
-    let closed = of(&[LoadBalancerEntry { is_closed: true, ..entry("kubernetes") }, entry("lb2")]);
-    let outcome = planned(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &closed);
-    let message = refusal(&outcome, &guest).to_string();
-    assert!(message.contains("not in the eligible set (lb2): allowServicePlacement is false"), "{message}");
-    assert!(outcome.changes.is_empty());
-    // A Service that shares the address already keeps it.
-    let shared = settled(&there, &[ensure(&guest)], &[Arc::new(owner.clone())], &three());
-    let outcome = planned(&shared, &[ensure(&guest), ensure(&owner)], &[], &closed);
-    assert!(outcome.services.values().all(Result::is_ok) && outcome.changes.is_empty(), "{:?}", outcome.services);
 }
 
 /// An internal Service could get another address elsewhere, but it would leave its guests alone at its own.

@@ -26,12 +26,6 @@ fn keeps_frontends(there: &ObservedNetwork, outcome: &LoadBalancerPlan) {
     }
 }
 
-fn with_pool(mut there: ObservedNetwork, name: &str) -> ObservedNetwork {
-    let pool = serde_json::from_value(json!({"name": name, "properties": {}})).unwrap();
-    there.load_balancers[0].properties.as_mut().unwrap().backend_address_pools.get_or_insert_default().push(pool);
-    there
-}
-
 #[test]
 fn a_preconfigured_one_keeps_one_of_two_and_is_not_written_again() {
     let there = made(&[&service("a"), &service("b")]);
@@ -60,25 +54,6 @@ fn the_last_service_of_a_preconfigured_one_moves_when_another_has_come() {
     let both = planned(&there, &[ensure(&away), ensure(&b)], &settings);
     assert!(both.services.values().all(Result::is_ok));
     keeps_frontends(&there, &both);
-}
-
-#[test]
-fn a_former_one_with_a_foreign_pool_keeps_the_last_frontend() {
-    let former = LoadBalancerSettings { load_balancer_name: "old".into(), ..two_by_address() };
-    let there = with_pool(applied(&empty(), &planned(&empty(), &[ensure(&service("web"))], &former)), "theirs");
-    let today = two_by_address();
-    let outcome = planned(&there, &[ensure(&service("web"))], &today);
-    assert!(outcome.changes.is_empty());
-    assert!(refusal(&outcome, &service("web")).message.contains("this program did not create"), "{:?}", outcome.services);
-    let gone = planned(&there, &[remove(&service("web"))], &today);
-    keeps_frontends(&there, &gone);
-    let document = put(&gone, "old");
-    assert_eq!((frontend_names(document).len(), rule_names(document).len()), (1, 0));
-    assert!(gone.services.values().all(Result::is_ok), "the Service is released");
-}
-
-fn two_by_address() -> LoadBalancerSettings {
-    LoadBalancerSettings { pool_type: crate::providers::azure::config::BackendPoolType::NodeIp, ..settings() }
 }
 
 #[test]

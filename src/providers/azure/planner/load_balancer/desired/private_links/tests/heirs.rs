@@ -39,13 +39,6 @@ fn orphaned(heirs: &[ServiceSpec]) -> Scene {
     scene.asking(heirs).beside(&[])
 }
 
-#[test]
-fn an_orphan_is_adopted_unchanged() {
-    let scene = orphaned(&[guest("b", |_| {}), guest("c", |_| {})]);
-    let plan = scene.granted();
-    assert!(plan.is_empty() && plan.subnets.is_empty(), "{plan:?}");
-}
-
 /// Annotations of an heir, and the fields that change with the reason.
 type HeirCase = (&'static [&'static str], fn(&mut PrivateLinkSpec), &'static [&'static str], &'static str);
 
@@ -111,13 +104,6 @@ fn the_only_heir_with_options_is_granted_and_a_second_is_refused() {
     let refused = orphaned(&[picky("b"), picky("c")]).refused();
     let [refusal] = refused.as_slice() else { panic!("{refused:?}") };
     assert!(refusal.starts_with("default/c: ") && refusal.contains("belongs to Service default/b"), "{refusal}");
-}
-
-#[test]
-fn the_former_owner_takes_it_back() {
-    let heir = guest("b", |_| {});
-    let scene = orphaned(std::slice::from_ref(&heir)).asking(&[with_all_options(), heir]);
-    assert!(scene.granted().writes.is_empty(), "it is as its owner requests");
 }
 
 #[test]

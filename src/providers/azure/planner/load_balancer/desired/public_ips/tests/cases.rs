@@ -37,7 +37,7 @@ fn a_public_ip_is_chosen_by_name_then_prefix_then_address_then_generated() {
     let world = World::of(vec![
         pip("Mine", "20.0.0.1", &Value::Null, &json!({})),
         pip("mine6", "2001:db8::1", &Value::Null, &json!({})),
-        pip_in("/subscriptions/s/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
+        pip_in("/subscriptions/SUB/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
     ]);
     let target = |spec: ServiceSpec, family| {
         let (name, outcome) = (spec.identity.key.clone(), world.plan(&[ensure(spec)], &[]));
@@ -61,7 +61,7 @@ fn a_public_ip_is_chosen_by_name_then_prefix_then_address_then_generated() {
     assert_eq!(target(dual, IpFamily::V6), Some(name_of("web") + "-IPv6"));
     assert_eq!(target(with("web", |spec| spec.internal = true), IpFamily::V4), None);
     let mut there = pinned("web", "20.0.0.2");
-    there.public_ip.group = ResourceId::parse("/subscriptions/S/resourceGroups/Other").unwrap();
+    there.public_ip.group = ResourceId::parse("/subscriptions/sub/resourceGroups/Other").unwrap();
     assert_eq!(target(there, IpFamily::V4).as_deref(), Some("theirs"));
 }
 
@@ -69,13 +69,13 @@ fn a_public_ip_is_chosen_by_name_then_prefix_then_address_then_generated() {
 fn what_does_not_exist_or_fit_is_refused_with_the_annotation() {
     let world = World::of(vec![
         pip("mine6", "2001:db8::1", &Value::Null, &json!({})),
-        pip_in("/subscriptions/s/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
+        pip_in("/subscriptions/SUB/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
     ]);
     let named = |name: &str| with("web", |spec| spec.public_ip.name.v4 = Some(name.into()));
     for (spec, expected) in [
-        (named("theirs"), "azure-pip-name: resource group `rg` has no public IP `theirs`"),
+        (named("theirs"), "azure-pip-name: resource group `RG` has no public IP `theirs`"),
         (named("mine6"), "azure-pip-name: public IP `mine6` is of IPv6; name one of IPv4"),
-        (pinned("web", "20.0.0.2"), "azure-load-balancer-ipv4: resource group `rg` has no public IP"),
+        (pinned("web", "20.0.0.2"), "azure-load-balancer-ipv4: resource group `RG` has no public IP"),
     ] {
         let text = refusal(&world, spec);
         assert!(text.starts_with(&format!("service.beta.kubernetes.io/{expected}")), "{text}");
@@ -128,7 +128,7 @@ fn another_clusters_public_ip_gets_and_loses_only_the_name() {
 
 #[test]
 fn in_a_group_that_nobody_names_the_generated_name_has_to_prove_ownership() {
-    let there = "/subscriptions/s/resourceGroups/other";
+    let there = "/subscriptions/SUB/resourceGroups/other";
     let mut world = World::of(vec![
         pip_in(there, &name_of("web"), "20.0.0.1", &used_by("default/web"), &json!({})),
         pip_in(there, "kubernetes-a0000", "20.0.0.2", &used_by("default/web"), &json!({})),
@@ -137,18 +137,18 @@ fn in_a_group_that_nobody_names_the_generated_name_has_to_prove_ownership() {
     let mut groups: Vec<_> = world.observed.public_ips.iter().map(|pip| pip.id.clone().unwrap()).collect();
     groups.sort();
     assert_eq!(groups.len(), 2);
-    assert!(groups[0].ends_with("other/providers/Microsoft.Network/publicIPAddresses/kubernetes-a0000"), "{groups:?}");
+    assert!(groups[1].ends_with("other/providers/Microsoft.Network/publicIPAddresses/kubernetes-a0000"), "{groups:?}");
 }
 
 #[test]
 fn tags_are_written_where_the_public_ip_is() {
-    let there = "/subscriptions/s/resourceGroups/other";
+    let there = "/subscriptions/SUB/resourceGroups/other";
     let mut spec = service("web");
     spec.public_ip.group = ResourceId::parse(there).unwrap();
     let world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/web"), &json!({}))]);
     let outcome = world.plan(&[ensure(spec)], &[]);
     let ids: Vec<_> = outcome.writes.iter().map(|change| change.id.resource_group().unwrap()).collect();
-    assert_eq!(ids, ["other", "rg"]);
+    assert_eq!(ids, ["other", "RG"]);
     assert_eq!(outcome.writes[1].etag.as_deref(), Some("e1"));
 }
 

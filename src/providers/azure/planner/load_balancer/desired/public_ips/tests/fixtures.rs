@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::super::{PublicIpPlan, plan_public_ips};
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
-    config::AzureConfig,
     planner::load_balancer::{
         desired::{ServiceRequest, samples},
         naming,
@@ -17,18 +16,8 @@ use crate::providers::azure::{
     },
 };
 
-pub(super) const RG: &str = "/subscriptions/s/resourceGroups/rg";
-
-pub(super) fn settings() -> LoadBalancerSettings {
-    let config = AzureConfig {
-        subscription_id: "s".into(),
-        resource_group: "rg".into(),
-        location: "eastus".into(),
-        load_balancer_sku: crate::providers::azure::config::LoadBalancerSku::Standard,
-        ..AzureConfig::default()
-    };
-    LoadBalancerSettings::new(&config, "kubernetes")
-}
+/// The group of the samples' settings.
+pub(super) const RG: &str = "/subscriptions/SUB/resourceGroups/RG";
 
 pub(super) fn who(name: &str) -> ServiceIdentity {
     naming::identity("default", name, &format!("{name}-uid"))
@@ -90,7 +79,7 @@ impl World {
     pub(super) fn of(pips: Vec<PublicIpAddress>) -> Self {
         let observed =
             ObservedNetwork { public_ips: pips, zones: vec!["1".into(), "2".into()], ..ObservedNetwork::default() };
-        Self { observed, settings: settings(), next: 100 }
+        Self { observed, settings: samples::settings(), next: 100 }
     }
 
     pub(super) fn plan(&self, asks: &[ServiceRequest], others: &[ServiceSpec]) -> PublicIpPlan {

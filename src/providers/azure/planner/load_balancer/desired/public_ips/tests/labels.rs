@@ -62,14 +62,6 @@ fn a_service_labels_the_public_ip_of_a_user() {
         assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, reasons), "{wanted}");
         assert!(outcome.services.values().all(Result::is_ok));
     }
-    // No tag proves that the Service has set the label, so the label survives the Service and its empty annotation.
-    let outcome = world.settle(&[ensure(naming("web", Some("")))], &[]);
-    assert!(outcome.writes.is_empty() && rejections(&outcome)[0].ends_with("remove the label in Azure"), "{outcome:?}");
-    assert!(world.settle(&[remove(&naming("web", Some("y")))], &[]).writes.is_empty());
-    assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")), (Some("y"), own_tags()));
-    assert!(world.settle(&[ensure(naming("next", Some("y")))], &[]).writes.is_empty());
-    world.settle(&[ensure(naming("next", Some("new")))], &[]);
-    assert_eq!((label(&world, "mine").as_deref(), world.tags("mine")), (Some("new"), own_tags()));
 }
 
 fn own_tags() -> BTreeMap<String, String> {

@@ -36,22 +36,6 @@ fn list(world: &World) -> String {
 }
 
 #[test]
-fn a_full_list_omits_services_that_are_served() {
-    let requests: Vec<_> = (1..=20).map(|number| ensure(spec(number))).collect();
-    for listed in [1, 16] {
-        let mut world = shared_by(1..=listed);
-        let outcome = world.settle(&requests, &[]);
-        assert_eq!((list(&world), outcome.assigned.len()), (keys(1..=16), 20));
-        assert!(outcome.services.values().all(Result::is_ok));
-        let notices: Vec<_> = outcome.retained.iter().filter(|notice| notice.is_notice).collect();
-        assert_eq!(notices.len(), outcome.retained.len());
-        let services: Vec<_> = notices.iter().flat_map(|notice| &notice.services).map(|it| it.key.clone()).collect();
-        assert_eq!(services.join(","), keys(17..=20));
-        assert!(notices[0].reasons[0].contains("has no room for default/echo-17"), "{notices:?}");
-    }
-}
-
-#[test]
 fn a_free_place_goes_to_a_service_that_had_none() {
     let mut world = shared_by(1..=16);
     let remaining = |but: usize| (1..=20).filter(move |number| *number != but).map(spec).collect::<Vec<_>>();

@@ -221,15 +221,6 @@ fn denial_lasts_on_a_shared_address_as_long_as_one_service_asks_for_it() {
 }
 
 #[test]
-fn a_service_that_leaves_a_shared_address_takes_its_rule_with_it() {
-    let (a, b) = (service("a", &[80], "20.0.0.1"), service("b", &[443], "20.0.0.1"));
-    let start = after(&group(json!([])), &[a.clone(), b], &[]);
-    let left = ServiceRules { former: ips(&["20.0.0.1"]), ..service("b", &[443], "20.0.0.2") };
-    let moved = "501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.2 : 443";
-    assert_eq!(lines(&after(&start, &[left], &[a]))[1], moved);
-}
-
-#[test]
 fn what_an_unsettled_service_has_stays() {
     let old = service("old", &[80, 443], "20.0.0.1");
     let start = after(&group(json!([])), std::slice::from_ref(&old), &[]);
