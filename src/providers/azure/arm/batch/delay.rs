@@ -30,6 +30,8 @@ pub struct BatchStatus {
     pub reserved: usize,
     /// Time until the next of them is overtaken.
     pub next_overtaken: Option<Duration>,
+    /// Number of reservations that were overtaken.
+    pub overtaken: usize,
     /// Requests written since the reservation count was last zero.
     pub written: usize,
     /// Waiting time of the first request.
@@ -42,18 +44,21 @@ pub struct BatchStatus {
 
 /// Returns how long to wait for more; `None` to write now.
 ///
-/// Without reservations there is no wait. `longest` limits it. A large batch waits for a few stragglers while others still
+/// Without reservations there is no wait, and one that was overtaken spaces writes only. `longest` limits it. A large batch waits for a few stragglers while others still
 /// arrive: a second write would send all of it again for them.
 pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duration> {
-    let BatchStatus { waiting, reserved: coming, next_overtaken, written, oldest, youngest, idle } = *gathering;
+    let BatchStatus { waiting, reserved: coming, next_overtaken, overtaken, written, oldest, youngest, idle } = *gathering;
     let remaining = longest.saturating_sub(oldest);
-    if coming == 0 || remaining.is_zero() {
+    if coming + overtaken == 0 || remaining.is_zero() {
         return None;
     }
     let remaining = next_overtaken.map_or(remaining, |next| remaining.min(next));
     let spacing = idle.map_or(Duration::ZERO, |idle| WRITE_SPACING.saturating_sub(idle));
     if !spacing.is_zero() {
         return Some(spacing.min(remaining));
+    }
+    if coming == 0 {
+        return None;
     }
     if waiting < written {
         return Some(remaining);
@@ -65,8 +70,7 @@ pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duratio
 
 /// Returns the number of reservations that were not overtaken, and the time until the next of them is.
 ///
-/// `ages`: since the
-/// announcements of those that have not arrived; `newest_arrival`: since that of the newest one that has.
+/// `ages`: since the announcements of those that have not arrived; `newest_arrival`: since that of the newest one that has.
 pub fn count_reservations(
     ages: impl Iterator<Item = Duration>,
     newest_arrival: Option<Duration>,
@@ -93,7 +97,7 @@ mod tests {
     fn it_waits_until_it_brings_as_much_as_there_was() {
         let (next_overtaken, idle) = (None, None);
         let (oldest, youngest) = (seconds(0), seconds(0));
-        let calm = BatchStatus { waiting: 1, reserved: 0, next_overtaken, written: 0, oldest, youngest, idle };
+        let calm = BatchStatus { waiting: 1, reserved: 0, next_overtaken, overtaken: 0, written: 0, oldest, youngest, idle };
         let large = BatchStatus { waiting: 80, reserved: 10, ..calm };
         for (gathering, expected) in [
             (calm, None),
@@ -104,6 +108,8 @@ mod tests {
             (BatchStatus { reserved: 9, written: 2, oldest: seconds(15), ..calm }, None),
             (BatchStatus { reserved: 9, written: 2, next_overtaken: Some(seconds(7)), ..calm }, Some(seconds(7))),
             (BatchStatus { reserved: 9, next_overtaken: Some(seconds(7)), ..calm }, None),
+            (BatchStatus { overtaken: 1, written: 2, ..calm }, None),
+            (BatchStatus { overtaken: 1, idle: Some(seconds(2)), ..calm }, Some(seconds(3))),
             (BatchStatus { reserved: 9, written: 1, ..calm }, None),
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), ..calm }, Some(seconds(3))),
             (BatchStatus { reserved: 1, idle: Some(seconds(2)), oldest: seconds(14), ..calm }, Some(seconds(1))),
@@ -149,7 +155,8 @@ mod tests {
             let (waiting, oldest) = (arrived - written, seconds(now - since));
             let youngest = Duration::ZERO;
             let reserved = count - arrived;
-            let gathering = BatchStatus { waiting, reserved, next_overtaken: None, written, oldest, youngest, idle };
+            let gathering =
+                BatchStatus { waiting, reserved, next_overtaken: None, overtaken: 0, written, oldest, youngest, idle };
             now += 1;
             if ended.is_none_or(|ended| ended < now) && waiting > 0 && batch_delay(&gathering, seconds(30)).is_none() {
                 (written, ended) = (arrived, Some(now + 5));

@@ -58,7 +58,7 @@ pub(super) async fn admit(
     let nodes = context.node_fingerprint(&context.hosts().unwrap_or_default());
     let compared = compared.into_iter().map(|(who, known)| (who, known != nodes)).collect();
     let mut drift = find_drift(context, &requests, &compared, (&plan, &input));
-    let mut placements = plan.network.settled_placements(&plan.causes);
+    let mut placements = plan.network.settled_placements();
     let Plan { network: NetworkPlan { public_ips, mut refused, .. }, blocked, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
     let answer = |request: &ServiceRequest| match (blocked.get(request.identity()), refused.remove(request.identity())) {
@@ -71,8 +71,10 @@ pub(super) async fn admit(
             public_ips: puts.remove(request.identity()).unwrap_or_default(),
             drift: drift.remove(request.identity()).unwrap_or_default(),
             nodes,
+            // A port without a rule is claimed in the batch of load balancers, although no write shows it.
             placed: placements
                 .remove(request.identity())
+                .filter(|_| request.spec().is_some_and(|spec| spec.ports.iter().all(|port| port.rule)))
                 .map(|placement| Box::new(PlacedService { placement, ..PlacedService::default() })),
         }),
     };

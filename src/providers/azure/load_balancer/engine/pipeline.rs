@@ -5,7 +5,7 @@
 //!                                             (before)  └─► private link services ──────────┘
 //! ```
 //!
-//! A Service for which the first plan has nothing to write at public IPs and load balancers does not wait for the batch of load balancers.
+//! A Service whose first plan writes nothing at public IPs and load balancers does not wait for the batch of load balancers.
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 

@@ -82,28 +82,14 @@ impl NetworkPlan {
         self.public_ips.writes.iter().flat_map(|change| &change.services).cloned().collect()
     }
 
-    /// Returns where those Services are that have all they request: for them nothing is written, released or retained. `causes`: the
-    /// Services for which each load balancer changes.
-    pub fn settled_placements(
-        &self,
-        causes: &[BTreeSet<ServiceIdentity>],
-    ) -> BTreeMap<ServiceIdentity, load_balancers::ServicePlacement> {
-        let (public_ips, links) = (&self.public_ips, &self.private_links);
-        let releases = public_ips.releases.iter().chain(&public_ips.retained);
-        let changed: BTreeSet<&ServiceIdentity> = causes
-            .iter()
-            .flatten()
-            .chain(public_ips.writes.iter().flat_map(|change| &change.services))
-            .chain(releases.flat_map(|release| &release.services))
-            .chain(public_ips.recreated.iter().map(|(service, _)| service))
-            .chain(links.deletions.iter().flat_map(|deletion| &deletion.services))
-            .chain(links.writes.iter().flat_map(|change| &change.services))
-            .collect();
+    /// Returns where the Services are, if the plan is empty: nothing is written, released or retained for them.
+    pub fn settled_placements(&self) -> BTreeMap<ServiceIdentity, load_balancers::ServicePlacement> {
         // The first part of a plan does not show what the second one changes.
-        let is_whole = !self.load_balancers.is_interim;
+        let is_empty = self.is_empty() && !self.load_balancers.is_interim;
+        let retained: BTreeSet<_> = self.public_ips.retained.iter().flat_map(|release| &release.services).collect();
         let is_settled = |service: &ServiceIdentity, placement: &load_balancers::ServicePlacement| {
             let is_complete = placement.retained_frontends.is_empty() && placement.crowded_interfaces.is_none();
-            is_whole && placement.load_balancer.is_some() && is_complete && !changed.contains(service)
+            is_empty && placement.load_balancer.is_some() && is_complete && !retained.contains(service)
         };
         let placements = self.load_balancers.services.iter();
         let placements = placements.filter_map(|(service, placement)| Some((service, placement.as_ref().ok()?)));
@@ -200,24 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_settled_unless_a_write_is_caused_by_it() {
+    fn services_are_settled_when_nothing_is_written() {
         let (first, second) = (internal("first"), internal("second"));
         let moved = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..first.clone() };
         let plan = |there: &ObservedNetwork, requests: &[ServiceRequest], others: &[Arc<ServiceSpec>]| {
             let plan = plan_network(there, requests, others, &settings());
-            let causes = plan.load_balancers.causes(there, requests);
-            let settled: Vec<_> = plan.settled_placements(&causes).into_keys().map(|service| service.key).collect();
+            let settled: Vec<_> = plan.settled_placements().into_keys().map(|service| service.key).collect();
             (settled.join(" "), after_network(there, &plan))
         };
         let none = observed(Vec::new());
         let (settled, first_written) = plan(&none, &[ensure(&first)], &[]);
         assert_eq!(settled, "", "its frontend is written");
         let (settled, both_written) = plan(&first_written, &[ensure(&first), ensure(&second)], &[]);
-        assert_eq!(settled, "default/first", "the write is caused by the other");
+        assert_eq!(settled, "", "the document of the first one is written for the second one");
         for (requests, expected) in [
             ([ensure(&first), ensure(&second)], "default/first default/second"),
-            ([ensure(&moved), ensure(&second)], "default/second"),
-            ([remove(&first), ensure(&second)], "default/second"),
+            ([ensure(&moved), ensure(&second)], ""),
+            ([remove(&first), ensure(&second)], ""),
         ] {
             assert_eq!(plan(&both_written, &requests, &[]).0, expected, "{requests:?}");
         }
