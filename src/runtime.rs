@@ -31,6 +31,7 @@ pub mod store;
 pub mod token_bucket;
 pub mod trace;
 pub mod watch;
+pub mod watched;
 pub mod work_queue;
 pub mod worker;
 pub mod yaml;

@@ -36,6 +36,8 @@ mod classes;
 mod convergence;
 #[path = "controllers_service/edits.rs"]
 mod edits;
+#[path = "controllers_service/incomplete.rs"]
+mod incomplete;
 #[path = "controllers_service/restore.rs"]
 mod restore;
 

@@ -25,7 +25,7 @@ pub enum CliCommand {
     ProvideImageCredentials(Box<ImageCredentialOptions>),
     /// Check the provider's configuration.
     Check(Box<CheckConfigOptions>),
-    /// Print what would be written.
+    /// Print the plan.
     Plan(Box<PlanOptions>),
     /// Examine what a manager needs.
     Examine(Box<DiagnoseOptions>),

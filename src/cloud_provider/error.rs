@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use super::LoadBalancerStatus;
+
 /// Shorthand for results of provider calls.
 pub type CloudResult<T> = Result<T, CloudError>;
 
 /// An error of a provider call. Each variant is one next move; the message is for the operator.
 ///
 /// Upstream: `cloud.go` (`NotImplemented`, `InstanceNotFound`, `ImplementedElsewhere`) and `api/retry_error.go`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CloudError {
     /// The provider does not offer this call: go on without it.
     #[error("not implemented by this cloud provider")]
@@ -57,10 +59,23 @@ pub enum CloudError {
         /// The limit that passed.
         limit: Duration,
     },
+    /// The load balancer serves the Service with these addresses, but lacks something else.
+    ///
+    /// Only for calls that return a status: the caller publishes it, then treats `error` like any other.
+    #[error("{error}")]
+    Incomplete {
+        /// Addresses that serve the Service.
+        status: LoadBalancerStatus,
+        /// Error about what is missing.
+        error: Box<CloudError>,
+    },
     /// Any other error: retry with backoff.
     #[error("{0}")]
     Failed(String),
 }
+
+// `LoadBalancerStatus` does not implement `Eq`, although all its fields do.
+impl Eq for CloudError {}
 
 impl CloudError {
     /// Returns the short name of the class, for metrics and logs.
@@ -75,7 +90,16 @@ impl CloudError {
             CloudError::Refused(_) => "refused",
             CloudError::NotLeader(_) => "not_leader",
             CloudError::Deadline { .. } => "deadline",
+            CloudError::Incomplete { error, .. } => error.class(),
             CloudError::Failed(_) => "failed",
+        }
+    }
+    /// Returns the error without the status of [`CloudError::Incomplete`].
+    #[must_use]
+    pub fn without_status(self) -> Self {
+        match self {
+            CloudError::Incomplete { error, .. } => *error,
+            error => error,
         }
     }
     /// Creates an error that is retried with backoff.

@@ -448,7 +448,7 @@ fn flags(more: &[&str]) -> ManagerConfig {
     }
 }
 
-/// Nothing that happens to a cluster makes the program send what only ARM writes, or what it has not planned.
+/// Nothing that happens to a cluster makes the program send what only ARM writes, what it has not planned, or what must wait.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -456,6 +456,8 @@ impl Drop for Cluster {
             let witnesses = self.witnesses.lock();
             let unplanned: Vec<String> = witnesses.iter().flat_map(Witness::unplanned).collect();
             assert_eq!(unplanned, Vec::<String>::new(), "written, but not planned");
+            let early: Vec<String> = witnesses.iter().flat_map(|witness| witness.order.violations()).collect();
+            assert_eq!(early, Vec::<String>::new(), "written too early");
         }
     }
 }

@@ -70,5 +70,9 @@ async fn services_in_flight_follow_changed_tags() {
     assert_eq!(setting.teams(), [json!("old")], "the operations last longer");
     setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
     setting.cluster.until_ready(HOUR).await;
+    // The calls that were in work at the change have ended: they write nothing with the old tag, and created nothing twice.
+    setting.cluster.settle().await;
+    assert_eq!(setting.teams(), [json!("new")]);
+    assert_eq!((setting.cluster.public_ips().len(), setting.cluster.balancers().len()), (2, 1));
     setting.life.stop().await;
 }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     future::{Future, pending},
     io,
     sync::Arc,
@@ -28,6 +29,8 @@ use http_body_util::BodyExt;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+
+use crate::azure_services::order_on_the_wire::WriteOrder;
 
 /// A rule of ARM's: a PUT of a document of this type that contains this text is refused.
 #[derive(Debug, Clone)]
@@ -149,15 +152,23 @@ pub(crate) struct Witness {
     /// By target in lower case, then by method.
     planned: Arc<Mutex<BTreeMap<String, BTreeMap<String, PlannedBodies>>>>,
     unplanned: Arc<Mutex<Vec<String>>>,
+    pub(crate) order: WriteOrder,
 }
 
 /// A write of the resources that Services need.
-struct ObservedWrite {
-    method: String,
-    /// In lower case.
-    target: String,
+#[derive(Debug, Clone)]
+pub(crate) struct ObservedWrite {
+    pub(crate) method: String,
+    /// In lower case; for a migration, the load balancer.
+    pub(crate) target: String,
     /// `Null`: there is none.
-    body: Value,
+    pub(crate) body: Value,
+}
+
+impl fmt::Display for ObservedWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.target)
+    }
 }
 
 /// Returns the path at which two documents differ, with both values.
@@ -212,8 +223,8 @@ impl Witness {
         }
     }
 
-    /// A write of the resources that Services need; `None`: something else.
-    fn write_of(request: &Request<Bytes>) -> Option<ObservedWrite> {
+    /// Returns a write of the resources that Services need; `None`: something else.
+    pub(crate) fn write_of(request: &Request<Bytes>) -> Option<ObservedWrite> {
         let path = request.uri().path().to_ascii_lowercase();
         let target = path.strip_suffix("/migratetoipbased").unwrap_or(&path);
         let is_write = ![http::Method::GET, http::Method::HEAD].contains(request.method());
@@ -360,7 +371,13 @@ impl Wire {
 #[async_trait]
 impl ArmTransport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
-        self.alive(self.to_arm(request)).await
+        let witness = self.witness.as_ref().filter(|_| !self.is_cut());
+        let sent = witness.map(|witness| witness.order.begin(&request, &self.azure, &self.server));
+        let response = self.alive(self.to_arm(request)).await;
+        if let Some(sent) = sent {
+            sent.end(&response);
+        }
+        response
     }
 
     fn witness(&self) -> Option<&dyn PlanWitness> {

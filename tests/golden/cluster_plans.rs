@@ -38,8 +38,8 @@ pub(crate) async fn planned(stage: &Stage, config: &Value, flags: &[String]) -> 
     plan
 }
 
-/// What would be sent, but for the record of security rules.
-pub(crate) fn predicted(plan: &ClusterPlan) -> Requests {
+/// Returns the requests of a plan, without those for the record of security rules.
+pub(crate) fn planned_requests(plan: &ClusterPlan) -> Requests {
     let mut requests = Requests::new();
     for write in plan.writes().filter(|write| write.kind != RECORD) {
         *requests.entry(format!("{} {}", write.method, write.target.to_ascii_lowercase())).or_default() += 1;
@@ -87,21 +87,21 @@ pub(crate) async fn compare(stage: &Stage, config: &Value, flags: &[String], abo
     let running = stage.start(config, flags);
     stage.settled().await;
     running.stop().await;
-    let (predicted, sent) = (predicted(&plan), sent(stage));
+    let (announced, sent) = (planned_requests(&plan), sent(stage));
     let is_final = plan.parts.iter().all(|(_, part)| part.later.is_empty());
     if is_final && recorded() != before && !plan.writes().any(|write| write.kind == RECORD) {
         findings.push(format!("{about}: the record of security rules was written, not planned"));
     }
-    for (request, times) in &predicted {
+    for (request, times) in &announced {
         let found = sent.get(request).copied().unwrap_or_default();
         if found < *times {
             findings.push(format!("{about}: planned {times} times, sent {found}: {request}"));
         }
     }
     for (request, times) in sent.iter().filter(|_| is_final) {
-        let announced = predicted.get(request).copied().unwrap_or_default();
-        if announced < *times {
-            findings.push(format!("{about}: sent {times} times, planned {announced}: {request}"));
+        let found = announced.get(request).copied().unwrap_or_default();
+        if found < *times {
+            findings.push(format!("{about}: sent {times} times, planned {found}: {request}"));
         }
     }
     findings

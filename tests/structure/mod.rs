@@ -4,6 +4,7 @@
 
 mod cases;
 mod language;
+mod locks;
 mod parts;
 pub(crate) mod source;
 

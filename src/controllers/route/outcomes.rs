@@ -51,6 +51,7 @@ impl RouteRetry {
                 Some(RouteRetry::After(*after, reason))
             }
             CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Rejected(reason)),
+            CloudError::Incomplete { error, .. } => Self::from_cloud(subject, error),
             CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
                 Some(RouteRetry::BackOff(reason))
             }

@@ -131,11 +131,16 @@ impl ServiceCache {
 
     /// Records that the Service says what the last call returned. `published` are our addresses in it, if the call returned any.
     pub(super) fn mark_published(&mut self, key: &ObjectKey, published: Option<LoadBalancerStatus>) {
-        self.applied.entry(key.clone()).and_modify(|applied| {
-            applied.unpublished = None;
-            applied.published = published.or_else(|| applied.published.take());
-        });
+        self.record_published(key, published);
+        self.applied.entry(key.clone()).and_modify(|applied| applied.unpublished = None);
         self.unsettled.end(key);
+    }
+
+    /// Records our addresses in a Service that is not settled yet; `None`: they are unchanged.
+    pub(super) fn record_published(&mut self, key: &ObjectKey, published: Option<LoadBalancerStatus>) {
+        self.applied
+            .entry(key.clone())
+            .and_modify(|applied| applied.published = published.or_else(|| applied.published.take()));
     }
 
     /// Forgets which addresses in the Service are ours: the next result replaces all.

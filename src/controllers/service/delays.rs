@@ -8,7 +8,11 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::sleep;
 
-use super::{conditions::LoadBalancerPhase, plan::EnsureReason, reconcile::ServiceReconciler};
+use super::{
+    conditions::LoadBalancerPhase,
+    plan::{EnsureReason, ServiceStatusUpdate},
+    reconcile::ServiceReconciler,
+};
 use crate::{
     cloud_provider::{CloudResult, LoadBalancerStatus},
     runtime::store::ObjectKey,
@@ -50,7 +54,8 @@ impl ServiceReconciler {
         };
         let phase = LoadBalancerPhase::Waiting(delay);
         self.cache().set_phase(key, phase.clone());
-        if let Some(written) = self.write_condition(key, Some(Arc::clone(service)), &phase).await {
+        let update = ServiceStatusUpdate { status: None, phase };
+        if let Some(written) = self.write_condition(key, Some(Arc::clone(service)), &update).await {
             *service = written;
         }
         std::future::pending().await

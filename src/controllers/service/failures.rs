@@ -1,16 +1,15 @@
 //! Failed reconciles, and conditions that are written apart from the rest of the status.
 //!
-//! In: why a reconcile failed, or the phase of a Service. Out: its condition, and what the work queue does next.
+//! In: why a reconcile failed, or the phase of a Service. Out: its condition, the addresses of a load balancer that is incomplete, and
+//! what the work queue does next.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
-    conditions::LoadBalancerPhase,
-    plan::ServiceSyncError,
+    plan::{ServiceStatusUpdate, ServiceSyncError},
     reconcile::{MAX_ROUNDS, ServiceReconciler},
-    status_patch,
 };
 use crate::runtime::{patch::ApiError, store::ObjectKey, work_queue::ReconcileResult};
 
@@ -23,25 +22,25 @@ impl ServiceReconciler {
         failure: &ServiceSyncError,
     ) -> ReconcileResult {
         let verdict = failure.response();
-        if let Some(stage) = verdict.phase {
-            self.cache().set_phase(key, stage.clone());
-            self.write_condition(key, service, &stage).await;
+        if let Some(phase) = verdict.phase {
+            self.cache().set_phase(key, phase.clone());
+            self.write_condition(key, service, &ServiceStatusUpdate { status: failure.status().cloned(), phase }).await;
         }
         verdict.outcome
     }
 
-    /// Writes the condition if it is worth it; answers the Service if so. Best effort: the failure itself is in log, event and queue already.
+    /// Writes the condition, and the addresses if the update has any. Returns the Service as the server has it.
+    ///
+    /// Best effort: the failure itself is in log, event and queue already.
     pub(super) async fn write_condition(
         &self,
         key: &ObjectKey,
         mut service: Option<Arc<Service>>,
-        stage: &LoadBalancerPhase,
+        update: &ServiceStatusUpdate,
     ) -> Option<Arc<Service>> {
         for _ in 0..MAX_ROUNDS {
-            let current = service.take()?;
-            let body = status_patch::publish(&current, None, stage, self.context.clock.wall());
-            let body = body.filter(|_| !self.conditions_are_dropped.load(Ordering::Relaxed))?;
-            match self.patch(key, body, "failed to update condition").await {
+            let mut current = service.take()?;
+            match self.write_status(key, &mut current, update).await {
                 Err(ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) => {
                     let same = |latest: &Arc<Service>| latest.metadata.uid == current.metadata.uid;
                     service = self.read(key).await.unwrap_or_default().filter(same);
@@ -50,7 +49,10 @@ impl ServiceReconciler {
                     tracing::debug!(%key, %error, "condition not written");
                     return None;
                 }
-                Ok(written) => return Some(written),
+                Ok(published) => {
+                    self.cache().record_published(key, published);
+                    return Some(current);
+                }
             }
         }
         None

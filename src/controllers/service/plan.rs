@@ -291,6 +291,14 @@ impl ServiceSyncError {
         }
     }
 
+    /// Returns the status to publish although the call failed.
+    pub fn status(&self) -> Option<&LoadBalancerStatus> {
+        match self {
+            ServiceSyncError::Cloud { error: CloudError::Incomplete { status, .. }, .. } => Some(status),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if an event reports it. A conflict is resolved by reading again.
     pub fn is_reportable(&self) -> bool {
         let is_conflict = matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. });
@@ -300,6 +308,9 @@ impl ServiceSyncError {
     /// Returns the consequences of the error.
     pub fn response(&self) -> FailureResponse {
         type PhaseOf = fn(String) -> LoadBalancerPhase;
+        if let ServiceSyncError::Cloud { operation, error: error @ CloudError::Incomplete { .. } } = self {
+            return ServiceSyncError::Cloud { operation, error: error.clone().without_status() }.response();
+        }
         let message = self.to_string();
         let (outcome, phase): (_, Option<PhaseOf>) = match self {
             ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => {

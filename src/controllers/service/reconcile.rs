@@ -30,7 +30,7 @@ use super::{
     status_patch,
 };
 use crate::{
-    cloud_provider::{CloudError, LoadBalancer, load_balancer_class::LoadBalancerClasses},
+    cloud_provider::{CloudError, LoadBalancer, LoadBalancerStatus, load_balancer_class::LoadBalancerClasses},
     controllers::{ControllerContext, SingleKey},
     runtime::{
         events::RecordedEvent,
@@ -253,11 +253,25 @@ impl ServiceReconciler {
         service: &mut Arc<Service>,
         update: &ServiceStatusUpdate,
     ) -> Result<ServiceRoundResult, ServiceSyncError> {
+        let published = self.write_status(key, service, update).await?;
+        self.cache().mark_published(key, published);
+        Ok(ServiceRoundResult::Replan)
+    }
+
+    /// Writes addresses and condition into the Service, unless it has them. Returns our addresses in it, if the update has any.
+    pub(super) async fn write_status(
+        &self,
+        key: &ObjectKey,
+        service: &mut Arc<Service>,
+        update: &ServiceStatusUpdate,
+    ) -> Result<Option<LoadBalancerStatus>, ServiceSyncError> {
         let published = self.cache().get(key).and_then(|applied| applied.published.clone());
         let desired = update.status.as_ref().filter(|desired| self.may_write_addresses(desired, published.as_ref()));
         let listed = desired.map(|desired| status_patch::addresses(service, desired, published.as_ref()));
         let body = status_patch::publish(service, listed.as_ref(), &update.phase, self.context.clock.wall());
-        if let Some(body) = body {
+        let is_listed = listed.as_ref().is_none_or(|listed| status_patch::is_published(service, listed));
+        let is_unneeded = is_listed && self.conditions_are_dropped.load(Ordering::Relaxed);
+        if let Some(body) = body.filter(|_| !is_unneeded) {
             match self.patch(key, body, "failed to update load balancer status").await {
                 Ok(written) => *service = written,
                 Err(ServiceSyncError::Api { error: ApiError::NotFound(_), .. }) => {}
@@ -265,9 +279,7 @@ impl ServiceReconciler {
             }
         }
         let own = desired.zip(listed.as_ref());
-        let own = own.map(|(desired, listed)| status_patch::own_addresses(service, desired, listed));
-        self.cache().mark_published(key, own);
-        Ok(ServiceRoundResult::Replan)
+        Ok(own.map(|(desired, listed)| status_patch::own_addresses(service, desired, listed)))
     }
 
     async fn update_hosts(
@@ -305,7 +317,8 @@ impl ServiceReconciler {
         let result = self.balancer.update_load_balancer(&self.context.cluster_name, service, &hosts.nodes).await;
         let latency = metrics.service_update_host_latency.with_label_values::<&str>(&[]);
         latency.observe(start.elapsed().as_secs_f64());
-        result
+        // A failed update is followed by an attempt to ensure, which publishes the status.
+        result.map_err(CloudError::without_status)
     }
 
     async fn is_gone(&self, service: &Service, error: &CloudError) -> bool {

@@ -177,7 +177,8 @@ fn address(entry: &LoadBalancerIngress) -> Option<&str> {
     entry.ip.as_deref().filter(|ip| !ip.is_empty()).or(entry.hostname.as_deref())
 }
 
-fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
+/// Returns `true` if `service` lists the entries of `status`, in this order, and no others.
+pub fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
     let (old, new) = (ingress(service), entries(status));
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new))
 }

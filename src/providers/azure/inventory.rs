@@ -388,15 +388,8 @@ fn required_reads<T>(step: QueryEvaluation<T>) -> Vec<query::RequiredRead> {
 }
 
 fn contradiction_error() -> ArmError {
-    ArmError {
-        class: ArmErrorClass::Transient,
-        status: None,
-        code: String::new(),
-        message: "ARM's responses contradict each other; the inventory reads again".to_owned(),
-        request: "inventory".to_owned(),
-        correlation_id: None,
-        retry_after: None,
-    }
+    let message = "ARM's responses contradict each other; the inventory reads again";
+    ArmError::without_response(ArmErrorClass::Transient, "inventory", message)
 }
 
 /// Position in the queue, released when the caller is cancelled.

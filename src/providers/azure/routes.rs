@@ -170,7 +170,7 @@ impl AzureRoutes {
     }
 
     /// Returns the memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
-    fn foreseen_history(&self) -> RouteNodeHistory {
+    fn history_for_plan(&self) -> RouteNodeHistory {
         let nodes = self.nodes.list();
         let mut history = self.node_history().clone();
         history.observe(nodes.iter().map(Arc::as_ref));
@@ -234,7 +234,7 @@ impl Routes for AzureRoutes {
     async fn routes_for_plan(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
         let table = self.committer()?.table_for_plan().await?;
         let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
-        Ok(listing::list(table.as_deref(), &self.foreseen_history(), is_unmanaged))
+        Ok(listing::list(table.as_deref(), &self.history_for_plan(), is_unmanaged))
     }
 
     async fn plan_changes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {

@@ -130,6 +130,13 @@ impl Azure {
         self.with_store(|store| store.dump())
     }
 
+    /// Returns the id of the operation that runs on a document.
+    pub fn running_operation(&self, document: &str) -> Option<String> {
+        let mut state = locked(&self.shared.state);
+        write::settle(&mut state, Instant::now());
+        state.operations.running(&document.to_ascii_lowercase()).map(|operation| operation.id.clone())
+    }
+
     /// Requests a private link service by another consumer's private endpoint: see [`private_link::connect`].
     pub fn connect_private_endpoint(
         &self,

@@ -1,4 +1,4 @@
-//! Whole plans as text: for each step of each case what would be written at its beginning.
+//! Whole plans as text: the plan at the beginning of each step of each case.
 //!
 //! The files are in `printed`; `UPDATE_PLANS=1` writes them anew. Ids are cut down to what follows `/providers/`.
 

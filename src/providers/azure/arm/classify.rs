@@ -28,15 +28,7 @@ impl RequestLine<'_> {
 
     /// Returns an error without an answer.
     pub(super) fn error(&self, class: ArmErrorClass, message: impl Into<String>) -> ArmError {
-        ArmError {
-            class,
-            status: None,
-            code: String::new(),
-            message: message.into(),
-            request: format!("{} {}", self.method, self.path),
-            correlation_id: None,
-            retry_after: None,
-        }
+        ArmError::without_response(class, format!("{} {}", self.method, self.path), message)
     }
 }
 

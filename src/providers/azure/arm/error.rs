@@ -70,6 +70,12 @@ const WAIT_THROTTLED: Duration = Duration::from_secs(30);
 const WAIT_BUSY: Duration = Duration::from_secs(5);
 
 impl ArmError {
+    /// Creates an error without a response of ARM.
+    pub fn without_response(class: ArmErrorClass, request: impl Into<String>, message: impl Into<String>) -> Self {
+        let (request, message, code) = (request.into(), message.into(), String::new());
+        Self { class, status: None, code, message, request, correlation_id: None, retry_after: None }
+    }
+
     /// Returns `true` if this code occurs anywhere in the error, ignoring letter case: some callers distinguish errors of
     /// one class.
     pub fn mentions(&self, code: &str) -> bool {

@@ -76,7 +76,8 @@ impl NetworkWriter {
             false => NetworkWriteResult::LoadBalancer(id.clone(), Box::new(document)),
         });
         let network = &self.observer.settings().virtual_network;
-        finish_write(writing, &what, written, || observe::referenced_keys(document, network))
+        let references = || observe::referenced_keys(document, network);
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, references))
     }
 
     /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. One without an etag is
@@ -117,12 +118,8 @@ impl NetworkWriter {
         document.etag.clone_from(&etag);
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, condition, &document).await;
-        finish_write(
-            writing,
-            &what,
-            outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer))),
-            Vec::new,
-        )
+        let written = outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer)));
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
     }
 
     /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
@@ -164,12 +161,8 @@ impl NetworkWriter {
         let writing = self.observer.begin_write(what.clone());
         let outcome =
             self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await;
-        finish_write(
-            writing,
-            &what,
-            outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer))),
-            Vec::new,
-        )?;
+        let written = outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer)));
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))?;
         Ok(true)
     }
 
@@ -185,7 +178,8 @@ impl NetworkWriter {
         let condition = self.precondition_for(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, condition, document).await;
-        finish_write(writing, &what, outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer))), Vec::new)
+        let written = outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer)));
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
     }
 
     /// Turns pools, by name, from listing network interfaces to listing addresses, without an outage. The load balancer is doubtful
@@ -202,12 +196,8 @@ impl NetworkWriter {
         let (client, input) = (self.client.with_urgency(urgency), json!({"pools": pools}));
         let outcome =
             client.post::<serde_json::Value>(&api::LOAD_BALANCERS, load_balancer, "migrateToIpBased", &input).await;
-        finish_write(
-            writing,
-            &what,
-            outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone())),
-            Vec::new,
-        )
+        let written = outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone()));
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
     }
 
     /// Refuses what was planned on another version than the known one; otherwise what ARM shall require. What came without an etag is
@@ -266,7 +256,7 @@ impl NetworkWriter {
     ) -> ArmResult<()> {
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
-        finish_write(writing, &what, outcome.map(|()| written), Vec::new)
+        finish_write(writing, outcome.map(|()| written), |error| observe::invalidated_by(error, &what, Vec::new))
     }
 }
 
@@ -280,11 +270,11 @@ fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {
     }
 }
 
+/// Passes the outcome of a write to the observer. `invalidated` names what a failure invalidates.
 fn finish_write(
     writing: PendingWrite,
-    what: &NetworkCacheKey,
     outcome: ArmResult<NetworkWriteResult>,
-    references: impl FnOnce() -> Vec<NetworkCacheKey>,
+    invalidated: impl FnOnce(&ArmError) -> Vec<NetworkCacheKey>,
 ) -> ArmResult<()> {
     match outcome {
         Ok(written) => {
@@ -292,22 +282,15 @@ fn finish_write(
             Ok(())
         }
         Err(error) => {
-            writing.failed(observe::invalidated_by(&error, what, references));
+            writing.failed(invalidated(&error));
             Err(error)
         }
     }
 }
 
 fn conflict(kind: &ApiType, id: &ResourceId, why: &str) -> ArmError {
-    ArmError {
-        class: ArmErrorClass::Conflict,
-        status: None,
-        code: String::new(),
-        message: format!("nothing was written: {why}; reading and planning again"),
-        request: format!("{} {id}", kind.resource_type),
-        correlation_id: None,
-        retry_after: None,
-    }
+    let message = format!("nothing was written: {why}; reading and planning again");
+    ArmError::without_response(ArmErrorClass::Conflict, format!("{} {id}", kind.resource_type), message)
 }
 
 #[cfg(all(test, feature = "sandbox"))]

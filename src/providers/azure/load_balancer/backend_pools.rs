@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! ObservedNetwork, Nodes, PoolMemory ─► plan::pools ─► PoolNeeds ─► read ─┐
-//!                                           ▲  └─► PoolPlan ─► carry_out  │
+//!                                           ▲  └─► PoolPlan ─► write      │
 //!                                           └──────── PoolReads ──────────┘
 //! ```
 //! What is written is decided in [`plan::pools`](crate::providers::azure::planner::load_balancer::plan::pools), which is pure. Here is
-//! read what a plan needs; then its changes are sent, and what was sent is in [`PoolSyncSummary`]. Members of a pool are in
+//! read what a plan needs; then its changes are sent, and each end is reported. Members of a pool are in
 //! `ObservedNetwork`, so that nothing is read while nothing has to change. Each document is written by itself, once for all pools, and
 //! on the version that is read just before: a process killed between any two requests leaves what the next one completes.
 
@@ -23,21 +23,19 @@ use std::{
     collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
-    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 pub use self::by_address::PoolWriter;
-pub use self::outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
+pub use self::outcome::{PoolSyncError, PoolSyncFailure, PoolSyncOutcome, PoolSyncSummary, PoolWriteEnd, PoolWriteEnds};
 use self::{
     by_address::PoolUpdater,
     member_writer::{PoolMemberWriter, ScaleSetFacts},
     model_writer::ScaleSetModelWriter,
-    outcome::PoolSyncOutcome,
 };
 use crate::providers::azure::{
     arm::{ArmClient, ResourceId, Urgency},
@@ -47,13 +45,16 @@ use crate::providers::azure::{
     planner::load_balancer::{
         desired::pool_members::PoolNode,
         plan::{
-            pools::{POWERED_OFF_RESYNC, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads},
+            pools::{
+                MODEL_WAIT, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads, WriteInFlight,
+            },
             waiting::WaitingFor,
         },
         pools::{local_pools::LocalPools, located::vm_set, nodes},
         settings::LoadBalancerSettings,
     },
 };
+use crate::runtime::watched::Watched;
 
 /// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
 pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
@@ -91,7 +92,8 @@ pub struct BackendPoolSyncer {
     model_writer: ScaleSetModelWriter,
     member_writer: PoolMemberWriter,
     memory: Arc<Mutex<PoolMemory>>,
-    resync_after: Mutex<Option<Duration>>,
+    /// How often writes have ended.
+    ends: Watched<u64>,
     /// Nodes that no entry took in the last plan, and Nodes whose machines were unknown.
     reported: Mutex<BTreeSet<WaitingFor>>,
 }
@@ -110,7 +112,7 @@ impl BackendPoolSyncer {
         let memory: Arc<Mutex<PoolMemory>> = Arc::default();
         let model_writer = ScaleSetModelWriter::new(group, ttl, Arc::clone(&memory));
         let member_writer = PoolMemberWriter::new(Arc::clone(&inventory), Arc::clone(&memory));
-        let (resync_after, reported) = Default::default();
+        let (ends, reported) = Default::default();
         Self {
             compute,
             network,
@@ -121,7 +123,7 @@ impl BackendPoolSyncer {
             model_writer,
             member_writer,
             memory,
-            resync_after,
+            ends,
             reported,
         }
     }
@@ -131,17 +133,8 @@ impl BackendPoolSyncer {
         self.lock_memory().clone()
     }
 
-    /// When there is something to do at the latest although no Node changes, as of the last [`BackendPoolSyncer::sync`].
-    pub fn resync_after(&self) -> Option<Duration> {
-        *self.lock_resync_after()
-    }
-
     fn lock_memory(&self) -> MutexGuard<'_, PoolMemory> {
         self.memory.lock()
-    }
-
-    fn lock_resync_after(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.resync_after.lock()
     }
 
     /// An input without Nodes.
@@ -160,29 +153,43 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Carries out a plan of members. Two calls at once would undo each other's changes. `started`: when its reads began.
-    pub async fn sync(
-        &self,
-        plan: &PoolPlan,
-        started: Instant,
-        writer: &dyn PoolWriter,
-        urgency: Urgency,
-    ) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.remember(plan);
-        let outcome = self.carry_out(plan, started, Some(writer), urgency).await;
-        let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
-        *self.lock_resync_after() = deferred.into_iter().chain(plan.resync_after).min();
-        outcome.into_result()
+    /// Records what a plan tells, and that its changes are in flight. No other plan may be made between it and this call.
+    pub fn begin(&self, plan: &PoolPlan) {
+        let (now, mut memory) = (Instant::now(), self.lock_memory());
+        for change in &plan.held {
+            memory.in_flight.get_mut(&change.id).into_iter().for_each(|write| write.is_awaited = true);
+        }
+        let begun = plan.changes.iter().map(|change| {
+            let write = WriteInFlight { change: Arc::new(change.clone()), since: now, is_awaited: false };
+            (change.id.clone(), write)
+        });
+        memory.in_flight.extend(begun);
     }
 
-    /// Carries out a plan by which everything leaves the pools of load balancers that are about to be deleted.
-    pub async fn leave(
-        &self,
-        plan: &PoolPlan,
-        started: Instant,
-        urgency: Urgency,
-    ) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.carry_out(plan, started, None, urgency).await.into_result()
+    /// Records that writes have ended. Returns whether a later plan has to be made because it held changes back for one of them.
+    pub fn end(&self, ends: &[PoolWriteEnd]) -> bool {
+        let (now, mut memory) = (Instant::now(), self.lock_memory());
+        let awaited = ends.iter().filter(|end| memory.end_write(&end.id, end.pause(), now)).count();
+        drop(memory);
+        self.ends.update(|ends| *ends += 1);
+        awaited > 0
+    }
+
+    /// Returns ends of those changes of a plan that are in flight, without a result.
+    pub fn unreported(&self, plan: &PoolPlan) -> Vec<PoolWriteEnd> {
+        let memory = self.lock_memory();
+        let in_flight = plan.changes.iter().filter(|change| memory.in_flight.contains_key(&change.id));
+        in_flight.map(|change| PoolWriteEnd { id: change.id.clone(), outcome: PoolSyncOutcome::default() }).collect()
+    }
+
+    /// Returns how often writes have ended.
+    pub fn ends(&self) -> u64 {
+        self.ends.read(|ends| *ends)
+    }
+
+    /// Waits until writes have ended more often than `before`, but not for long: a write that has not begun ends no other.
+    pub async fn wait_for_end(&self, before: u64) {
+        let _ = timeout(MODEL_WAIT, self.ends.until(|ends| *ends > before)).await;
     }
 
     /// The next plan lists scale sets anew.
@@ -206,8 +213,8 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Logs Nodes that join no pool, once.
-    fn remember(&self, plan: &PoolPlan) {
+    /// Records what a plan of all members tells, and logs Nodes that join no pool, once.
+    pub fn remember(&self, plan: &PoolPlan) {
         let mut memory = self.lock_memory();
         memory.orphans.clone_from(&plan.orphans);
         memory.ready_entries.clone_from(&plan.ready_entries);
@@ -217,44 +224,41 @@ impl BackendPoolSyncer {
     }
 
     /// Sends the changes of a plan: neighbors of one kind side by side, one kind after the other. `started`: when its reads began.
-    /// `writer`: for changes of pools.
-    async fn carry_out(
+    /// `ends`: gets the end of each write.
+    pub async fn write(
         &self,
         plan: &PoolPlan,
         started: Instant,
-        writer: Option<&dyn PoolWriter>,
+        writer: &dyn PoolWriter,
         urgency: Urgency,
-    ) -> PoolSyncOutcome {
-        let mut outcome = PoolSyncOutcome::default();
-        let unread = plan.unread_models.iter().cloned();
-        unread.for_each(|error| outcome.fail("models of scale sets", error));
-        plan.unlocated.iter().for_each(|(node, error)| outcome.fail(node, error.clone()));
-        let arm = self.compute.with_urgency(urgency);
-        let updater = writer.map(|writer| PoolUpdater {
-            network: self.network.with_urgency(urgency),
-            writer,
-            settings: &self.settings,
-            plan,
-            urgency,
-        });
-        let mut unmigrated = BTreeSet::new();
+        ends: PoolWriteEnds,
+    ) {
+        let (arm, ends) = (self.compute.with_urgency(urgency), &ends);
+        let network = self.network.with_urgency(urgency);
+        let updater = PoolUpdater { network, writer, settings: &self.settings, plan, urgency };
+        let (mut unmigrated, mut models) = (BTreeSet::new(), None);
         for changes in plan.changes.chunk_by(|one, next| is_same_kind(&one.kind, &next.kind)) {
-            let changes: Cow<'_, [PoolChange]> = match unmigrated.is_empty() {
-                true => changes.into(),
-                false => changes.iter().filter_map(|change| change.without(&unmigrated)).collect(),
-            };
-            let Some(first) = changes.first() else { continue };
-            let sent = match (&first.kind, &updater) {
-                (PoolChangeKind::Model(_), _) => self.model_writer.write(&arm, &changes, started).await,
-                (PoolChangeKind::Member(_), _) => self.member_writer.write(&arm, &changes, |set| self.facts(set)).await,
-                (PoolChangeKind::Pool(_), Some(updater)) => updater.write(&changes).await,
-                (PoolChangeKind::Migration(_), Some(updater)) => updater.migrate(&changes, &mut unmigrated).await,
-                // The pools of a load balancer that is about to be deleted are not written themselves.
-                (PoolChangeKind::Pool(_) | PoolChangeKind::Migration(_), None) => continue,
-            };
-            outcome.merge(sent);
+            let left = || changes.iter().filter_map(|change| change.without(&unmigrated)).collect();
+            let changes: Cow<'_, [PoolChange]> = if unmigrated.is_empty() { changes.into() } else { left() };
+            match changes.first().map(|first| &first.kind) {
+                Some(PoolChangeKind::Model(_)) => {
+                    let arm = arm.clone();
+                    let mut written = Box::pin(async move { self.model_writer.write(&arm, &changes, started, ends).await });
+                    if timeout(MODEL_WAIT, &mut written).await.is_err() {
+                        models = Some(written);
+                    }
+                }
+                Some(PoolChangeKind::Member(_)) => {
+                    self.member_writer.write(&arm, &changes, |set| self.facts(set), ends).await;
+                }
+                Some(PoolChangeKind::Pool(_)) => updater.write(&changes, ends).await,
+                Some(PoolChangeKind::Migration(_)) => updater.migrate(&changes, &mut unmigrated, ends).await,
+                None => {}
+            }
         }
-        outcome
+        if let Some(models) = models {
+            models.await;
+        }
     }
 
     fn facts(&self, set: &ResourceId) -> ScaleSetFacts {

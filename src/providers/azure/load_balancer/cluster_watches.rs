@@ -27,7 +27,7 @@ use crate::{
         node::LABEL_FAULT_DOMAIN,
         planner::load_balancer::{
             annotations, entries,
-            labels::LabelMap,
+            labels::{LabelMap, with_keys},
             pools::{
                 endpoint_nodes::EndpointNodeIndex,
                 local_pools::{LocalPools, local_services},
@@ -144,7 +144,7 @@ impl ClusterWatches {
         first_list("Namespaces", self.inner.namespaces.get()).await
     }
 
-    /// LabelMap of all Namespaces; `None`: nobody needs them.
+    /// Labels of all Namespaces; `None`: nobody needs them.
     pub fn namespace_labels(&self) -> Option<BTreeMap<String, LabelMap>> {
         let namespaces = self.inner.namespaces.get()?.list();
         let labels = namespaces.into_iter().map(|namespace| {
@@ -157,8 +157,7 @@ impl ClusterWatches {
     /// Returns the labels of one Namespace with these keys; `None` if it is not known.
     pub fn labels_of_namespace(&self, name: &str, keys: &BTreeSet<&str>) -> Option<LabelMap> {
         let namespace = self.inner.namespaces.get()?.get(&ObjectKey::cluster(name))?;
-        let labels = namespace.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
-        Some(labels.map(|(key, value)| (key.clone(), value.clone())).collect())
+        Some(with_keys(namespace.metadata.labels.as_ref(), keys))
     }
 
     /// The pools that these Services, which have to be all, have for themselves, and a number that counts up with each change of who is in them.

@@ -9,6 +9,7 @@ mod backend_pools;
 mod batch_commit;
 mod claims;
 mod drift;
+mod in_flight;
 mod interface_limit;
 mod load_balancers;
 mod machine_rules;
@@ -18,7 +19,7 @@ mod pipeline;
 mod placement_labels;
 mod plan_services;
 mod planning;
-mod pool_join_failure;
+mod pool_answers;
 mod pool_metrics;
 mod pool_sync_state;
 mod presence;
@@ -45,6 +46,7 @@ use tracing::Instrument;
 
 use self::{
     drift::{DriftWatch, EnsureOrigin},
+    in_flight::InFlight,
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
     pipeline::{PipelineResult, ServicePipeline},
@@ -183,8 +185,9 @@ impl AzureLoadBalancers {
                 batch_size,
                 migrate,
             ),
-            pool_round: tokio::sync::Mutex::default(),
+            pool_planning: tokio::sync::Mutex::default(),
             rule_records: RuleRecordStore::new(writer, Arc::clone(&metrics), clock),
+            metrics: Arc::clone(&metrics),
             pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
             watches,
             occupancy_metrics: OccupancyMetrics::new(Arc::clone(&metrics)),
@@ -197,6 +200,7 @@ impl AzureLoadBalancers {
             hosts: Mutex::default(),
             unfilled_pools: Mutex::default(),
             newcomers: Newcomers::default(),
+            documents: InFlight::default(),
             deleting: Mutex::default(),
             reported_claims: Mutex::default(),
             pool_sync: Mutex::default(),
@@ -221,12 +225,7 @@ impl AzureLoadBalancers {
     /// What is remembered and no document tells, so that tests can compare it: of Services, of Nodes, of pools. Without what was read.
     #[cfg(feature = "sandbox")]
     pub fn remembered(&self) -> String {
-        let context = &self.pipeline.context;
-        let pools = context.backend_pools.memory();
-        let sync = context.pool_sync.lock().synced;
-        let (unfilled, attempts) = (context.unfilled_pools().clone(), context.public_ip_attempts().clone());
-        let progress = context.progress.status();
-        format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#}", context.service_index)
+        self.pipeline.context.remembered()
     }
 
     /// Why no load balancer is touched: they are laid out otherwise then, and whatever were done would take them apart.
@@ -331,8 +330,10 @@ impl AzureLoadBalancers {
             let is_shown = addresses.len() >= spec.families.len();
             return Ok(plan_services::ingress(if is_shown { &addresses } else { &spec.status_addresses }));
         }
-        if let Ok(PipelineResult::Done(kept, nodes)) = &ended {
+        if matches!(ended, Ok(PipelineResult::Done(..)) | Err(CloudError::Incomplete { .. })) {
             context.record_placement_labels(service, &spec);
+        }
+        if let Ok(PipelineResult::Done(kept, nodes)) = &ended {
             match kept.is_settled() {
                 true => context.drift.settled(&spec, *nodes),
                 false => context.drift.doubt(&spec.identity),

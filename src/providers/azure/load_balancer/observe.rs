@@ -36,8 +36,12 @@ use parking_lot::{Mutex, MutexGuard};
 use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
-    desired::plan_index::PlanIndex, labels::LabelMap, network_query, observed::ObservedNetwork,
-    settings::LoadBalancerSettings, spec::ServiceSpec,
+    desired::plan_index::PlanIndex,
+    labels::LabelMap,
+    network_query::{self, is_lasting},
+    observed::ObservedNetwork,
+    settings::LoadBalancerSettings,
+    spec::ServiceSpec,
 };
 use crate::{
     providers::azure::arm::{
@@ -48,10 +52,21 @@ use crate::{
     },
     runtime::{clock::Clock, single_flight::SharedTask},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-/// A read under way, for all who wait for it.
+/// Longest wait for a read that only some Services name, after the reads that every plan needs have ended. ARM responds to nearly all reads
+/// within it, and a resource group that does not respond delays all other Services no longer.
+const MAX_NAMED_DELAY: Duration = Duration::from_secs(1);
+
 type SharedRead = SharedTask<ArmResult<()>>;
+
+/// Read in flight, for all who wait for it.
+#[derive(Clone)]
+struct ReadInFlight {
+    task: SharedRead,
+    /// Whether a look went on without it. No later look waits for it then.
+    is_overdue: bool,
+}
 
 /// What is known of the network, and how to learn the rest.
 pub struct NetworkObserver {
@@ -66,38 +81,55 @@ pub struct NetworkObserver {
 struct ObserverState {
     cache: NetworkCache,
     denials: ReadDenials,
-    reads: HashMap<NetworkCacheKey, SharedRead>,
+    reads: HashMap<NetworkCacheKey, ReadInFlight>,
 }
 
 impl ObserverState {
-    /// The answer to a read of `what`. That there is no such group is an error for those who name it.
+    /// Records the result at `now` of a read of `what` that began at `since` and `at`. That there is no such group is an error for those
+    /// who name it.
     fn record(
         &mut self,
         what: NetworkCacheKey,
         since: CacheSequence,
         at: Instant,
+        now: Instant,
         answer: ArmResult<NetworkReadResult>,
         settings: &LoadBalancerSettings,
     ) -> ArmResult<()> {
+        let was_overdue = self.reads.remove(&what).is_some_and(|read| read.is_overdue);
         let cause = match &answer {
             Ok(NetworkReadResult::GroupMissing(error)) => Some(DenialCause::GroupMissing((**error).clone())),
             Ok(NetworkReadResult::Subnet(None)) => Some(DenialCause::Absent),
             Ok(_) => None,
+            Err(error) if was_overdue && !is_lasting(error) => Some(DenialCause::FailedLate(error.clone())),
             Err(error) => Some(DenialCause::Failed(error.clone())),
         };
         let denied = cause.as_ref().and_then(DenialCause::error).cloned();
         match cause {
             // A subnet that does not exist is refused to those who need it, also the configured one.
             Some(cause) if denied.is_none() || is_service_specific(&what, settings) => {
-                self.denials.record_failure(&what, cause, at);
+                self.denials.record_failure(&what, cause, now);
             }
             Some(_) => {}
             None => self.denials.clear(&what),
         }
         if let Ok(answer) = answer {
+            if was_overdue {
+                self.cache.keep_late(&what, now);
+            }
             self.cache.record(what, since, at, answer);
         }
         denied.map_or(Ok(()), Err)
+    }
+
+    /// Takes from `query` what was denied recently, and adds the reasons to `unread`. A subnet that does not exist is no error, as when it
+    /// has just been read.
+    fn leave_out_denied(&self, query: &mut NetworkQuery, unread: &mut Vec<NetworkReadFailure>, now: Instant) {
+        for what in query.named_keys() {
+            let Some(cause) = self.denials.of(&what, now) else { continue };
+            query.remove(&what);
+            unread.extend(cause.error().map(|error| read_failure(&self.denials, what, error.clone(), now)));
+        }
     }
 }
 
@@ -120,36 +152,59 @@ impl NetworkObserver {
     /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about a resource that `query` names is
     /// returned next to the rest, because it concerns only the Services that need the resource; any other error is the result. That a resource
     /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
-    /// reads only what failed.
+    /// reads only what failed. A read that only some Services name and that does not end in time ([`MAX_NAMED_DELAY`]) is such an error, too.
+    /// It goes on, and the next look uses its result.
     pub async fn observe(
         self: &Arc<Self>,
         query: &NetworkQuery,
         urgency: Urgency,
     ) -> ArmResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
-        let (mut query, mut unread) = self.without_denied(query.clone());
+        let asked = self.lock().cache.next_sequence();
+        let (mut query, mut unread) = (query.clone(), Vec::new());
+        // Ends: each round settles what was due, or takes what failed or is overdue from the query.
         loop {
-            let failed = match self.observe_all(&query, urgency).await {
-                Ok(observed) => return Ok((observed, unread)),
-                Err(failed) => failed,
-            };
-            for one in failed {
-                if !query.remove(&one.key) {
-                    return Err(one.error);
+            let reads: Vec<_> = {
+                let (mut state, now) = (self.lock(), self.clock.now());
+                state.leave_out_denied(&mut query, &mut unread, now);
+                state.cache.evict(&query, asked, now);
+                let due = state.cache.due(&query, asked, now);
+                if due.is_empty() {
+                    return Ok((state.cache.observed(), unread));
                 }
-                unread.push(one);
+                due.into_iter().map(|what| (what.clone(), self.join(&mut state, what, urgency))).collect()
+            };
+            for failure in self.wait_for(reads).await {
+                if !query.remove(&failure.key) {
+                    return Err(failure.error);
+                }
+                unread.push(failure);
             }
         }
     }
 
-    /// Returns `query` without the resources that were refused recently, and the reasons. A subnet that does not exist is no error, as when it has just been read.
-    fn without_denied(&self, mut query: NetworkQuery) -> (NetworkQuery, Vec<NetworkReadFailure>) {
-        let (state, now, mut unread) = (self.lock(), self.clock.now(), Vec::new());
-        for what in query.named_keys() {
-            let Some(cause) = state.denials.of(&what, now) else { continue };
-            query.remove(&what);
-            unread.extend(cause.error().map(|error| read_failure(&state.denials, what, error.clone(), now)));
+    /// Waits for reads, and returns those that failed or are overdue.
+    async fn wait_for(&self, reads: Vec<(NetworkCacheKey, ReadInFlight)>) -> Vec<NetworkReadFailure> {
+        let (named, common): (Vec<_>, Vec<_>) = reads.into_iter().partition(|(what, _)| is_named(what, &self.settings));
+        let mut results = join_all(common.into_iter().map(|(what, read)| async move { (what, read.task.await) })).await;
+        let named = named.into_iter().map(|(what, read)| async move {
+            let delay = if read.is_overdue { Duration::ZERO } else { MAX_NAMED_DELAY };
+            let result = timeout(delay, read.task).await.unwrap_or_else(|_| Err(self.go_on_without(&what)));
+            (what, result)
+        });
+        results.extend(join_all(named).await);
+        let (state, now) = (self.lock(), self.clock.now());
+        let failure = |(what, result): (_, ArmResult<()>)| Some(read_failure(&state.denials, what, result.err()?, now));
+        results.into_iter().filter_map(failure).collect()
+    }
+
+    /// Records that a look goes on without the read of `what`, and returns the error of those who name it.
+    fn go_on_without(&self, what: &NetworkCacheKey) -> ArmError {
+        if let Some(read) = self.lock().reads.get_mut(what) {
+            read.is_overdue = true;
         }
-        (query, unread)
+        // The caller comes back after a few seconds, and not with backoff: then the result is known, or soon.
+        let message = "ARM has not answered yet; the read goes on";
+        read_error(ArmErrorClass::Busy, fetch::request_line(&self.settings, what), message)
     }
 
     /// What could not be read for a reason that lasts. Each concerns only those who name it.
@@ -160,34 +215,6 @@ impl NetworkObserver {
     /// Returns how long a Service of `namespace` waits for one of `keys` that does not exist; `None`: none is known to be missing.
     pub fn pause_of(&self, keys: &[NetworkCacheKey], namespace: &str) -> Option<Duration> {
         self.lock().denials.pause_of(keys, namespace, self.clock.now())
-    }
-
-    /// The same; an error is what could not be read.
-    async fn observe_all(
-        self: &Arc<Self>,
-        query: &NetworkQuery,
-        urgency: Urgency,
-    ) -> Result<Arc<ObservedNetwork>, Vec<NetworkReadFailure>> {
-        let asked = self.begin_query(query);
-        loop {
-            let flights: Vec<_> = {
-                let mut state = self.lock();
-                let due = state.cache.due(query, asked, self.clock.now());
-                if due.is_empty() {
-                    return Ok(state.cache.observed());
-                }
-                let join = |what: NetworkCacheKey| (what.clone(), self.join(&mut state, what, urgency));
-                due.into_iter().map(join).collect()
-            };
-            let reads = flights.into_iter().map(|(what, flight)| async move {
-                let error = flight.await.err()?;
-                Some(read_failure(&self.lock().denials, what, error, self.clock.now()))
-            });
-            let failed: Vec<NetworkReadFailure> = join_all(reads).await.into_iter().flatten().collect();
-            if !failed.is_empty() {
-                return Err(failed);
-            }
-        }
     }
 
     /// What is known now, without any request; empty before the first look.
@@ -246,21 +273,17 @@ impl NetworkObserver {
         self.lock().cache.record_interface_limit();
     }
 
-    fn begin_query(&self, query: &NetworkQuery) -> CacheSequence {
-        let mut state = self.lock();
-        let asked = state.cache.next_sequence();
-        state.cache.evict(query, asked, self.clock.now());
-        asked
-    }
-
     fn lock(&self) -> MutexGuard<'_, ObserverState> {
         self.state.lock()
     }
 
     /// The read of `what` that is under way, or a new one.
-    fn join(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
-        let under_way = state.reads.get(&what).cloned();
-        SharedTask::join_or_start(under_way.as_ref(), || self.start(state, what, urgency))
+    fn join(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> ReadInFlight {
+        let in_flight = state.reads.get(&what).cloned();
+        let is_overdue = in_flight.as_ref().is_some_and(|read| read.is_overdue);
+        let in_flight = in_flight.map(|read| read.task);
+        let task = SharedTask::join_or_start(in_flight.as_ref(), || self.start(state, what, urgency));
+        ReadInFlight { task, is_overdue }
     }
 
     /// A new read, in a task of its own: whoever asked may go away without its being sent again.
@@ -272,9 +295,9 @@ impl NetworkObserver {
         };
         let (this, read, client) = (Arc::clone(self), what.clone(), client.with_urgency(urgency));
         let flight = SharedTask::start(async move { this.read(&client, read, since).await }.in_current_span(), |_| {
-            Err(read_aborted())
+            Err(read_error(ArmErrorClass::Transient, "network documents".to_owned(), "the read was interrupted; retrying"))
         });
-        state.reads.insert(what, flight.clone());
+        state.reads.insert(what, ReadInFlight { task: flight.clone(), is_overdue: false });
         flight
     }
 
@@ -282,8 +305,7 @@ impl NetworkObserver {
         let at = self.clock.now();
         let answer = fetch::read(client, &self.settings, &what).await;
         let mut state = self.lock();
-        state.reads.remove(&what);
-        let outcome = state.record(what, since, at, answer, &self.settings);
+        let outcome = state.record(what, since, at, self.clock.now(), answer, &self.settings);
         state.cache.end_read(since);
         outcome
     }
@@ -386,18 +408,28 @@ fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) 
     }
 }
 
+/// Returns `true` if only some Services name what a read of `what` shows, or the list that has it.
+fn is_named(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
+    match what {
+        NetworkCacheKey::PublicIp(id) => id.parent().as_ref() != Some(&settings.group),
+        NetworkCacheKey::PrivateLink(_) => true,
+        other => is_service_specific(other, settings),
+    }
+}
+
 fn read_failure(denials: &ReadDenials, key: NetworkCacheKey, error: ArmError, now: Instant) -> NetworkReadFailure {
     let group_missing = matches!(denials.of(&key, now), Some(DenialCause::GroupMissing(_)));
     NetworkReadFailure { missing_for: denials.missing_for(&key, now), group_missing, key, error }
 }
 
-fn read_aborted() -> ArmError {
+/// Returns the error of a read without a response.
+fn read_error(class: ArmErrorClass, request: String, message: &str) -> ArmError {
     ArmError {
-        class: ArmErrorClass::Transient,
+        class,
         status: None,
         code: String::new(),
-        message: "the read was interrupted; retrying".to_owned(),
-        request: "network documents".to_owned(),
+        message: message.to_owned(),
+        request,
         correlation_id: None,
         retry_after: None,
     }

@@ -63,15 +63,8 @@ impl RegionZones {
     /// Nothing is sent yet. `client` is that of the network subscription. Azure Stack has no zones, nor has an edge zone.
     pub fn new(client: ArmClient, settings: &LoadBalancerSettings, azure_stack: bool, clock: Clock) -> Self {
         let provider = ResourceId::subscription_of(settings.group.subscription()).resource(PROVIDER, &[]);
-        let possible = !azure_stack && settings.extended_location.is_none();
-        Self {
-            client,
-            location: settings.location.clone(),
-            provider,
-            may_have_zones: possible,
-            clock,
-            cached: Mutex::default(),
-        }
+        let may_have_zones = !azure_stack && settings.extended_location.is_none();
+        Self { client, location: settings.location.clone(), provider, may_have_zones, clock, cached: Mutex::default() }
     }
 
     /// The zones; empty when the region has none. One request at a time; when it fails, what was known before stays in use.
@@ -98,14 +91,9 @@ impl RegionZones {
     async fn read(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
         let provider: ResourceProviderDocument =
             self.client.with_urgency(urgency).get(&api::PROVIDERS, &self.provider, &[]).await?;
-        zones_of(&provider, &self.location).ok_or_else(|| ArmError {
-            class: ArmErrorClass::MalformedAnswer,
-            status: None,
-            code: String::new(),
-            message: format!("the answer does not have the resource type {PROVIDER}/{RESOURCE_TYPE}"),
-            request: format!("GET {}", self.provider),
-            correlation_id: None,
-            retry_after: None,
+        zones_of(&provider, &self.location).ok_or_else(|| {
+            let message = format!("the answer does not have the resource type {PROVIDER}/{RESOURCE_TYPE}");
+            ArmError::without_response(ArmErrorClass::MalformedAnswer, format!("GET {}", self.provider), message)
         })
     }
 

@@ -4,7 +4,11 @@
 //! [`super::delay`] decides, and runs the batch for all. There is no background task. A cancelled leader abandons its batch:
 //! the other callers get an error and retry.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::{Future, pending},
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -32,6 +36,10 @@ struct BatchQueue<T, R> {
     reservations: BTreeMap<u64, Instant>,
     /// Time of announcement of the newest reservation that has arrived.
     newest_arrival: Option<Instant>,
+    /// End of the last batch.
+    last_ended: Option<Instant>,
+    /// Number of written items since the reservation count was last zero.
+    written: usize,
 }
 
 impl<T, R> BatchQueue<T, R> {
@@ -47,18 +55,12 @@ pub struct Batcher<T, R> {
     queue: Mutex<BatchQueue<T, R>>,
     /// Signal to the leader that a request has arrived or a reservation has been dropped.
     changed: Notify,
-    leader: tokio::sync::Mutex<BatchLeaderState>,
+    leader: tokio::sync::Mutex<()>,
     min_delay: Duration,
     max_delay: Duration,
-}
-
-/// State of the leader's earlier batches.
-#[derive(Default)]
-struct BatchLeaderState {
-    /// End of the last batch.
-    last_ended: Option<Instant>,
-    /// Number of written items since the reservation count was last zero.
-    written: usize,
+    /// Longest that the next batch waits for the end of one; `None`: always until its end.
+    max_exclusive: Option<Duration>,
+    is_written: fn(&R) -> bool,
 }
 
 /// Reservation of a caller that will submit an item. Dropping it ends the wait for it.
@@ -79,14 +81,25 @@ impl<T, R> Batcher<T, R> {
     /// Creates a batcher. `min_delay` is the least time to gather, for callers without reservations; `longest` limits the
     /// wait for reserved ones.
     pub fn new(min_delay: Duration, longest: Duration) -> Self {
-        let queue = BatchQueue { waiting: Vec::new(), reservations: BTreeMap::new(), newest_arrival: None };
+        let (waiting, reservations) = (Vec::new(), BTreeMap::new());
+        let queue = BatchQueue { waiting, reservations, newest_arrival: None, last_ended: None, written: 0 };
         Self {
             queue: Mutex::new(queue),
             changed: Notify::new(),
             leader: tokio::sync::Mutex::default(),
             min_delay,
             max_delay: longest,
+            max_exclusive: None,
+            is_written: |_| true,
         }
+    }
+
+    /// Lets the next batch begin beside one that takes longer than `max_exclusive`. The work must leave alone what other batches write.
+    ///
+    /// `is_written`: whether a result counts, so that later batches wait until they bring as much.
+    #[must_use]
+    pub fn overlapping(self, max_exclusive: Duration, is_written: fn(&R) -> bool) -> Self {
+        Self { max_exclusive: Some(max_exclusive), is_written, ..self }
     }
 
     /// Reserves a slot for a later item.
@@ -114,7 +127,7 @@ impl<T, R> Batcher<T, R> {
     {
         let (reply_tx, mut reply_rx) = oneshot::channel();
         self.enqueue(BatchItem { item, since: Instant::now(), reply: reply_tx }, coming);
-        let mut leader = tokio::select! {
+        let leader = tokio::select! {
             biased;
             result = &mut reply_rx => return result.map_err(|_| BatchInterrupted),
             leader = self.leader.lock() => leader,
@@ -122,16 +135,27 @@ impl<T, R> Batcher<T, R> {
         if let Ok(result) = reply_rx.try_recv() {
             return Ok(result);
         }
-        self.gather(&leader).await;
+        self.gather().await;
         // Abandoned items are dropped: their callers may have submitted another one.
         let waiting = std::mem::take(&mut self.queue().waiting).into_iter().filter(|waiting| !waiting.reply.is_closed());
         let (items, reply_txs): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
-        let batch_len = items.len();
         // Apart, since all who wait would otherwise hold room for work that one of them does.
-        let results = Box::pin(work(items)).await;
-        leader.last_ended = Some(Instant::now());
-        let (reserved, _) = self.queue().reserved();
-        leader.written = if reserved == 0 { 0 } else { leader.written + batch_len };
+        let mut work = Box::pin(work(items));
+        let (limit, mut leader) = (self.max_exclusive, Some(leader));
+        let overlaps = async { if let Some(limit) = limit { tokio::time::sleep(limit).await } else { pending().await } };
+        let ended = tokio::select! {
+            biased;
+            results = &mut work => Some(results),
+            () = overlaps => None,
+        };
+        let results = match ended {
+            Some(results) => results,
+            None => {
+                drop(leader.take());
+                work.await
+            }
+        };
+        self.end_batch(&results);
         drop(leader);
         for (reply_tx, result) in reply_txs.into_iter().zip(results) {
             // A cancelled caller needs no result.
@@ -150,24 +174,33 @@ impl<T, R> Batcher<T, R> {
         self.changed.notify_waiters();
     }
 
-    async fn gather(&self, leader: &BatchLeaderState) {
-        if !self.min_delay.is_zero() {
-            tokio::time::sleep(self.min_delay).await;
-        }
-        self.await_announced(leader).await;
-        if self.gathering(leader).is_some_and(|now| now.reserved > 0 && now.youngest < self.min_delay) {
-            // What one answer settled comes within a moment: all of it, not the first of it only.
-            tokio::time::sleep(self.min_delay).await;
-            self.await_announced(leader).await;
+    fn end_batch(&self, results: &[R]) {
+        let written = results.iter().filter(|result| (self.is_written)(result)).count();
+        if written > 0 {
+            let mut queue = self.queue();
+            queue.last_ended = Some(Instant::now());
+            queue.written = if queue.reserved().0 == 0 { 0 } else { queue.written + written };
         }
     }
 
-    async fn await_announced(&self, leader: &BatchLeaderState) {
+    async fn gather(&self) {
+        if !self.min_delay.is_zero() {
+            tokio::time::sleep(self.min_delay).await;
+        }
+        self.await_announced().await;
+        if self.gathering().is_some_and(|now| now.reserved > 0 && now.youngest < self.min_delay) {
+            // What one answer settled comes within a moment: all of it, not the first of it only.
+            tokio::time::sleep(self.min_delay).await;
+            self.await_announced().await;
+        }
+    }
+
+    async fn await_announced(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(limit) = self.gathering(leader).and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
+            let Some(limit) = self.gathering().and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
                 return;
             };
             tokio::select! {
@@ -178,7 +211,7 @@ impl<T, R> Batcher<T, R> {
         }
     }
 
-    fn gathering(&self, leader: &BatchLeaderState) -> Option<BatchStatus> {
+    fn gathering(&self) -> Option<BatchStatus> {
         let queue = self.queue();
         let (reserved, next_overtaken) = queue.reserved();
         let waiting_times = || queue.waiting.iter().map(|waiting| waiting.since.elapsed());
@@ -189,8 +222,8 @@ impl<T, R> Batcher<T, R> {
             overtaken: queue.reservations.len() - reserved,
             oldest: waiting_times().max()?,
             youngest: waiting_times().min()?,
-            written: leader.written,
-            idle: leader.last_ended.map(|ended| ended.elapsed()),
+            written: queue.written,
+            idle: queue.last_ended.map(|ended| ended.elapsed()),
         })
     }
 
@@ -296,6 +329,23 @@ mod tests {
         };
         let (late, next) = tokio::join!(late, next);
         assert_eq!((late, next), (Ok((3, 2)), (Ok((2, 1)), Ok((2, 2)))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_takes_long_delays_the_next_one_for_a_moment() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST).overlapping(Duration::from_secs(5), |(item, _)| *item > 0);
+        let started = Instant::now();
+        let first = batcher.submit(1, None, |items| async move {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            work(items).await
+        });
+        let next = async {
+            tokio::task::yield_now().await;
+            (batcher.submit(0, None, work).await, started.elapsed().as_secs(), batcher.queue().last_ended)
+        };
+        let (first, next) = tokio::join!(first, next);
+        assert_eq!((first, next), (Ok((1, 1)), (Ok((0, 1)), 6, None)), "what is not written does not count");
+        assert_eq!(batcher.queue().last_ended, Some(started + Duration::from_secs(61)));
     }
 
     #[tokio::test(start_paused = true)]

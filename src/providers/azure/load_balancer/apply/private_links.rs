@@ -3,13 +3,13 @@
 //! A private link service gives its load balancer another version: what is known of that is doubtful afterwards. A subnet is a document
 //! that others write as well (route tables, security groups), so it is read a moment before and written on that version.
 
-use super::{NetworkWriter, PlannedVersion, conflict};
+use super::{NetworkWriter, PlannedVersion, conflict, finish_write};
 use crate::providers::azure::{
     arm::{
         ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::Subnet,
         private_link::PrivateLinkService, spelling,
     },
-    load_balancer::observe::{NetworkCacheKey, NetworkWriteResult},
+    load_balancer::observe::{self, NetworkCacheKey, NetworkWriteResult},
     planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
 };
 
@@ -32,16 +32,8 @@ impl NetworkWriter {
         let condition = self.precondition_for(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what);
         let outcome = self.compute.with_urgency(urgency).put(&api::PRIVATE_LINK_SERVICES, id, condition, document).await;
-        match outcome {
-            Ok(answer) => {
-                writing.succeeded(NetworkWriteResult::PrivateLink(id.clone(), Box::new(answer)));
-                Ok(())
-            }
-            Err(error) => {
-                writing.failed(doubtful(&error, id, document));
-                Err(error)
-            }
-        }
+        let written = outcome.map(|answer| NetworkWriteResult::PrivateLink(id.clone(), Box::new(answer)));
+        finish_write(writing, written, |error| doubtful(error, id, document))
     }
 
     /// Deletes the connections of a private link service, one after another, and then itself, if it still is what was planned on.
@@ -66,16 +58,9 @@ impl NetworkWriter {
         }
         let writing = self.observer.begin_write(what);
         let condition = Precondition::unchanged(known.etag.as_deref());
-        match self.compute.with_urgency(urgency).delete(&api::PRIVATE_LINK_SERVICES, id, condition).await {
-            Ok(()) => {
-                writing.succeeded(NetworkWriteResult::PrivateLinkDeleted(id.clone()));
-                Ok(())
-            }
-            Err(error) => {
-                writing.failed(doubtful(&error, id, &known));
-                Err(error)
-            }
-        }
+        let outcome = self.compute.with_urgency(urgency).delete(&api::PRIVATE_LINK_SERVICES, id, condition).await;
+        let written = outcome.map(|()| NetworkWriteResult::PrivateLinkDeleted(id.clone()));
+        finish_write(writing, written, |error| doubtful(error, id, &known))
     }
 
     async fn delete_connection(&self, deletion: &PrivateLinkDeletion, name: &str, urgency: Urgency) -> ArmResult<()> {
@@ -123,7 +108,7 @@ impl NetworkWriter {
         let condition = Precondition::unchanged(document.etag.as_deref());
         let outcome = self.client.with_urgency(urgency).put(&api::SUBNETS, id, condition, document).await;
         let written = outcome.map(|answer| NetworkWriteResult::Subnet(id.name().to_owned(), Box::new(answer)));
-        super::finish_write(writing, &what, written, Vec::new)
+        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
 mod accepted;
+mod named_reads;
 
 use futures::future::join_all;
 use serde_json::Value;
@@ -75,6 +76,7 @@ impl Cloud {
             etag: None,
             reasons: Vec::new(),
             services: Vec::new(),
+            causes: Vec::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::outcome::PoolSyncOutcome;
+use super::outcome::{PoolSyncOutcome, PoolWriteEnds};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
     planner::load_balancer::{
@@ -54,19 +54,17 @@ pub(super) struct PoolUpdater<'a> {
 
 impl PoolUpdater<'_> {
     /// Sends changes of pools.
-    pub(super) async fn write(&self, changes: &[PoolChange]) -> PoolSyncOutcome {
+    pub(super) async fn write(&self, changes: &[PoolChange], ends: &PoolWriteEnds) {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<&PoolChange>> = BTreeMap::new();
         changes.iter().for_each(|change| groups.entry(change.id.parent()).or_default().push(change));
         let groups = groups.into_values().map(|changes| async move {
-            let mut outcome = PoolSyncOutcome::default();
             for change in changes {
+                let mut outcome = PoolSyncOutcome::default();
                 self.write_one(change, &mut outcome).await;
+                ends.send(change, outcome);
             }
-            outcome
         });
-        let mut outcome = PoolSyncOutcome::default();
-        join_all(groups).await.into_iter().for_each(|one| outcome.merge(one));
-        outcome
+        join_all(groups).await;
     }
 
     async fn write_one(&self, planned: &PoolChange, outcome: &mut PoolSyncOutcome) {
@@ -115,23 +113,27 @@ impl PoolUpdater<'_> {
 
     /// Has ARM migrate pools, one load balancer after the other; traffic goes on meanwhile. Pools for which that failed are added to
     /// `failed`.
-    pub(super) async fn migrate(&self, changes: &[PoolChange], failed: &mut BTreeSet<ResourceId>) -> PoolSyncOutcome {
-        let (mut outcome, mut migrated) = (PoolSyncOutcome::default(), Vec::new());
+    pub(super) async fn migrate(&self, changes: &[PoolChange], failed: &mut BTreeSet<ResourceId>, ends: &PoolWriteEnds) {
+        let mut migrated = Vec::new();
         for change in changes {
             let PoolChangeKind::Migration(pools) = &change.kind else { continue };
-            let load_balancer = &change.id;
+            let (load_balancer, mut outcome) = (&change.id, PoolSyncOutcome::default());
             outcome.summary.load_balancers.insert(load_balancer.clone());
-            let ids = pools.iter().map(|name| load_balancer.child("backendAddressPools", name));
+            let ids: Vec<_> = pools.iter().map(|name| load_balancer.child("backendAddressPools", name)).collect();
             match self.writer.migrate_to_ip_based(load_balancer, pools, self.urgency).await {
-                Ok(()) => migrated.extend(ids),
+                Ok(()) => migrated.push((change, ids, outcome)),
                 Err(error) => {
                     failed.extend(ids);
                     outcome.fail(format!("migration of {} to addresses", load_balancer.name()), error);
+                    ends.send(change, outcome);
                 }
             }
         }
-        join_all(migrated.iter().map(|pool| self.wait_for_migration(pool))).await;
-        outcome
+        let waits = migrated.into_iter().map(|(change, ids, outcome)| async move {
+            join_all(ids.iter().map(|pool| self.wait_for_migration(pool))).await;
+            ends.send(change, outcome);
+        });
+        join_all(waits).await;
     }
 
     /// Waits until ARM has as many addresses in the pool as interfaces listed it.

@@ -11,12 +11,11 @@ use std::{
 
 use futures::{StreamExt, future::join_all};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
     member_list::{INSTANCE_VIEW, ListedInstance, listed_instances},
-    outcome::PoolSyncOutcome,
+    outcome::{PoolSyncOutcome, PoolWriteEnds, pause_after},
 };
 use crate::providers::azure::{
     arm::{
@@ -89,7 +88,8 @@ impl PoolMemberWriter {
         arm: &ArmClient,
         changes: &[PoolChange],
         facts: impl Fn(&ResourceId) -> ScaleSetFacts,
-    ) -> PoolSyncOutcome {
+        ends: &PoolWriteEnds,
+    ) {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<(&PoolChange, &PoolMemberUpdate)>> = BTreeMap::new();
         for change in changes {
             if let PoolChangeKind::Member(update) = &change.kind {
@@ -98,11 +98,9 @@ impl PoolMemberWriter {
         }
         let groups = groups.into_iter().map(|(set, updates)| {
             let facts = set.as_ref().map(&facts).unwrap_or_default();
-            self.write_group(arm, set, updates, facts)
+            self.write_group(arm, set, updates, facts, ends)
         });
-        let mut outcome = PoolSyncOutcome::default();
-        join_all(groups).await.into_iter().for_each(|one| outcome.merge(one));
-        outcome
+        join_all(groups).await;
     }
 
     /// The instances of one scale set, or all interfaces.
@@ -112,7 +110,8 @@ impl PoolMemberWriter {
         set: Option<ResourceId>,
         updates: Vec<(&PoolChange, &PoolMemberUpdate)>,
         facts: ScaleSetFacts,
-    ) -> PoolSyncOutcome {
+        ends: &PoolWriteEnds,
+    ) {
         let mut listed = match &set {
             Some(set) => {
                 let wanted: HashSet<String> = updates.iter().map(|(_, update)| update.resource.key()).collect();
@@ -122,15 +121,10 @@ impl PoolMemberWriter {
         };
         let writes = updates.into_iter().map(|(change, update)| {
             let listed = listed.remove(&update.resource.key());
-            self.write_one(arm, change, update, listed)
+            async move { ends.send(change, self.write_one(arm, change, update, listed).await) }
         });
         let writes: Vec<_> = writes.collect();
-        let mut written = futures::stream::iter(writes).buffer_unordered(facts.at_once.unwrap_or(AT_ONCE));
-        let mut outcome = PoolSyncOutcome::default();
-        while let Some(one) = written.next().await {
-            outcome.merge(one);
-        }
-        outcome
+        futures::stream::iter(writes).buffer_unordered(facts.at_once.unwrap_or(AT_ONCE)).collect::<()>().await;
     }
 
     /// `listed`: the document of an instance, as a list has it.
@@ -153,7 +147,7 @@ impl PoolMemberWriter {
                 }
                 Ok(Some(reason)) => {
                     debug!(machine = name, %reason, "machine not changed");
-                    self.pause(update, &reason);
+                    outcome.pause = Some(self.pause_of(&reason));
                     outcome.deferred = matches!(
                         reason,
                         MachineSkipReason::PoweredOff(_) | MachineSkipReason::Skip(MembershipSkipReason::State(_))
@@ -184,20 +178,17 @@ impl PoolMemberWriter {
         }
     }
 
-    /// What stays as it is for long is not read again for each plan.
-    fn pause(&self, update: &PoolMemberUpdate, reason: &MachineSkipReason) {
+    /// Returns how long a machine that is left alone is not read again.
+    fn pause_of(&self, reason: &MachineSkipReason) -> Duration {
         let settings = self.inventory.settings();
-        let pause: Duration = match reason {
+        match reason {
             MachineSkipReason::Skip(
                 MembershipSkipReason::OtherLoadBalancer(_) | MembershipSkipReason::NoConfiguration(_),
             ) => settings.instances_ttl,
             MachineSkipReason::Skip(MembershipSkipReason::Unchanged | MembershipSkipReason::State(_))
             | MachineSkipReason::Gone
             | MachineSkipReason::PoweredOff(_) => settings.absent_ttl,
-        };
-        let (now, mut memory) = (Instant::now(), self.memory());
-        memory.skipped.retain(|_, (_, until)| *until > now);
-        memory.skipped.insert(update.resource.key(), (update.patch.clone(), now + pause));
+        }
     }
 
     /// Reads one document unless it is `listed`, and writes it. Returns why it was not written.
@@ -237,6 +228,7 @@ fn skipped(skip: MembershipSkipReason, patch: &PoolMembershipPatch, outcome: &mu
 fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
     for failure in std::mem::take(&mut outcome.failures) {
         warn!(machine = failure.what, error = %failure.error, "cannot remove a machine without a node from its back-end pools yet");
+        outcome.pause = failure.arm().map(pause_after);
         outcome.deferred = true;
     }
     outcome

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::outcome::PoolSyncOutcome;
+use super::outcome::{PoolSyncOutcome, PoolWriteEnds};
 use crate::providers::azure::{
     arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
     planner::load_balancer::{
@@ -121,20 +121,15 @@ impl ScaleSetModelWriter {
     }
 
     /// Sends changes of models. What was listed after `started` is fresh enough to write on.
-    pub(super) async fn write(&self, arm: &ArmClient, changes: &[PoolChange], started: Instant) -> PoolSyncOutcome {
+    pub(super) async fn write(&self, arm: &ArmClient, changes: &[PoolChange], started: Instant, ends: &PoolWriteEnds) {
         let is_fresh = self.cache().listed_at.is_some_and(|listed| listed >= started);
         let writes = changes.iter().filter_map(|change| {
             let PoolChangeKind::Model(patch) = &change.kind else { return None };
             let listed = self.known(&change.id).filter(|_| is_fresh);
-            Some(self.write_one(arm, change, patch, listed))
+            Some(async move { ends.send(change, self.write_one(arm, change, patch, listed).await) })
         });
         let writes: Vec<_> = writes.collect();
-        let mut written = futures::stream::iter(writes).buffer_unordered(AT_ONCE);
-        let mut outcome = PoolSyncOutcome::default();
-        while let Some(one) = written.next().await {
-            outcome.merge(one);
-        }
-        outcome
+        futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
     /// `listed`: the model as it has just been listed.

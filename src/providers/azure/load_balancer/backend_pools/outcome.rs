@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use crate::providers::azure::planner::load_balancer::desired::pool_members::node_ip_configuration::PoolMembershipPatch;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::providers::azure::planner::load_balancer::{
+    desired::pool_members::node_ip_configuration::PoolMembershipPatch,
+    plan::pools::{PoolChange, PoolChangeKind, PoolPlan},
+};
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
@@ -13,6 +18,9 @@ use crate::{
 
 /// How many failures an error tells of by name.
 const NAMED: usize = 3;
+/// Pauses after a refused write and after any other failed one.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +58,21 @@ pub struct PoolSyncError {
 }
 
 impl PoolSyncFailure {
+    /// Returns the failure of a change.
+    pub fn of(change: &PoolChange, error: &ArmError) -> Self {
+        let pool = matches!(change.kind, PoolChangeKind::Pool(_)).then(|| change.id.clone());
+        let load_balancers = pool.iter().filter_map(ResourceId::parent).collect();
+        Self { what: change.name().to_owned(), error: error.clone().into(), load_balancers, pool }
+    }
+
+    /// Returns the error if it is ARM's.
+    pub fn arm(&self) -> Option<&ArmError> {
+        match &self.error {
+            LookupError::Arm(error) => Some(error),
+            LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
+        }
+    }
+
     /// Whether pools of this load balancer may lack what was to be written.
     pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
         self.load_balancers.is_empty() || self.load_balancers.contains(load_balancer)
@@ -70,16 +93,66 @@ impl PoolSyncError {
     }
 }
 
-/// A round in the making.
+/// Result of the write of one document, or of several.
 #[derive(Debug, Default)]
-pub(super) struct PoolSyncOutcome {
-    pub(super) summary: PoolSyncSummary,
-    pub(super) failures: Vec<PoolSyncFailure>,
+pub struct PoolSyncOutcome {
+    pub summary: PoolSyncSummary,
+    pub failures: Vec<PoolSyncFailure>,
     /// Whether a machine was left alone in a state that passes.
-    pub(super) deferred: bool,
+    pub deferred: bool,
+    /// How long a document is not written again although nothing failed.
+    pub(super) pause: Option<Duration>,
+}
+
+/// The end of the write of one document.
+#[derive(Debug)]
+pub struct PoolWriteEnd {
+    pub id: ResourceId,
+    pub outcome: PoolSyncOutcome,
+}
+
+impl PoolWriteEnd {
+    /// Returns how long the document is not written again, and why it failed, if it did.
+    pub(super) fn pause(&self) -> Option<(Duration, Option<ArmError>)> {
+        let error = self.outcome.failures.first().and_then(PoolSyncFailure::arm);
+        error.map(|error| (pause_after(error), Some(error.clone()))).or(self.outcome.pause.map(|pause| (pause, None)))
+    }
+}
+
+/// Reports ends of writes.
+pub struct PoolWriteEnds(pub UnboundedSender<PoolWriteEnd>);
+
+impl PoolWriteEnds {
+    /// Without a receiver, nobody waits any more.
+    pub(super) fn send(&self, change: &PoolChange, outcome: PoolSyncOutcome) {
+        let _ = self.0.send(PoolWriteEnd { id: change.id.clone(), outcome });
+    }
+}
+
+/// Returns how long a failed write is not repeated: what ARM has refused will be refused again soon.
+pub(super) fn pause_after(error: &ArmError) -> Duration {
+    match error.class {
+        ArmErrorClass::Invalid | ArmErrorClass::QuotaExceeded | ArmErrorClass::Forbidden => REFUSED_PAUSE,
+        _ => FAILED_PAUSE,
+    }
 }
 
 impl PoolSyncOutcome {
+    /// Returns what could not be read for a plan. It is about no pool in particular.
+    pub fn unread(plan: &PoolPlan) -> Self {
+        let mut outcome = Self::default();
+        plan.unread_models.iter().for_each(|error| outcome.fail("models of scale sets", error.clone()));
+        plan.unlocated.iter().for_each(|(node, error)| outcome.fail(node, error.clone()));
+        outcome
+    }
+
+    /// Returns what a plan tells of failures before anything of it is written.
+    pub fn planned(plan: &PoolPlan) -> Self {
+        let mut outcome = Self::unread(plan);
+        outcome.failures.extend(plan.failing.iter().map(|(change, error)| PoolSyncFailure::of(change, error)));
+        outcome
+    }
+
     /// The load balancers that this wish is about may look different now.
     pub(super) fn mark_outdated(&mut self, patch: &PoolMembershipPatch) {
         self.summary.load_balancers.extend(load_balancers(patch));
@@ -116,7 +189,7 @@ impl PoolSyncOutcome {
     }
 
     /// Takes in what happened elsewhere.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.summary.models += other.summary.models;
         self.summary.machines += other.summary.machines;
         self.summary.pools += other.summary.pools;
@@ -125,7 +198,8 @@ impl PoolSyncOutcome {
         self.deferred |= other.deferred;
     }
 
-    pub(super) fn into_result(self) -> Result<PoolSyncSummary, PoolSyncError> {
+    /// Returns what was written, or that something was not.
+    pub fn into_result(self) -> Result<PoolSyncSummary, PoolSyncError> {
         match self.failures.is_empty() {
             true => Ok(self.summary),
             false => Err(PoolSyncError { summary: self.summary, failures: self.failures }),
@@ -153,21 +227,14 @@ impl fmt::Display for PoolSyncError {
     }
 }
 
-fn arm(failure: &PoolSyncFailure) -> Option<&ArmError> {
-    match &failure.error {
-        LookupError::Arm(error) => Some(error),
-        LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
-    }
-}
-
 impl From<PoolSyncError> for CloudError {
     /// Waiting, when nothing else is to be done about any of them.
     fn from(error: PoolSyncError) -> Self {
         let message = error.to_string();
-        if error.failures.iter().filter_map(arm).any(|error| error.class == ArmErrorClass::NotLeader) {
+        if error.failures.iter().filter_map(PoolSyncFailure::arm).any(|error| error.class == ArmErrorClass::NotLeader) {
             return CloudError::NotLeader(message);
         }
-        let waits = error.failures.iter().map(|failure| match CloudError::from(arm(failure)?.clone()) {
+        let waits = error.failures.iter().map(|failure| match CloudError::from(failure.arm()?.clone()) {
             CloudError::RetryAfter { after, .. } => Some(after),
             _ => None,
         });

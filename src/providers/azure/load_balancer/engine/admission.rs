@@ -99,8 +99,7 @@ fn find_drift(
         requests: &granted,
         others: &input.specs(),
         compared,
-        network: &plan.network,
-        rules: plan.rules.as_ref().map(|rules| &rules.plan),
+        plan,
         leads_to_machines: leads_to_machines(&granted, &input.others),
         settings: &context.settings,
     })
@@ -128,9 +127,9 @@ fn missing_reference(context: &StageContext, request: &ServiceRequest, refusal: 
 fn shared_writes(changes: Vec<PublicIpChange>) -> BTreeMap<ServiceIdentity, PublicIpWrites> {
     let mut puts: BTreeMap<ServiceIdentity, PublicIpWrites> = BTreeMap::new();
     for change in changes {
-        let services = change.services.clone();
+        let causes = change.causes.clone();
         let once = Arc::new(SharedWrite::new(change));
-        services.into_iter().for_each(|service| puts.entry(service).or_default().push(Arc::clone(&once)));
+        causes.into_iter().for_each(|service| puts.entry(service).or_default().push(Arc::clone(&once)));
     }
     puts
 }

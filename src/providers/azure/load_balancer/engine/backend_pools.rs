@@ -1,35 +1,59 @@
 //! The third stage: the nodes behind the load balancers, once for everybody who waits. It is also a duty of its own, for nobody's sake:
 //! pools follow the Nodes when no Service can be ensured.
 //!
-//! In: the Nodes that the service controller gave last. Out: pools with the right members.
+//! In: the Nodes that the service controller gave last. Out: pools with the right members. Plans are made one after the other; their writes go
+//! on beside later plans, which leave the documents in flight alone.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures::future::{self, BoxFuture};
 use parking_lot::MutexGuard;
-use tokio::time::Instant;
+use tokio::{
+    sync::{
+        self,
+        mpsc::{self, UnboundedReceiver},
+        oneshot,
+    },
+    time::{Instant, timeout_at},
+};
+use tracing::Instrument;
 
 use super::{
-    planning::StagePlanRequest,
-    pool_join_failure::{self, PoolJoinFailure},
+    planning::{StagePlan, StagePlanRequest},
+    pool_answers::{self, PoolAnswers},
     pool_sync_state::{PoolSyncRecord, PoolSyncState},
     stage_context::StageContext,
 };
-use crate::providers::azure::{
-    arm::{
-        ArmError, ArmResult, ResourceId, Urgency,
-        network::{ArmLoadBalancer, BackendAddressPool},
-    },
-    inventory::LookupError,
-    load_balancer::{
-        backend_pools::{PoolSyncError, PoolSyncSummary, PoolWriter},
-        events::ArmCallKind,
-        observe::NetworkCacheKey,
-    },
-    planner::load_balancer::{
-        desired::ServiceRequest, observed::ObservedNetwork, plan::PlanScope, pools::local_pools::LocalPools,
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{
+            ArmError, ArmResult, ResourceId, Urgency,
+            network::{ArmLoadBalancer, BackendAddressPool},
+        },
+        load_balancer::{
+            backend_pools::{
+                PoolSyncError, PoolSyncFailure, PoolSyncOutcome, PoolSyncSummary, PoolWriteEnd, PoolWriteEnds, PoolWriter,
+            },
+            events::ArmCallKind,
+            explain::cloud_error,
+            observe::NetworkCacheKey,
+        },
+        planner::load_balancer::{
+            desired::ServiceRequest,
+            observed::ObservedNetwork,
+            plan::{
+                PlanScope,
+                pools::{POWERED_OFF_RESYNC, PoolPlan},
+            },
+            pools::local_pools::LocalPools,
+        },
     },
 };
+
+/// Time in which ends of writes gather before the load balancers count as changed.
+const GATHER_ENDS: Duration = Duration::from_secs(1);
 
 /// Writes pools, counts those that Services have for themselves, and charges these to their namespaces.
 struct MeteredPoolWriter<'a> {
@@ -43,7 +67,7 @@ impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let is_own = !self.context.settings.shares_pool(pool.name());
         let running = is_own.then(|| self.context.pool_metrics.update_own_pool());
-        let owner = pool_join_failure::owner(pool, self.local, self.observed).filter(|_| is_own);
+        let owner = pool_answers::owner(pool, self.local, self.observed).filter(|_| is_own);
         let written = self.context.writer.caused_by(owner).put_pool(pool, document, urgency).await;
         running.into_iter().for_each(|one| one.end(written.is_ok()));
         written
@@ -54,44 +78,157 @@ impl PoolWriter for MeteredPoolWriter<'_> {
     }
 }
 
-/// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
+/// The writes of one plan of members.
+#[derive(Default)]
+pub(super) struct PoolRound {
+    /// Which Services wait for them.
+    pub(super) answers: PoolAnswers,
+    /// Whether changes wait for writes of another round.
+    pub(super) is_held: bool,
+    /// Result of all writes; `None`: nobody has said which Nodes there are.
+    pub(super) result: Option<oneshot::Receiver<Result<PoolSyncSummary, PoolSyncError>>>,
+}
+
+/// Plans which Nodes are in the pools and begins to write. Before the first call with Nodes there is nothing to go by.
 pub(super) async fn join(
-    world: &StageContext,
+    context: &Arc<StageContext>,
     requests: &[ServiceRequest],
     urgency: Urgency,
-) -> Result<(), PoolJoinFailure> {
-    let _round = world.pool_round.lock().await;
-    let Some(nodes) = world.hosts() else { return Ok(()) };
-    let urgency = join_urgency(world, nodes.len(), urgency);
-    let since = world.invalidate_pool_sync();
-    let fingerprint = world.node_fingerprint(&nodes);
-    let (local, publications) = world.local_pools();
-    let created = world.unfilled_pools().clone();
-    let is_deleting = !world.lock_deleting().is_empty();
+) -> CloudResult<PoolRound> {
+    let planning = context.pool_planning.lock().await;
+    let Some(nodes) = context.hosts() else { return Ok(PoolRound::default()) };
+    let urgency = join_urgency(context, nodes.len(), urgency);
+    let since = context.invalidate_pool_sync();
+    let fingerprint = context.node_fingerprint(&nodes);
+    let (local, publications) = context.local_pools();
+    let created = context.unfilled_pools().clone();
+    let is_deleting = !context.lock_deleting().is_empty();
     let started = Instant::now();
-    // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
-    let request = StagePlanRequest::write(PlanScope::Members, requests, urgency);
-    let planned = world.plan(&request).await.map_err(PoolJoinFailure::All)?;
-    let (plan, observed) = (planned.plan.pools, planned.input.observed);
-    let doubtful = InvalidationGuard::all(world, &observed);
-    let writer = MeteredPoolWriter { context: world, local: &local, observed: &observed };
-    let synced = world.backend_pools.sync(&plan, started, &writer, urgency).await;
-    doubtful.disarm();
-    if let Some(error) = synced.as_ref().err().and_then(interface_error) {
-        world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
-    }
-    if let Err(error) = &synced {
-        world.record_interface_limit(arm_errors(error));
-        record_failed_pools(world, error, &local, &observed);
-    }
-    finish_sync(world, synced).map_err(|error| PoolJoinFailure::of_pools(error, &local, &observed))?;
-    world.unfilled_pools().retain(|pool| !created.contains(pool));
-    let due = world.backend_pools.resync_after().map(|after| Instant::now() + after);
+    // With all that the requests need: what a look does not need may be forgotten, and with it addresses for somebody's status.
+    let StagePlan { plan, input } = context.plan(&StagePlanRequest::write(PlanScope::Members, requests, urgency)).await?;
+    let (plan, observed) = (plan.pools, input.observed);
+    let (context, requests) = (Arc::clone(context), requests.to_vec());
+    let answers = PoolAnswers::new(&plan, &context.backend_pools.memory(), &local, &observed);
+    context.backend_pools.remember(&plan);
+    let record = PoolSyncRecord { fingerprint, publications, due: None };
     // Pools that were passed over may want members by now.
-    if !is_deleting {
-        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, publications, due });
+    let synced = (!is_deleting && plan.held.is_empty()).then_some((since, record));
+    let goal = RoundGoal::Join { created, synced };
+    let writes = PoolWrites { context, plan, observed, local, requests, started, urgency, goal };
+    let is_held = !writes.plan.held.is_empty();
+    let result = writes.begin(planning).await;
+    Ok(PoolRound { answers, is_held, result: Some(result) })
+}
+
+/// What is right when all writes of a round succeed.
+enum RoundGoal {
+    /// The created pools are filled, and the pools are as the Nodes ask.
+    Join { created: BTreeSet<ResourceId>, synced: Option<(u64, PoolSyncRecord)> },
+    /// Nobody is in the pools of some load balancers.
+    Leave,
+}
+
+/// Writes of members in flight. When they are dropped, nobody knows how the load balancers look.
+struct PoolWrites {
+    context: Arc<StageContext>,
+    plan: PoolPlan,
+    observed: Arc<ObservedNetwork>,
+    local: LocalPools,
+    requests: Vec<ServiceRequest>,
+    started: Instant,
+    urgency: Urgency,
+    goal: RoundGoal,
+}
+
+impl PoolWrites {
+    /// Sends the changes in a task. `planning`: held until they count as in flight.
+    async fn begin(self, planning: sync::MutexGuard<'_, ()>) -> oneshot::Receiver<Result<PoolSyncSummary, PoolSyncError>> {
+        self.context.backend_pools.begin(&self.plan);
+        drop(planning);
+        let (sender, result) = oneshot::channel();
+        let has_changes = !self.plan.changes.is_empty();
+        let work = async move { drop(sender.send(self.run().await)) };
+        if has_changes {
+            tokio::spawn(work.in_current_span());
+        } else {
+            work.await;
+        }
+        result
     }
-    Ok(())
+
+    async fn run(self) -> Result<PoolSyncSummary, PoolSyncError> {
+        let (sender, ends) = mpsc::unbounded_channel();
+        let writer = MeteredPoolWriter { context: &self.context, local: &self.local, observed: &self.observed };
+        let pools = &self.context.backend_pools;
+        let writes = pools.write(&self.plan, self.started, &writer, self.urgency, PoolWriteEnds(sender));
+        let ((), mut outcome) = future::join(writes, self.collect(ends)).await;
+        outcome.merge(PoolSyncOutcome::planned(&self.plan));
+        self.finish(&outcome);
+        outcome.into_result()
+    }
+
+    /// Records ends as they come. What ends within a moment is one change, as each is a read of the load balancer.
+    async fn collect(&self, mut ends: UnboundedReceiver<PoolWriteEnd>) -> PoolSyncOutcome {
+        let mut outcome = PoolSyncOutcome::default();
+        while let Some(first) = ends.recv().await {
+            let (mut ended, until) = (vec![first], Instant::now() + GATHER_ENDS);
+            while let Ok(Some(end)) = timeout_at(until, ends.recv()).await {
+                ended.push(end);
+            }
+            self.record(&ended);
+            ended.into_iter().for_each(|end| outcome.merge(end.outcome));
+        }
+        outcome
+    }
+
+    /// Load balancers whose members have changed look different now.
+    fn record(&self, ended: &[PoolWriteEnd]) {
+        let failures: Vec<&PoolSyncFailure> = ended.iter().flat_map(|end| &end.outcome.failures).collect();
+        if let Some(error) = interface_error(&failures) {
+            self.context.record_failed_call(&self.requests, ArmCallKind::CreateOrUpdateInterface, error);
+        }
+        self.context.record_interface_limit(arm_errors(&failures));
+        record_failed_pools(&self.context, &failures, &self.local, &self.observed);
+        let changed: BTreeSet<&ResourceId> = ended.iter().flat_map(|end| &end.outcome.summary.load_balancers).collect();
+        self.context.note_changed_pools(changed);
+        if self.context.backend_pools.end(ended) {
+            tokio::spawn(join_again(Arc::clone(&self.context)));
+        }
+    }
+
+    fn finish(&self, outcome: &PoolSyncOutcome) {
+        let RoundGoal::Join { created, synced } = &self.goal else { return };
+        if !outcome.failures.is_empty() {
+            return;
+        }
+        self.context.unfilled_pools().retain(|pool| !created.contains(pool));
+        if let Some((since, record)) = *synced {
+            let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
+            let due = deferred.into_iter().chain(self.plan.resync_after).min().map(|after| Instant::now() + after);
+            self.context.lock_pool_sync().record(since, PoolSyncRecord { due, ..record });
+        }
+    }
+}
+
+impl Drop for PoolWrites {
+    fn drop(&mut self) {
+        let unreported = self.context.backend_pools.unreported(&self.plan);
+        if unreported.is_empty() {
+            return;
+        }
+        let ids = self.observed.load_balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok());
+        self.context.note_changed_pools(ids.collect::<Vec<_>>().iter());
+        self.context.backend_pools.end(&unreported);
+    }
+}
+
+/// Makes the changes that were held back. Boxed, since a round may begin another one.
+fn join_again(context: Arc<StageContext>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        if let Err(error) = self::join(&context, &[], Urgency::Node).await {
+            tracing::warn!(%error, "some machines are not in their back-end pools yet");
+        }
+    })
 }
 
 /// All Services on a pool that was just made wait for its machines, and whoever writes these keeps all others from it. Where machines
@@ -99,35 +236,6 @@ pub(super) async fn join(
 fn join_urgency(context: &StageContext, nodes: usize, urgency: Urgency) -> Urgency {
     let is_awaited = !context.unfilled_pools().is_empty() && nodes <= context.service_index.managed().len();
     if is_awaited { Urgency::Shared } else { urgency }
-}
-
-/// Load balancers whose members are being written: how they look is not known when that ends before it says so.
-struct InvalidationGuard<'a> {
-    context: &'a StageContext,
-    load_balancers: Vec<ResourceId>,
-}
-
-impl<'a> InvalidationGuard<'a> {
-    fn all(world: &'a StageContext, observed: &ObservedNetwork) -> Self {
-        let ids = observed.load_balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok());
-        Self { context: world, load_balancers: ids.collect() }
-    }
-
-    /// What was written is known.
-    fn disarm(mut self) {
-        self.load_balancers.clear();
-    }
-}
-
-impl Drop for InvalidationGuard<'_> {
-    fn drop(&mut self) {
-        if !self.load_balancers.is_empty() {
-            self.context.lock_pool_sync().machine_rules.note_change();
-        }
-        self.load_balancers
-            .drain(..)
-            .for_each(|balancer| self.context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer)));
-    }
 }
 
 /// Whether the pools were last brought to what they have to be now.
@@ -157,61 +265,86 @@ impl Drop for LoadBalancerDeletion<'_> {
     }
 }
 
-fn arm_errors(error: &PoolSyncError) -> impl Iterator<Item = &ArmError> {
-    error.failures.iter().filter_map(|failure| match &failure.error {
-        LookupError::Arm(error) => Some(error),
-        LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
-    })
+fn arm_errors<'a>(failures: &'a [&PoolSyncFailure]) -> impl Iterator<Item = &'a ArmError> {
+    failures.iter().filter_map(|failure| failure.arm())
 }
 
 /// The first failure of a network interface.
-fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
-    arm_errors(error).find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+fn interface_error<'a>(failures: &'a [&PoolSyncFailure]) -> Option<&'a ArmError> {
+    arm_errors(failures).find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
 }
 
 /// Tells each Service whose own pool could not be written.
-fn record_failed_pools(world: &StageContext, error: &PoolSyncError, local: &LocalPools, observed: &ObservedNetwork) {
-    let failed = error.failures.iter().filter_map(|failure| match (&failure.pool, &failure.error) {
-        (Some(pool), LookupError::Arm(error)) => Some((pool, error)),
-        _ => None,
-    });
-    for (pool, error) in failed {
-        if let Some(service) = pool_join_failure::owner(pool, local, observed) {
-            world.record_failed_pool(service, error);
+fn record_failed_pools(
+    context: &StageContext,
+    failures: &[&PoolSyncFailure],
+    local: &LocalPools,
+    observed: &ObservedNetwork,
+) {
+    for (pool, error) in failures.iter().filter_map(|failure| Some((failure.pool.as_ref()?, failure.arm()?))) {
+        if let Some(service) = pool_answers::owner(pool, local, observed) {
+            context.record_failed_pool(service, error);
         }
     }
 }
 
 /// Takes everybody out of the pools of load balancers that are about to go.
 pub(super) async fn leave(
-    context: &StageContext,
+    context: &Arc<StageContext>,
     requests: &[ServiceRequest],
     balancers: &[&ArmLoadBalancer],
     urgency: Urgency,
 ) -> Result<(), PoolSyncError> {
     let running = context.pool_metrics.leave(requests);
-    let _round = context.pool_round.lock().await;
-    let started = Instant::now();
-    context.backend_pools.expire_models();
-    let left = match context.plan(&StagePlanRequest::write(PlanScope::Eviction(balancers), &[], urgency)).await {
-        Ok(planned) => context.backend_pools.leave(&planned.plan.pools, started, urgency).await,
-        Err(error) => Err(PoolSyncError::unplanned(&error)),
-    };
-    let left = finish_sync(context, left);
+    let left = leave_all(context, balancers, urgency).await;
     running.into_iter().for_each(|one| one.end(left.is_ok()));
     left
 }
 
-/// Load balancers whose members have changed look different now.
-fn finish_sync(context: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> Result<(), PoolSyncError> {
-    let synced = result.as_ref().unwrap_or_else(|error| &error.summary);
-    if !synced.load_balancers.is_empty() {
-        context.lock_pool_sync().machine_rules.note_change();
+async fn leave_all(
+    context: &Arc<StageContext>,
+    balancers: &[&ArmLoadBalancer],
+    urgency: Urgency,
+) -> Result<(), PoolSyncError> {
+    let unplanned = |error: CloudError| PoolSyncError::unplanned(&error);
+    let mut observed: Vec<ArmLoadBalancer> = balancers.iter().copied().cloned().collect();
+    loop {
+        let ends = context.backend_pools.ends();
+        let planning = context.pool_planning.lock().await;
+        let started = Instant::now();
+        context.backend_pools.expire_models();
+        let documents: Vec<&ArmLoadBalancer> = observed.iter().collect();
+        let request = StagePlanRequest::write(PlanScope::Eviction(&documents), &[], urgency);
+        let StagePlan { plan, input } = context.plan(&request).await.map_err(unplanned)?;
+        let (plan, observed_network) = (plan.pools, input.observed);
+        if plan.held.is_empty() {
+            let (context, local, requests, goal) =
+                (Arc::clone(context), LocalPools::default(), Vec::new(), RoundGoal::Leave);
+            let writes = PoolWrites { context, plan, observed: observed_network, local, requests, started, urgency, goal };
+            let result = writes.begin(planning).await;
+            let abandoned = |_| unplanned(CloudError::failed("the writes of machines were abandoned"));
+            return result.await.map_err(abandoned).and_then(|left| left).map(drop);
+        }
+        drop(planning);
+        // Machines that are still joining leave when their writes have ended.
+        context.backend_pools.wait_for_end(ends).await;
+        observed = refreshed(context, &observed, urgency)
+            .await
+            .map_err(|error| unplanned(cloud_error("read a load balancer", error)))?;
     }
-    for balancer in &synced.load_balancers {
-        context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
+}
+
+async fn refreshed(
+    context: &StageContext,
+    balancers: &[ArmLoadBalancer],
+    urgency: Urgency,
+) -> ArmResult<Vec<ArmLoadBalancer>> {
+    let mut found = Vec::new();
+    for id in balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok()) {
+        context.observer.refresh(NetworkCacheKey::LoadBalancer(id.clone()), urgency).await?;
+        found.extend(context.observer.load_balancer(&id));
     }
-    result.map(drop)
+    Ok(found)
 }
 
 impl StageContext {
@@ -224,6 +357,14 @@ impl StageContext {
     /// Pools are not where they have to be, whatever the Nodes say; as of what is answered.
     pub(super) fn invalidate_pool_sync(&self) -> u64 {
         self.lock_pool_sync().invalidate()
+    }
+
+    /// The members of pools of these load balancers have changed.
+    fn note_changed_pools<'a>(&self, load_balancers: impl IntoIterator<Item = &'a ResourceId>) {
+        for balancer in load_balancers {
+            self.lock_pool_sync().machine_rules.note_change();
+            self.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
+        }
     }
 
     pub(super) fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {

@@ -45,6 +45,8 @@ const MAX_CONFLICTS: usize = 5;
 pub(super) enum LoadBalancerStageResult {
     /// Its public IPs have to be looked at again first.
     Replan,
+    /// Another batch writes these documents. The Service comes again when they are free.
+    Busy(BTreeSet<String>),
     /// This.
     Placed(Box<PlacedService>),
 }
@@ -68,7 +70,7 @@ type CausedChange<'a> = (&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>);
 
 /// See the module.
 pub(super) struct LoadBalancerStage<'a> {
-    pub(super) context: &'a StageContext,
+    pub(super) context: &'a Arc<StageContext>,
     pub(super) urgency: Urgency,
 }
 
@@ -82,19 +84,27 @@ impl BatchStage for LoadBalancerStage<'_> {
 
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         let (mut held, mut half_made, mut rejection) = (HeldServices::new(), BTreeSet::new(), None::<ArmError>);
-        let mut conflicts = 0;
+        let mut busy = BusyServices::new();
         for _ in 0..MAX_CONFLICTS {
-            // Each private link service gives its load balancer another version, many at once perhaps too many.
-            self.context.private_links.settled(|_| conflicts > 1).await;
-            let mut planned = self.plan(requests, &held, &half_made).await?;
+            let left_out = held.keys().chain(busy.keys()).cloned().collect();
+            let mut planned = self.plan(requests, &left_out, &half_made).await?;
             let touched = touched_frontends(&planned.input.observed, &planned.plan.network.load_balancers);
-            if self.context.private_links.settled(|frontend| touched.contains(frontend)).await {
-                planned = self.plan(requests, &held, &half_made).await?;
+            if self.context.private_links.settled(&touched).await {
+                planned = self.plan(requests, &left_out, &half_made).await?;
             }
-            let StagePlan { input, plan: Plan { network: plan, unready, blocked, causes, .. } } = planned;
+            let StagePlan { input, plan: Plan { network: mut plan, unready, blocked, mut causes, .. } } = planned;
+            let ids = plan.load_balancers.changes.iter().map(|change| change.id.key()).collect();
+            let (_occupation, taken) = self.context.documents.occupy(ids);
+            let more = needing(&taken, &plan, &causes);
+            if !more.is_empty() {
+                busy.extend(more);
+                continue;
+            }
+            leave_out(&taken, &mut plan, &mut causes);
             let mut hindered = held.clone();
             hindered.extend(blocked.iter().map(|(who, blocked)| (who.clone(), blocked_error(blocked))));
-            let free = requests.iter().filter(|request| !hindered.contains_key(request.identity())).cloned();
+            let is_free = |who: &ServiceIdentity| !hindered.contains_key(who) && !busy.contains_key(who);
+            let free = requests.iter().filter(|request| is_free(request.identity())).cloned();
             let (unready, ready): (Vec<_>, Vec<_>) = free.partition(|request| unready.contains(request.identity()));
             if let (false, Some(error)) = (self.finish_public_ips(&plan).await, rejection.take()) {
                 return Err(error.into());
@@ -109,7 +119,6 @@ impl BatchStage for LoadBalancerStage<'_> {
                     if error.class == ArmErrorClass::Conflict =>
                 {
                     tracing::info!(%error, "document modified concurrently, planning again");
-                    conflicts += 1;
                 }
                 Ok(()) if plan.load_balancers.is_interim => {
                     tracing::info!("addresses given back, planning who takes them");
@@ -137,6 +146,7 @@ impl BatchStage for LoadBalancerStage<'_> {
                     answers.extend(
                         hindered.into_iter().chain(failed.into_iter().flatten()).map(|(who, error)| (who, Err(error))),
                     );
+                    answers.extend(busy.into_iter().map(|(who, taken)| (who, Ok(LoadBalancerStageResult::Busy(taken)))));
                     return Ok(answers);
                 }
             }
@@ -144,6 +154,29 @@ impl BatchStage for LoadBalancerStage<'_> {
         Err(CloudError::failed(format!("load balancers modified concurrently; gave up after {MAX_CONFLICTS} attempts"))
             .into())
     }
+}
+
+/// Those who wait for documents that another batch writes, with these.
+type BusyServices = BTreeMap<ServiceIdentity, BTreeSet<String>>;
+
+/// Returns the Services that cause changes of documents that are taken.
+fn needing(taken: &BTreeSet<String>, plan: &NetworkPlan, causes: &[BTreeSet<ServiceIdentity>]) -> BusyServices {
+    let mut needing = BusyServices::new();
+    for (change, causes) in plan.load_balancers.changes.iter().zip(causes) {
+        let key = change.id.key();
+        if taken.contains(&key) {
+            for who in causes {
+                needing.entry(who.clone()).or_default().insert(key.clone());
+            }
+        }
+    }
+    needing
+}
+
+/// Takes out the changes of documents that are taken. Nobody waits for these.
+fn leave_out(taken: &BTreeSet<String>, plan: &mut NetworkPlan, causes: &mut Vec<BTreeSet<ServiceIdentity>>) {
+    let changes = std::mem::take(&mut plan.load_balancers.changes).into_iter().zip(std::mem::take(causes));
+    (plan.load_balancers.changes, *causes) = changes.filter(|(change, _)| !taken.contains(&change.id.key())).unzip();
 }
 
 /// Load balancers that were not written, and why the first of them was not.
@@ -230,12 +263,11 @@ impl LoadBalancerStage<'_> {
     async fn plan(
         &self,
         requests: &[ServiceRequest],
-        held: &HeldServices,
+        held: &BTreeSet<ServiceIdentity>,
         half_made: &BTreeSet<ResourceId>,
     ) -> CloudResult<StagePlan> {
-        let held = held.keys().cloned().collect();
         let request = StagePlanRequest::write(PlanScope::LoadBalancers, requests, self.urgency);
-        self.context.plan(&StagePlanRequest { held: &held, half_made, ..request }).await
+        self.context.plan(&StagePlanRequest { held, half_made, ..request }).await
     }
 
     /// What this stage leaves as it is.

@@ -9,16 +9,14 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::Notify, time::timeout};
+use tokio::time::timeout;
 
-use crate::providers::azure::arm::ResourceId;
+use crate::{providers::azure::arm::ResourceId, runtime::watched::Watched};
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Newcomers {
-    state: Mutex<NewcomerTickets>,
-    changed: Notify,
+    tickets: Watched<NewcomerTickets>,
 }
 
 #[derive(Default)]
@@ -38,65 +36,44 @@ pub(super) struct Newcomer<'a> {
 
 impl Drop for Newcomer<'_> {
     fn drop(&mut self) {
-        let mut state = self.all.lock();
-        if let Some(tickets) = state.by_load_balancer.get_mut(&self.load_balancer) {
-            tickets.remove(&self.ticket);
-        }
-        drop(state);
-        self.all.changed.notify_waiters();
+        self.all.tickets.update(|tickets| {
+            if let Some(issued) = tickets.by_load_balancer.get_mut(&self.load_balancer) {
+                issued.remove(&self.ticket);
+            }
+        });
     }
 }
 
 impl Newcomers {
-    fn lock(&self) -> MutexGuard<'_, NewcomerTickets> {
-        self.state.lock()
-    }
-
     /// Somebody sets out for a load balancer that does not exist.
     pub(super) fn announce(&self, load_balancer: ResourceId) -> Newcomer<'_> {
-        let mut state = self.lock();
-        state.issued += 1;
-        let ticket = state.issued;
-        state.by_load_balancer.entry(load_balancer.clone()).or_default().insert(ticket);
+        let ticket = self.tickets.update(|tickets| {
+            tickets.issued += 1;
+            tickets.by_load_balancer.entry(load_balancer.clone()).or_default().insert(tickets.issued);
+            tickets.issued
+        });
         Newcomer { all: self, load_balancer, ticket }
     }
 
     /// It exists now: nobody is new to it.
     pub(super) fn created(&self, load_balancer: &ResourceId) {
-        self.lock().by_load_balancer.remove(load_balancer);
-        self.changed.notify_waiters();
+        self.tickets.update(|tickets| tickets.by_load_balancer.remove(load_balancer));
     }
 
     /// Pools were made that machines are about to join.
     pub(super) fn pools_created(&self) {
-        self.lock().has_new_pools = true;
-    }
-
-    fn any(&self) -> bool {
-        self.lock().by_load_balancer.values().any(|tickets| !tickets.is_empty())
+        self.tickets.update(|tickets| tickets.has_new_pools = true);
     }
 
     /// Waits until nobody is on the way, but no longer than `longest`, and not at all unless pools were made since the last time.
     pub(super) async fn all_here(&self, longest: Duration) {
-        if !self.lock().has_new_pools {
+        if !self.tickets.read(|tickets| tickets.has_new_pools) {
             return;
         }
+        let is_empty = |tickets: &NewcomerTickets| tickets.by_load_balancer.values().all(BTreeSet::is_empty);
         // Whoever takes longer finds the machines written, and has them written again.
-        let _ = timeout(longest, wait_until(&self.changed, || !self.any())).await;
-        self.lock().has_new_pools = false;
-    }
-}
-
-/// Waits until `is_met` returns `true`, which is called again after each notification.
-pub(super) async fn wait_until(changed: &Notify, is_met: impl Fn() -> bool) {
-    loop {
-        let notified = changed.notified();
-        tokio::pin!(notified);
-        notified.as_mut().enable();
-        if is_met() {
-            return;
-        }
-        notified.await;
+        let _ = timeout(longest, self.tickets.until(is_empty)).await;
+        self.tickets.update(|tickets| tickets.has_new_pools = false);
     }
 }
 

@@ -9,29 +9,32 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::{collections::BTreeSet, time::Duration};
+mod pools;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::{join, join_all};
 use tracing::Instrument;
 
 use super::{
     admission::{Admission, PublicIpWrites, admit},
-    backend_pools,
     batch_commit::{ServiceQuarantine, ServiceResults, commit_batch},
     drift::DriftVerdict,
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
     machine_rules::{self, DueMachineRules},
     newcomers::Newcomer,
+    plan_services,
+    pool_answers::PoolAnswer,
     private_links,
     progress::PipelineStage,
-    security_group::SecurityGroupStage,
+    security_group::{SecurityGroupStage, SecurityGroupStageResult},
     stage_context::StageContext,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{
-            ArmErrorClass, ArmResult, Urgency,
+            ArmErrorClass, ArmResult, ResourceId, Urgency,
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
         },
         load_balancer::{events::ArmCallKind, explain::cloud_error},
@@ -52,8 +55,8 @@ const MIN_GATHER_DELAY: Duration = Duration::from_millis(50);
 
 /// Longest that a Service with its public IPs waits for others that still get theirs.
 const MAX_LOAD_BALANCER_DELAY: Duration = Duration::from_secs(30);
-/// Longest that machines wait to join new load balancers, while one of those is still to be made.
-const MAX_NEWCOMER_DELAY: Duration = Duration::from_secs(10);
+/// Longest that one batch delays later ones. These leave alone what it writes.
+const MAX_EXCLUSIVE: Duration = Duration::from_secs(5);
 /// Longest that it waits for others before the security group is written: they come in the batches of the load balancers.
 const MAX_SECURITY_GROUP_DELAY: Duration = Duration::from_secs(5);
 
@@ -94,22 +97,24 @@ impl RetainedResources {
 
 /// The stages.
 pub(super) struct ServicePipeline {
-    pub(super) context: StageContext,
+    pub(super) context: Arc<StageContext>,
     admission: Batcher<QueuedRequest, CloudResult<Admission>>,
     load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
-    pools: Batcher<QueuedRequest, CloudResult<()>>,
-    security: Batcher<QueuedRequest, CloudResult<()>>,
+    pools: Batcher<QueuedRequest, CloudResult<PoolAnswer>>,
+    security: Batcher<QueuedRequest, CloudResult<SecurityGroupStageResult>>,
     quarantines: (ServiceQuarantine, ServiceQuarantine),
 }
 
 impl ServicePipeline {
-    pub(super) fn new(world: StageContext) -> Self {
+    pub(super) fn new(context: StageContext) -> Self {
         Self {
-            context: world,
+            context: Arc::new(context),
             admission: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
-            load_balancers: Batcher::new(MIN_GATHER_DELAY, MAX_LOAD_BALANCER_DELAY),
+            load_balancers: Batcher::new(MIN_GATHER_DELAY, MAX_LOAD_BALANCER_DELAY)
+                .overlapping(MAX_EXCLUSIVE, |result| !matches!(result, Ok(LoadBalancerStageResult::Busy(_)))),
             pools: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
-            security: Batcher::new(MIN_GATHER_DELAY, MAX_SECURITY_GROUP_DELAY),
+            security: Batcher::new(MIN_GATHER_DELAY, MAX_SECURITY_GROUP_DELAY)
+                .overlapping(MAX_EXCLUSIVE, |result| !matches!(result, Ok(SecurityGroupStageResult::Busy))),
             quarantines: Default::default(),
         }
     }
@@ -185,19 +190,18 @@ impl ServicePipeline {
                 drop(reservation);
                 LoadBalancerStageResult::Placed(placed)
             }
-            None => self.submit_to_load_balancers(ask, queued(), reservation).await?,
+            None => self.submit_to_load_balancers(ask, queued, reservation).await?,
         };
         let LoadBalancerStageResult::Placed(got) = result else { return Ok(None) };
         drop(newcomer);
         let reached = async {
-            let joined = self.join_pools(ask, queued()).instrument(trace::step("back-end pools")).await;
+            let joined = self.join_pools(ask, queued).instrument(trace::step("back-end pools")).await;
             if got.recreated {
                 drop(security_reservation);
             } else {
                 // Who may reach the front end does not depend on which machines are behind it.
                 self.report_stage(ask, PipelineStage::SecurityGroup);
-                let rules = self.security.submit(queued(), Some(security_reservation), |turns| self.write_rules(turns));
-                batch_result(rules.instrument(trace::step("security group")).await)??;
+                self.submit_to_security_group(queued, security_reservation).await?;
             }
             joined
         };
@@ -206,12 +210,23 @@ impl ServicePipeline {
         // Boxed, since whoever waits would otherwise hold room for both twice.
         let (reached, linked) = join(Box::pin(reached), Box::pin(linked)).await;
         reached?;
-        let is_linked = linked?;
-        let is_done =
-            self.release(ask, &got, urgency).instrument(trace::step("release")).await? && !got.recreated && is_linked;
+        let released = self.release(ask, &got, urgency).instrument(trace::step("release")).await;
+        let finished = linked.and_then(|is_linked| Ok(released? && is_linked));
+        let is_done = finished.map_err(|error| self.incomplete(ask, &got, error))? && !got.recreated;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
         let kept = RetainedResources { frontends: placed.retained_frontends, public_ips: kept, unlabeled: None };
         Ok(is_done.then_some(PipelineResult::Done(kept, nodes)))
+    }
+
+    /// Returns `error` with the addresses of the Service, if they serve it although a private link service or the deletion of a public IP
+    /// failed.
+    fn incomplete(&self, request: &ServiceRequest, placed: &PlacedService, error: CloudError) -> CloudError {
+        let ServiceRequest::Ensure(spec) = request else { return error };
+        let addresses = self.context.observer.cached_status(spec);
+        if placed.recreated || addresses.is_empty() {
+            return error;
+        }
+        CloudError::Incomplete { status: plan_services::ingress(&addresses), error: Box::new(error) }
     }
 
     /// Says that a load balancer is about to be made for this Service.
@@ -224,34 +239,33 @@ impl ServicePipeline {
     async fn submit_to_load_balancers(
         &self,
         request: &ServiceRequest,
-        queued: QueuedRequest,
+        queued: impl Fn() -> QueuedRequest,
         reservation: BatchReservation<'_, QueuedRequest, CloudResult<LoadBalancerStageResult>>,
     ) -> CloudResult<LoadBalancerStageResult> {
         self.report_stage(request, PipelineStage::LoadBalancer);
-        let written = self.load_balancers.submit(queued, Some(reservation), |turns| self.write_load_balancers(turns));
-        batch_result(written.instrument(trace::step("load balancer")).await)?
+        let mut reservation = Some(reservation);
+        loop {
+            let written = self.load_balancers.submit(queued(), reservation.take(), |turns| self.write_load_balancers(turns));
+            match batch_result(written.instrument(trace::step("load balancer")).await)?? {
+                LoadBalancerStageResult::Busy(documents) => self.context.documents.freed(&documents).await,
+                result => return Ok(result),
+            }
+        }
     }
 
-    async fn join_pools(&self, request: &ServiceRequest, queued: QueuedRequest) -> CloudResult<()> {
-        if matches!(request, ServiceRequest::Delete(..)) {
-            self.place_freed_nodes(queued).await;
-            return Ok(());
-        }
-        self.report_stage(request, PipelineStage::BackendPools);
-        let running = self.context.pool_metrics.join(request);
-        let joined = batch_result(self.pools.submit(queued, None, |turns| self.join(turns)).await).and_then(|joined| joined);
-        running.into_iter().for_each(|one| one.end(joined.is_ok()));
-        joined
-    }
-
-    /// Nodes behind a load balancer that has gone belong to another entry. A Service that goes does not wait for their machines.
-    async fn place_freed_nodes(&self, queued: QueuedRequest) {
-        if !self.context.settings.has_entries() || backend_pools::is_synced(&self.context) {
-            return;
-        }
-        let joined = batch_result(self.pools.submit(queued, None, |turns| self.join(turns)).await).and_then(|joined| joined);
-        if let Err(error) = joined {
-            tracing::warn!(%error, "some nodes are not in their back-end pools yet");
+    async fn submit_to_security_group(
+        &self,
+        queued: impl Fn() -> QueuedRequest,
+        reservation: BatchReservation<'_, QueuedRequest, CloudResult<SecurityGroupStageResult>>,
+    ) -> CloudResult<()> {
+        let mut reservation = Some(reservation);
+        let group = self.context.settings.security_group.iter().map(ResourceId::key).collect();
+        loop {
+            let rules = self.security.submit(queued(), reservation.take(), |turns| self.write_rules(turns));
+            match batch_result(rules.instrument(trace::step("security group")).await)?? {
+                SecurityGroupStageResult::Busy => self.context.documents.freed(&group).await,
+                SecurityGroupStageResult::Written => return Ok(()),
+            }
         }
     }
 
@@ -275,8 +289,8 @@ impl ServicePipeline {
         let had_address = request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
         let writes = puts.iter().map(|put| {
             put.run(|change| {
-                self.context.announce(PlannedChange::PublicIp(change), &change.services);
-                let writer = self.context.writer.caused_by(&change.services);
+                self.context.announce(PlannedChange::PublicIp(change), &change.causes);
+                let writer = self.context.writer.caused_by(&change.causes);
                 async move { writer.put_public_ip(change, had_address, urgency).await }
             })
         });
@@ -309,17 +323,8 @@ impl ServicePipeline {
         order.iter().map(|who| answers.remove(who).unwrap_or(Ok(LoadBalancerStageResult::Replan))).collect()
     }
 
-    async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
-        let (requests, urgency) = merge_requests(turns);
-        self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
-        match backend_pools::join(&self.context, &requests, urgency).await {
-            Ok(()) => vec![Ok(()); requests.len()],
-            Err(failure) => requests.iter().map(|request| failure.answer(request.identity())).collect(),
-        }
-    }
-
     /// And rules that lead to machines, when pools have other members since those were written.
-    async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
+    async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<SecurityGroupStageResult>> {
         let (mut requests, urgency) = merge_requests(turns);
         let order: Vec<ServiceIdentity> = requests.iter().map(|request| request.identity().clone()).collect();
         let stage = SecurityGroupStage { context: &self.context, urgency };
@@ -336,13 +341,13 @@ impl ServicePipeline {
     }
 
     /// Takes note of rules that were due. What failed stays due.
-    fn finish_machine_rules(&self, due: &DueMachineRules, answers: &ServiceResults<()>) {
+    fn finish_machine_rules(&self, due: &DueMachineRules, answers: &ServiceResults<SecurityGroupStageResult>) {
         let written = |request: &ServiceRequest| match answers.get(request.identity()) {
             Some(Err(error)) => {
                 tracing::warn!(%error, "the security group lacks rules for some machines in back-end pools");
                 false
             }
-            answer => answer.is_some(),
+            answer => matches!(answer, Some(Ok(SecurityGroupStageResult::Written))),
         };
         if due.requests.iter().filter(|request| !written(request)).count() == 0 {
             due.record(&self.context);
@@ -354,13 +359,13 @@ impl ServicePipeline {
     /// in a minute.
     pub(super) async fn sync_hosts(&self, is_synced: bool, deleted: Option<ServiceIdentity>) -> CloudResult<()> {
         let urgency = Urgency::Node;
-        let joined = if is_synced { Ok(()) } else { backend_pools::join(&self.context, &[], urgency).await };
+        let joined = if is_synced { Ok(()) } else { self.sync_members().await };
         let requests = machine_rules::due(&self.context).into_iter().flat_map(|due| due.requests);
         let requests = requests.chain(deleted.map(|identity| ServiceRequest::Delete(identity, None)));
         let turns = requests.map(|request| QueuedRequest { request, urgency, compared: None });
         // Who leads the batch tells what failed.
         join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
-        joined.map_err(|failure| failure.whole())
+        joined
     }
 
     /// Whether those that can go are gone; otherwise somebody else has written one.

@@ -8,7 +8,12 @@
 //! In: requests and what is planned for them. Out: a [`Plan`] and what it was made on. What is remembered comes into the plan by value, and
 //! stays as it is.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -118,11 +123,27 @@ pub(super) fn blocked_error(blocked: &BlockedBy) -> CloudError {
     }
 }
 
+/// Returns the result of `plan`. A panic becomes an error, so that all callers of the batch learn its message and not only that the batch
+/// was abandoned.
+fn caught<T>(plan: impl FnOnce() -> T) -> CloudResult<T> {
+    // The planner is pure: a panic leaves nothing behind.
+    catch_unwind(AssertUnwindSafe(plan)).map_err(|panic| {
+        let message = panic_message(panic.as_ref());
+        tracing::error!(panic = message, "the plan of a batch panicked");
+        CloudError::failed(format!("the plan of this batch panicked: {message}; please report it"))
+    })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
 impl StageContext {
     /// Plans, after reading what the plan needs.
     ///
     /// # Errors
-    /// Something that all requests need could not be read.
+    /// Something that all requests need could not be read, or the planner panicked.
     pub(super) async fn plan(&self, request: &StagePlanRequest<'_>) -> CloudResult<StagePlan> {
         let mut input = self.first_input(request).await;
         // Members that leave are planned on what is known; for all else the network is read first.
@@ -132,7 +153,9 @@ impl StageContext {
         };
         let mut pool_reads = PoolReads { may_lack_nodes: self.service_index.may_lack_nodes(), ..PoolReads::default() };
         for _ in 0..MAX_ROUNDS {
-            match self.plan_once(request, &input, &memory, &pool_reads) {
+            let planned = self.plan_once(request, &input, &memory, &pool_reads);
+            // As if the reconcile of a Service had panicked.
+            match planned.inspect_err(|_| self.metrics.reconcile_panics_total.with_label_values(&["service"]).inc())? {
                 Planned::Plan(plan) => {
                     let plan = *plan;
                     self.show(request, &plan, &input.observed);
@@ -161,7 +184,7 @@ impl StageContext {
         input: &StageInput,
         memory: &PlanMemory,
         pool_reads: &PoolReads,
-    ) -> Planned {
+    ) -> CloudResult<Planned> {
         let pools = PoolInput {
             hosts: memory.hosts.as_deref(),
             all_nodes: &memory.all_nodes,
@@ -169,7 +192,7 @@ impl StageContext {
             deleting: &memory.deleting,
             ..self.backend_pools.input(pool_reads, &memory.pools, &memory.local)
         };
-        plan(&PlanInput {
+        let input = PlanInput {
             scope: request.scope,
             observed: &input.observed,
             requests: request.requests,
@@ -181,7 +204,8 @@ impl StageContext {
             half_made: request.half_made,
             pools: &pools,
             settings: &self.settings,
-        })
+        };
+        caught(|| plan(&input))
     }
 
     #[cfg_attr(not(feature = "sandbox"), expect(unused_variables, reason = "only tests have a witness"))]
@@ -268,5 +292,21 @@ impl StageContext {
             memory.unfilled = self.unfilled_pools().iter().cloned().collect();
         }
         memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let pool = String::from("pool1");
+        let text = caught::<()>(|| panic!("index out of bounds")).unwrap_err();
+        let formatted = caught::<()>(|| panic!("{pool} is in no load balancer")).unwrap_err();
+        let expected = ["index out of bounds", "pool1 is in no load balancer"];
+        let expected = expected.map(|message| format!("the plan of this batch panicked: {message}; please report it"));
+        assert_eq!([text, formatted], expected.map(CloudError::Failed));
+        assert_eq!(caught(|| 7), Ok(7));
     }
 }

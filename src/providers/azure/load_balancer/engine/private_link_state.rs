@@ -10,9 +10,9 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::Notify, time::timeout};
+use tokio::time::timeout;
 
-use super::newcomers::wait_until;
+use super::in_flight::{InFlight, Occupation};
 use crate::providers::azure::{
     arm::{ResourceId, private_link::PrivateLinkService},
     planner::load_balancer::desired::private_links::PrivateLinkDeletion,
@@ -26,56 +26,25 @@ const MAX_SETTLING: Duration = Duration::from_secs(10);
 pub(super) struct PrivateLinkState {
     /// Resource groups that only Azure named.
     discovered: Mutex<BTreeSet<ResourceId>>,
-    in_flight: Mutex<WritesInFlight>,
+    /// Front ends to which those lead that are being written.
+    in_flight: InFlight,
     /// Those with connections whose deletion has begun, as they were then.
     going: Mutex<BTreeMap<ResourceId, PrivateLinkDeletion>>,
-    changed: Notify,
-}
-
-#[derive(Default)]
-struct WritesInFlight {
-    next: u64,
-    /// Ids in lower case of the front ends to which they lead, by number.
-    frontends: BTreeMap<u64, Vec<String>>,
-}
-
-/// A private link service is being written.
-pub(super) struct WriteInFlight<'a> {
-    state: &'a PrivateLinkState,
-    number: u64,
-}
-
-impl Drop for WriteInFlight<'_> {
-    fn drop(&mut self) {
-        self.state.in_flight().frontends.remove(&self.number);
-        self.state.changed.notify_waiters();
-    }
 }
 
 impl PrivateLinkState {
-    pub(super) fn begin(&self, link: &PrivateLinkService) -> WriteInFlight<'_> {
-        let mut writes = self.in_flight();
-        let number = writes.next;
-        writes.next += 1;
-        writes.frontends.insert(number, link.frontends().map(str::to_ascii_lowercase).collect());
-        WriteInFlight { state: self, number }
+    /// A private link service is being written.
+    pub(super) fn begin(&self, link: &PrivateLinkService) -> Occupation<'_> {
+        self.in_flight.begin(link.frontends().map(str::to_ascii_lowercase).collect())
     }
 
-    fn in_flight(&self) -> MutexGuard<'_, WritesInFlight> {
-        self.in_flight.lock()
-    }
-
-    fn is_busy(&self, concerns: impl Fn(&str) -> bool) -> bool {
-        self.in_flight().frontends.values().flatten().any(|frontend| concerns(frontend))
-    }
-
-    /// Waits until none is being written at a front end that `concerns` holds of, for a while. Whether there was one.
-    pub(super) async fn settled(&self, concerns: impl Fn(&str) -> bool) -> bool {
-        if !self.is_busy(&concerns) {
+    /// Waits for a limited time until no private link service is being written at `frontends`. Returns whether one was.
+    pub(super) async fn settled(&self, frontends: &BTreeSet<String>) -> bool {
+        if !self.in_flight.has_any(frontends) {
             return false;
         }
-        // One that hangs holds up nobody: at worst the load balancer is planned again.
-        let _ = timeout(MAX_SETTLING, wait_until(&self.changed, || !self.is_busy(&concerns))).await;
+        // A write that hangs blocks no other Service: at worst the load balancer is planned again.
+        let _ = timeout(MAX_SETTLING, self.in_flight.freed(frontends)).await;
         true
     }
 

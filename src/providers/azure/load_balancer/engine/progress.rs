@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::{load_balancer::explain, planner::load_balancer::plan::print::PlannedChange},
+    providers::azure::{
+        load_balancer::explain,
+        planner::load_balancer::plan::print::{PlannedChange, shorten},
+    },
     runtime::clock::Clock,
 };
 
@@ -16,7 +19,7 @@ use crate::{
 const MAX_LISTED: usize = 100;
 /// Most sentences that are kept of one Service's stage: a Service has a few documents.
 const MAX_SENTENCES: usize = 8;
-/// Bytes of each that the page shows.
+/// Bytes of each that the page shows: one write may be for hundreds of Services, and is listed at each of them.
 const MAX_SENTENCE: usize = 1024;
 
 /// Where a Service is on its way.
@@ -86,19 +89,13 @@ struct ProgressEntry {
 
 impl ProgressEntry {
     fn status(&self) -> Value {
-        let changes: Vec<String> = self.changes.iter().map(|(_, sentence)| shorten(sentence)).collect();
+        let changes: Vec<String> = self.changes.iter().map(|(_, sentence)| shorten(sentence, MAX_SENTENCE)).collect();
         let problem = self.problem.as_ref();
         json!({
             "stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes,
             "problem": problem.map(ToString::to_string), "class": problem.map(CloudError::class), "advice": problem.and_then(explain::advice),
         })
     }
-}
-
-/// One write may be for hundreds of Services, and the page tells of it at each of them: its beginning.
-fn shorten(sentence: &str) -> String {
-    let end = (0..=MAX_SENTENCE.min(sentence.len())).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
-    if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
 }
 
 /// See the module.

@@ -2,7 +2,7 @@
 //!
 //! In: asks whose front ends are there, or gone. Out: whether their rules are right now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
@@ -27,7 +27,7 @@ use crate::{
                 waiting::{WaitingFor, for_addresses},
             },
             rule_records::ListedDestinations,
-            spec::ServiceIdentity,
+            spec::{ServiceIdentity, ServiceRefusal},
         },
     },
 };
@@ -41,22 +41,39 @@ pub(super) struct SecurityGroupStage<'a> {
     pub(super) urgency: Urgency,
 }
 
+/// What a Service got.
+#[derive(Clone, Copy)]
+pub(super) enum SecurityGroupStageResult {
+    /// Its rules are right.
+    Written,
+    /// They are not, and another batch writes the group. The Service comes again when that has ended.
+    Busy,
+}
+
 #[async_trait]
 impl BatchStage for SecurityGroupStage<'_> {
-    type Output = ();
+    type Output = SecurityGroupStageResult;
 
     fn action(&self) -> &'static str {
         "write the security group"
     }
 
-    async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<()>, AttemptError> {
+    async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<SecurityGroupStageResult>, AttemptError> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
         self.context.rule_records.restore(&self.context.service_index).await?;
         self.context.service_index.note_deleted();
         for _ in 0..MAX_CONFLICTS {
             let request = StagePlanRequest::write(PlanScope::SecurityGroup, requests, self.urgency);
             let StagePlan { plan, input } = self.context.plan(&request).await?;
-            let Some(rules) = plan.rules else { return Ok(self.missing_group(requests, &id)) };
+            let Some(mut rules) = plan.rules else { return Ok(self.missing_group(requests, &id)) };
+            let keys = BTreeSet::from([id.key()]);
+            let (_occupation, taken) = self.context.documents.occupy(keys);
+            if !taken.is_empty() {
+                let waiting = leave_out_changed(&mut rules);
+                let mut results = self.record_applied(requests, &input, rules).await;
+                results.extend(waiting.into_iter().map(|who| (who, Ok(SecurityGroupStageResult::Busy))));
+                return Ok(results);
+            }
             match self.write(&id, &input, &rules).await {
                 Ok(()) => return Ok(self.record_applied(requests, &input, rules).await),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
@@ -70,13 +87,21 @@ impl BatchStage for SecurityGroupStage<'_> {
     }
 }
 
-fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<()> {
-    requests.iter().map(|request| (request.identity().clone(), Ok(()))).collect()
+fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<SecurityGroupStageResult> {
+    requests.iter().map(|request| (request.identity().clone(), Ok(SecurityGroupStageResult::Written))).collect()
+}
+
+/// Leaves the group as it is. Returns the Services whose rules would change.
+fn leave_out_changed(rules: &mut PlannedSecurityRules) -> BTreeSet<ServiceIdentity> {
+    let changed = std::mem::take(&mut rules.plan.causes);
+    rules.plan.document = None;
+    rules.services.retain(|reach| !changed.contains(&reach.identity));
+    changed
 }
 
 impl SecurityGroupStage<'_> {
     /// Nothing has to be taken out of a group that does not exist.
-    fn missing_group(&self, requests: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
+    fn missing_group(&self, requests: &[ServiceRequest], id: &ResourceId) -> ServiceResults<SecurityGroupStageResult> {
         let waiting = WaitingFor::SecurityGroup(id.clone());
         let wanting =
             requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).map(ServiceRequest::identity);
@@ -86,8 +111,10 @@ impl SecurityGroupStage<'_> {
                 "the security group {id} does not exist: create it, or correct securityGroupName and securityGroupResourceGroup"
             ))
         };
-        let answer =
-            |request: &ServiceRequest| if matches!(request, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };
+        let answer = |request: &ServiceRequest| match request {
+            ServiceRequest::Ensure(_) => Err(error()),
+            ServiceRequest::Delete(..) => Ok(SecurityGroupStageResult::Written),
+        };
         requests.iter().map(|request| (request.identity().clone(), answer(request))).collect()
     }
 
@@ -117,18 +144,19 @@ impl SecurityGroupStage<'_> {
         requests: &[ServiceRequest],
         input: &StageInput,
         rules: PlannedSecurityRules,
-    ) -> ServiceResults<()> {
+    ) -> ServiceResults<SecurityGroupStageResult> {
         let PlannedSecurityRules { plan: outcome, services: reaches, refused, .. } = rules;
         let requests: BTreeMap<&ServiceIdentity, &ServiceRequest> =
             requests.iter().map(|request| (request.identity(), request)).collect();
         for (who, refusal) in outcome.services.iter().filter_map(|(who, answer)| Some((who, answer.as_ref().err()?))) {
             self.context.announce(PlannedChange::Refused(who, refusal), [who]);
         }
-        let mut answers: ServiceResults<()> = outcome
-            .services
-            .into_iter()
-            .map(|(who, answer)| (who, answer.map_err(|refusal| stage_context::refusal_error(&refusal))))
-            .collect();
+        let answer = |answer: Result<(), ServiceRefusal>| match answer {
+            Ok(()) => Ok(SecurityGroupStageResult::Written),
+            Err(refusal) => Err(stage_context::refusal_error(&refusal)),
+        };
+        let mut answers: ServiceResults<SecurityGroupStageResult> =
+            outcome.services.into_iter().map(|(who, result)| (who, answer(result))).collect();
         for (who, refusal) in refused {
             // The address may come at the next look.
             let request = requests.get(&who);

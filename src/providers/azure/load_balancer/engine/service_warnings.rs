@@ -1,6 +1,6 @@
 //! What a Service is told beside how its call ended: what stays, what is strange, why it is refused.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
@@ -12,6 +12,7 @@ use crate::{
         load_balancer::events,
         planner::load_balancer::{
             plan::print::PlannedChange,
+            pools::nodes::internal_addresses,
             rule_memory::ParsedService,
             spec::{IpFamily, ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, reason, warnings},
         },
@@ -46,32 +47,22 @@ impl AzureLoadBalancers {
         }
     }
 
-    /// What is asked for this Service, if that is possible at all.
+    /// Returns what is asked for this Service, and what of that it does not get.
     pub(super) async fn checked_spec(
         &self,
         service: &Service,
         urgency: Urgency,
     ) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
-        let checked = match self.require_supported() {
-            Ok(()) => self.accepted_spec(service, urgency).await,
-            Err(error) => Err(error),
-        };
-        checked.inspect_err(|error| self.report_refusals(service, error))
-    }
-
-    /// What it asks for, and what of that it does not get.
-    async fn accepted_spec(
-        &self,
-        service: &Service,
-        urgency: Urgency,
-    ) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
-        match self.pipeline.context.service_index.parsed(service) {
-            ParsedService::Valid(spec) => self.pipeline.context.without_conflicting_ips(spec, urgency).await,
-            ParsedService::Refused(_, refusals) => {
+        let context = &self.pipeline.context;
+        let checked = match (self.require_supported(), context.service_index.parsed(service)) {
+            (Err(error), _) => Err(error),
+            (Ok(()), ParsedService::Valid(spec)) => context.without_conflicting_ips(spec, urgency).await,
+            (Ok(()), ParsedService::Refused(_, refusals)) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
                 Err(CloudError::refused(all.join("; ")))
             }
-        }
+        };
+        checked.inspect_err(|error| self.report_refusals(service, error))
     }
 
     /// Why it cannot have what it asks for.
@@ -87,11 +78,8 @@ impl AzureLoadBalancers {
 /// Returns the families of which no Node has an internal address, if some Node has one of another family. Without any Node, the service
 /// controller reports.
 fn unserved_families(families: &[IpFamily], nodes: &[Arc<Node>]) -> Vec<IpFamily> {
-    let addresses = |node: &Arc<Node>| {
-        let listed = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
-        listed.into_iter().filter(|one| one.type_ == "InternalIP").filter_map(|one| one.address.parse::<IpAddr>().ok())
-    };
-    let served: Vec<bool> = nodes.iter().flat_map(addresses).map(|address| address.is_ipv6()).collect();
+    let served: Vec<bool> =
+        nodes.iter().flat_map(|node| internal_addresses(node)).map(|address| address.is_ipv6()).collect();
     let is_served = |family: &IpFamily| served.contains(&(*family == IpFamily::V6));
     if served.is_empty() { Vec::new() } else { families.iter().copied().filter(|family| !is_served(family)).collect() }
 }

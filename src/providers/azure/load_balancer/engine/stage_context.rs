@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     drift::{DriftVerdict, DriftWatch},
+    in_flight::InFlight,
     newcomers::Newcomers,
     occupancy_metrics::OccupancyMetrics,
     placement_labels::PlacementLabels,
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
+    metrics::Metrics,
     providers::azure::{
         arm::{ArmClient, ArmError, ArmResult, ResourceId, Urgency, api},
         config::LoadBalancerSku,
@@ -58,8 +60,9 @@ pub(super) struct StageContext {
     /// Which destinations of the security group are whose, for the next process.
     pub(super) rule_records: RuleRecordStore,
     pub(super) backend_pools: BackendPoolSyncer,
-    /// Held while pools are written: one sync must not remove what another adds.
-    pub(super) pool_round: tokio::sync::Mutex<()>,
+    /// Held while members of pools are planned, until their writes count as in flight: no plan must remove what another one adds.
+    pub(super) pool_planning: tokio::sync::Mutex<()>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) pool_metrics: PoolMetrics,
     pub(super) occupancy_metrics: OccupancyMetrics,
     /// For the subscription of the machines.
@@ -76,6 +79,8 @@ pub(super) struct StageContext {
     pub(super) unfilled_pools: Mutex<BTreeSet<ResourceId>>,
     /// Services on their way to load balancers that do not exist yet.
     pub(super) newcomers: Newcomers,
+    /// Load balancers and the security group while a batch writes them: batches may overlap.
+    pub(super) documents: InFlight,
     /// Load balancers that are about to be deleted.
     pub(super) deleting: Mutex<BTreeSet<ResourceId>>,
     /// Nodes that claim another Node's machine, as far as events report them.
@@ -221,6 +226,16 @@ impl StageContext {
         if self.selects_services() && !self.settings.moves_by_labels {
             self.placement_labels.record(service, spec);
         }
+    }
+
+    /// What is remembered and no document tells.
+    #[cfg(feature = "sandbox")]
+    pub(super) fn remembered(&self) -> String {
+        let pools = self.backend_pools.memory();
+        let sync = self.pool_sync.lock().synced;
+        let (unfilled, attempts) = (self.unfilled_pools().clone(), self.public_ip_attempts().clone());
+        let progress = self.progress.status();
+        format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#}", self.service_index)
     }
 
     fn selects_services(&self) -> bool {

@@ -3,7 +3,7 @@
 //! In: the lease as last read, the wall clock. Out: the lease to send, or who holds it until when. Expiry is judged by the wall clock,
 //! since whoever else takes this lease does so. Upstream: `pkg/provider/azure_lock.go`, `pkg/consts`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -18,8 +18,7 @@ pub const NAME: &str = "aks-managed-resource-locker";
 pub const HOLDER: &str = "cloud-controller-manager";
 /// Who held it last.
 pub const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
-/// How long others must leave a silent holder alone.
-pub const DURATION: Duration = Duration::from_secs(900);
+/// How long others must leave a silent holder alone, in seconds.
 const SECONDS: i32 = 900;
 
 /// What to do to get the lease.

@@ -15,7 +15,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
+use crate::providers::azure::planner::load_balancer::network_query::{NetworkCacheKey, is_lasting};
 use crate::{
     providers::azure::arm::{ArmError, ArmErrorClass},
     runtime::backoff::ExponentialBackoff,
@@ -35,6 +35,8 @@ const MAX_DENIALS: usize = 3_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DenialCause {
     Failed(ArmError),
+    /// Error that may pass, of a read that a look went on without: the next look reports it instead of waiting again.
+    FailedLate(ArmError),
     /// ARM said this, and of the group itself that it does not exist, and so nothing in it.
     GroupMissing(ArmError),
     /// ARM says that there is no such subnet.
@@ -45,7 +47,7 @@ impl DenialCause {
     /// Returns ARM's error; `None` for an absent subnet, which is none.
     pub(super) fn error(&self) -> Option<&ArmError> {
         match self {
-            DenialCause::Failed(error) | DenialCause::GroupMissing(error) => Some(error),
+            DenialCause::Failed(error) | DenialCause::FailedLate(error) | DenialCause::GroupMissing(error) => Some(error),
             DenialCause::Absent => None,
         }
     }
@@ -54,6 +56,7 @@ impl DenialCause {
     fn is_missing(&self) -> bool {
         match self {
             DenialCause::Absent | DenialCause::GroupMissing(_) => true,
+            DenialCause::FailedLate(_) => false,
             DenialCause::Failed(error) => matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound),
         }
     }
@@ -72,9 +75,10 @@ struct ReadDenial {
 pub(super) struct ReadDenials(HashMap<NetworkCacheKey, ReadDenial>);
 
 impl ReadDenials {
-    /// A read of `what` failed at `now`. Other errors than 403 and 404 may pass at any moment, and are not remembered.
+    /// Records that a read of `what` failed at `now`. Other errors than 403 and 404 may pass at any moment, and are remembered only if
+    /// they came late.
     pub(super) fn record_failure(&mut self, what: &NetworkCacheKey, cause: DenialCause, now: Instant) {
-        if cause.error().is_some_and(|error| !lasts(error)) {
+        if matches!(&cause, DenialCause::Failed(error) if !is_lasting(error)) {
             return;
         }
         self.0.retain(|_, denial| now < denial.until + MAX_DELAY);
@@ -83,7 +87,10 @@ impl ReadDenials {
             let soonest = self.0.iter().min_by_key(|(_, denial)| denial.until).map(|(what, _)| what.clone());
             soonest.and_then(|what| self.0.remove(&what));
         }
-        let backoff = if cause.is_missing() { MISSING } else { ExponentialBackoff::doubling(FIRST_DELAY, MAX_DELAY) };
+        let backoff = match cause {
+            DenialCause::Failed(_) if !cause.is_missing() => ExponentialBackoff::doubling(FIRST_DELAY, MAX_DELAY),
+            _ => MISSING,
+        };
         let retry_delay = backoff.after(before);
         let namespaces = self.0.remove(what).map(|denial| denial.namespaces).unwrap_or_default();
         self.0.insert(what.clone(), ReadDenial { cause, until: now + retry_delay, retry_delay, namespaces });
@@ -120,19 +127,15 @@ impl ReadDenials {
         Some(pause.max(share.min(MAX_DELAY)))
     }
 
-    /// Those whose last read failed: each is read again for those who name it, and nobody else waits.
+    /// Returns those whose last read failed for a reason that lasts: each is read again for those who name it, and nobody else waits.
     pub(super) fn keys(&self) -> impl Iterator<Item = &NetworkCacheKey> {
-        self.0.keys()
+        self.0.iter().filter(|(_, denial)| !matches!(denial.cause, DenialCause::FailedLate(_))).map(|(what, _)| what)
     }
 
     #[cfg(test)]
     fn is_denied(&self, what: &NetworkCacheKey) -> bool {
         self.0.contains_key(what)
     }
-}
-
-fn lasts(error: &ArmError) -> bool {
-    matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
 }
 
 #[cfg(test)]

@@ -50,9 +50,30 @@ pub(super) async fn read(
     })
 }
 
+/// Returns the request line of a read of `what`; that of its first request, if it has several.
+pub(super) fn request_line(settings: &LoadBalancerSettings, what: &NetworkCacheKey) -> String {
+    let path = match what {
+        NetworkCacheKey::LoadBalancers => list_path(&api::LOAD_BALANCERS, &settings.load_balancer_group),
+        NetworkCacheKey::PublicIps(group) => list_path(&api::PUBLIC_IPS, group),
+        NetworkCacheKey::PrivateLinks(group) => list_path(&api::PRIVATE_LINK_SERVICES, group),
+        NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => {
+            id.to_string()
+        }
+        NetworkCacheKey::SecurityGroup => {
+            settings.security_group.as_ref().map_or_else(|| "the security group".to_owned(), ToString::to_string)
+        }
+        NetworkCacheKey::Subnet(name) => settings.virtual_network.child("subnets", name).to_string(),
+    };
+    format!("GET {path}")
+}
+
+fn list_path(kind: &ApiType, group: &ResourceId) -> String {
+    format!("{group}/providers/{}", kind.resource_type)
+}
+
 /// All documents of a group.
 async fn list<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, group: &ResourceId) -> ArmResult<Vec<D>> {
-    arm.list(kind, &format!("{group}/providers/{}", kind.resource_type), &[]).await
+    arm.list(kind, &list_path(kind, group), &[]).await
 }
 
 /// One document; `None`: ARM says that there is none.

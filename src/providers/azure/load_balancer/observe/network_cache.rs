@@ -46,6 +46,8 @@ const MAX_SINGLE_READS: usize = 3;
 const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
 /// The same of subnets and groups, which are not read while `denials` says so: shorter than its shortest pause.
 const MISSING_LIFETIME: Duration = Duration::from_secs(4);
+/// Time in which what a read found that a look went on without counts as fresh, however short its lifetime: its Services are retried in it.
+const LATE_LIFETIME: Duration = Duration::from_secs(10);
 /// How long it is remembered at all that something was missing.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
 
@@ -67,6 +69,8 @@ pub(super) struct NetworkCache {
     order: EventOrder<ResourceId>,
     /// Whole lists, the security group and subnets.
     reads: BTreeMap<NetworkCacheKey, CachedRead>,
+    /// Reads that a look went on without, and until when what they found counts as fresh.
+    late: BTreeMap<NetworkCacheKey, Instant>,
     invalidated: BTreeMap<NetworkCacheKey, CacheSequence>,
     /// Those of the doubtful documents that a list lacked: another list would prove nothing.
     unlisted: BTreeSet<ResourceId>,
@@ -89,6 +93,7 @@ impl NetworkCache {
             tables: Arc::default(),
             order: EventOrder::default(),
             reads: BTreeMap::new(),
+            late: BTreeMap::new(),
             invalidated: BTreeMap::new(),
             unlisted: BTreeSet::new(),
             absent: BTreeMap::new(),
@@ -187,7 +192,9 @@ impl NetworkCache {
     fn is_fresh(&self, what: &NetworkCacheKey, asked: CacheSequence, now: Instant) -> bool {
         !self.invalidated.contains_key(what)
             && self.reads.get(what).is_some_and(|reading| {
-                reading.ended > asked || now.saturating_duration_since(reading.at) < self.lifetime(what, reading.found)
+                reading.ended > asked
+                    || now.saturating_duration_since(reading.at) < self.lifetime(what, reading.found)
+                    || (reading.found && self.late.get(what).is_some_and(|until| now < *until))
             })
     }
 
@@ -259,6 +266,12 @@ impl NetworkCache {
                 _ => {}
             }
         }
+    }
+
+    /// Lets looks use what this read finds, which ends at `now` after a look went on without it, however short its lifetime is.
+    pub(super) fn keep_late(&mut self, what: &NetworkCacheKey, now: Instant) {
+        self.late.retain(|_, until| now < *until);
+        self.late.insert(what.clone(), now + LATE_LIFETIME);
     }
 
     /// A read is sent now. Answers its place; [`NetworkCache::end_read`] has to follow.

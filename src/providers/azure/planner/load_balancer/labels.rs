@@ -1,14 +1,20 @@
-//! LabelMap, and selectors of the configuration that match them. Pure.
+//! Labels, and selectors of the configuration that match them. Pure.
 //!
 //! In: `matchLabels` and `matchExpressions` as configured. Out: whether labels match, and which keys decide.
 //! Upstream: apimachinery, `metav1.LabelSelectorAsSelector`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// LabelMap of an object.
+/// Labels of an object.
 pub type LabelMap = BTreeMap<String, String>;
+
+/// Returns the labels that have one of `keys`: a change of another label changes nothing.
+pub fn with_keys(labels: Option<&LabelMap>, keys: &BTreeSet<&str>) -> LabelMap {
+    let found = labels.into_iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
+    found.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
 
 /// A condition on the value of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub struct ObservedNetwork {
     pub zones: Vec<String>,
     /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need them.
     pub vm_sets: Vec<String>,
-    /// LabelMap of the cluster's Namespaces by name. One that is missing is not known; only namespace selectors need them.
+    /// Labels of the cluster's Namespaces by name. One that is missing is not known; only namespace selectors need them.
     pub namespace_labels: BTreeMap<String, LabelMap>,
     /// Whether Azure has refused a request of this process because a network interface would have had too many rules.
     pub interface_limit_reached: bool,

@@ -24,7 +24,6 @@ pub use self::types::{
     BlockedBy, MachineRules, NetworkReads, Plan, PlanInput, PlanNeeds, PlanScope, Planned, PlannedSecurityRules,
 };
 use self::{
-    later::LaterStep,
     network::{NetworkPlan, partition_refused, plan_network},
     pools::PoolPlan,
     waiting::WaitingFor,
@@ -97,7 +96,7 @@ fn everything(input: &PlanInput<'_>, specs: &[Arc<ServiceSpec>]) -> Plan {
     after::apply_pools(&mut written, &pools);
     let (granted, others) = granted(requests, others, &network);
     let mut waiting = waiting::for_network(&written, &granted, &network, settings);
-    let changes = network.load_balancers.changes.iter().chain(later.iter().flat_map(LaterStep::load_balancers));
+    let changes = network.load_balancers.changes.iter().chain(later.iter().map(|later| &later.change));
     waiting.extend(changes.flat_map(|change| pools::new_pools(observed, change)).map(WaitingFor::NewPool));
     waiting.extend(pools.waiting.iter().cloned());
     let mut plan = Plan { later, pools, waiting, occupancy: occupancy(&written, settings), ..of_network(input, network) };

@@ -1,11 +1,12 @@
 //! A simulated cloud with the cluster's two load balancers, and somebody who keeps their members.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::super::*;
 use crate::{
@@ -53,6 +54,8 @@ pub(super) struct Cloud {
     pub(super) migrate_api: bool,
     /// Whether the Nodes of a sync may not be all of the cluster's.
     pub(super) may_lack_nodes: bool,
+    /// When to plan again although no Node changes.
+    pub(super) resync_after: Mutex<Option<Duration>>,
     arm: ArmClient,
     inventory: Arc<Inventory>,
 }
@@ -72,7 +75,8 @@ impl Cloud {
         let arm = arm_client(world.azure(), clock);
         let inventory = Inventory::new(arm.clone(), InventorySettings::from_config(&config), clock);
         let members = members(&arm, &inventory, &config, false);
-        let cloud = Self { members, world, config, arm, inventory, migrate_api: false, may_lack_nodes: false };
+        let resync_after = Mutex::default();
+        let cloud = Self { members, world, config, arm, inventory, migrate_api: false, may_lack_nodes: false, resync_after };
         LOAD_BALANCERS.iter().for_each(|name| cloud.put_load_balancer(name));
         cloud
     }
@@ -86,7 +90,8 @@ impl Cloud {
     pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
         let members = members(&self.arm, &self.inventory, &config, migrate_api);
         let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
-        Self { world: self.world.clone(), members, config, migrate_api, may_lack_nodes: false, arm, inventory }
+        let (world, resync_after) = (self.world.clone(), Mutex::default());
+        Self { world, members, config, migrate_api, may_lack_nodes: false, resync_after, arm, inventory }
     }
 
     pub(super) fn load_balancer_id(&self, name: &str) -> ResourceId {
@@ -154,9 +159,31 @@ impl Cloud {
         };
         let work: BoxFuture<'_, _> = Box::pin(async {
             let plan = self.planned(plan, Urgency::Node).await;
-            self.members.sync(&plan, started, self, Urgency::Node).await
+            self.members.remember(&plan);
+            self.write(&plan, started, Urgency::Node).await
         });
         work.await
+    }
+
+    /// Carries out a plan to its end.
+    async fn write(&self, plan: &PoolPlan, started: Instant, urgency: Urgency) -> Result<PoolSyncSummary, PoolSyncError> {
+        self.members.begin(plan);
+        let (sender, mut ends) = mpsc::unbounded_channel();
+        let collect = async {
+            let mut ended = Vec::new();
+            while let Some(end) = ends.recv().await {
+                ended.push(end);
+            }
+            ended
+        };
+        let writes = self.members.write(plan, started, self, urgency, PoolWriteEnds(sender));
+        let ((), ended) = futures::future::join(writes, collect).await;
+        self.members.end(&ended);
+        let mut outcome = PoolSyncOutcome::planned(plan);
+        ended.into_iter().for_each(|end| outcome.merge(end.outcome));
+        let deferred = outcome.deferred.then_some(pools::POWERED_OFF_RESYNC);
+        *self.resync_after.lock() = deferred.into_iter().chain(plan.resync_after).min();
+        outcome.into_result()
     }
 
     /// A plan, with all that it needs.
@@ -179,7 +206,7 @@ impl Cloud {
         };
         let work: BoxFuture<'_, _> = Box::pin(async {
             let plan = self.planned(plan, Urgency::Deletion).await;
-            self.members.leave(&plan, started, Urgency::Deletion).await
+            self.write(&plan, started, Urgency::Deletion).await
         });
         work.await
     }

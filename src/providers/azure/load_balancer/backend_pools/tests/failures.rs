@@ -1,8 +1,11 @@
 //! What goes wrong: other writers, machines that fail, a process that is killed.
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
     cloud_provider::CloudError,
+    providers::azure::planner::load_balancer::plan::pools::POWERED_OFF_RESYNC,
     sandbox::azure::{Effect, Fault, topology::Machine},
 };
 
@@ -44,6 +47,10 @@ async fn one_machine_that_fails_keeps_no_other_out() {
         assert!(matches!(&error, CloudError::Failed(why) if why.contains(&victim.computer_name())), "{kind:?}: {error:?}");
         assert_eq!(cloud.in_pool("kubernetes").len(), 29, "{kind:?}");
         cloud.world.azure().faults().clear();
+        cloud.requests();
+        let error = cloud.sync().await.unwrap_err();
+        assert_eq!((error.failures.len(), cloud.requests().1), (1, 0), "{kind:?}: not sent again at once");
+        tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(cloud.sync().await.unwrap().machines, 1, "{kind:?}");
     }
 }
@@ -70,6 +77,7 @@ async fn what_could_not_be_carried_out_is_made_up_for() {
             all.filter(is_failed).count()
         };
         assert_eq!(failed(), 1, "{kind:?} {document}");
+        tokio::time::advance(Duration::from_secs(60)).await;
         let synced = cloud.sync().await.unwrap();
         assert_eq!((synced.models + synced.machines, failed()), (1, 0), "{kind:?} {document}");
         cloud.requests();
@@ -86,6 +94,7 @@ async fn a_model_that_fails_keeps_no_instance_out() {
     let error = cloud.sync().await.unwrap_err();
     assert_eq!((error.summary.models, error.summary.machines, error.failures.len()), (0, 3, 1));
     cloud.world.azure().allow_all();
+    tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(cloud.sync().await.unwrap().models, 1);
 }
 
@@ -103,13 +112,14 @@ async fn a_machine_without_a_node_that_fails_fails_nobody() {
         for _ in 0..2 {
             let synced = cloud.sync_nodes(&nodes[1..], &nodes[1..]).await;
             assert_eq!(synced.map(|synced| synced.machines), Ok(0), "{kind:?}");
-            assert_eq!(cloud.members.resync_after(), Some(POWERED_OFF_RESYNC), "{kind:?}");
+            assert_eq!(*cloud.resync_after.lock(), Some(POWERED_OFF_RESYNC), "{kind:?}");
         }
         assert!(cloud.leave(&cloud.load_balancer("kubernetes-internal")).await.is_err(), "{kind:?}");
         cloud.world.azure().faults().clear();
+        tokio::time::advance(Duration::from_secs(60)).await;
         assert!(cloud.sync_nodes(&nodes[1..], &nodes[1..]).await.is_ok(), "{kind:?}");
         assert_eq!(cloud.in_pool("kubernetes"), names(&nodes[1..]), "{kind:?}");
-        assert_eq!(cloud.members.resync_after(), None, "{kind:?}");
+        assert_eq!(*cloud.resync_after.lock(), None, "{kind:?}");
     }
 }
 

@@ -58,7 +58,7 @@ impl EntryObstacle {
 /// What decides about one Service.
 pub(super) struct EntryCandidate<'a> {
     pub(super) spec: &'a ServiceSpec,
-    /// LabelMap of its Namespace; `None`: not known.
+    /// Labels of its Namespace; `None`: not known.
     pub(super) namespace: Option<&'a LabelMap>,
     /// External names of the load balancers, of either kind, that have parts of it.
     pub(super) present_on: &'a [&'a str],

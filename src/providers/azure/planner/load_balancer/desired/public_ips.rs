@@ -6,6 +6,7 @@
 //! Service has now; a Service leaves the list of a public IP that it has moved away from; each document is written in its own group;
 //! nothing is deleted that another Service still selects.
 
+mod causes;
 mod claims;
 mod decide;
 mod dns_label;
@@ -54,6 +55,7 @@ pub fn plan_public_ips(
             etag: None,
             reasons: vec![format!("{} has no public IP of {}", claim.spec.identity.key, claim.family)],
             services: vec![claim.spec.identity.clone()],
+            causes: vec![claim.spec.identity.clone()],
         });
     }
     outcome.writes.sort_by(|a, b| a.id.cmp(&b.id));
@@ -73,6 +75,7 @@ pub fn finish_half_made(observed: &ObservedNetwork, half_made: &BTreeSet<Resourc
         etag: document.etag.clone(),
         reasons: vec!["finish what ARM has left half made".to_owned()],
         services: Vec::new(),
+        causes: Vec::new(),
     });
     changes.collect()
 }

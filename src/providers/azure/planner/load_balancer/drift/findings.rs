@@ -8,11 +8,17 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::super::{
     desired::{
-        LAST_CHANGE_FAILED, ServiceRequest, load_balancers::LoadBalancerChange, public_ips::plan_public_ips,
+        LAST_CHANGE_FAILED, ServiceRequest,
+        load_balancers::LoadBalancerChange,
+        private_links::{PrivateLinkChange, PrivateLinkDeletion},
+        public_ips::{PublicIpChange, PublicIpRelease, plan_public_ips},
         security_rules::SecurityRulePlan,
     },
     observed::ObservedNetwork,
-    plan::network::NetworkPlan,
+    plan::{
+        Plan,
+        print::{PlannedChange, shorten},
+    },
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceSpec},
 };
@@ -66,18 +72,13 @@ impl fmt::Display for DriftedDocument {
             f,
             "{} ({}",
             self.id,
-            self.repairs.iter().take(NAMED).map(|one| shorten(one)).collect::<Vec<_>>().join("; ")
+            self.repairs.iter().take(NAMED).map(|one| shorten(one, MAX_SENTENCE)).collect::<Vec<_>>().join("; ")
         )?;
         match self.repairs.len().saturating_sub(NAMED) {
             0 => f.write_str(")"),
             more => write!(f, "; and {more} more)"),
         }
     }
-}
-
-fn shorten(sentence: &str) -> String {
-    let end = (0..=MAX_SENTENCE.min(sentence.len())).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
-    if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
 }
 
 /// By the Service.
@@ -93,58 +94,50 @@ pub struct DriftInput<'a> {
     pub others: &'a [Arc<ServiceSpec>],
     /// Those of `requests` for whom all was right, and whether their Nodes are others since.
     pub compared: &'a BTreeMap<ServiceIdentity, bool>,
-    /// What would be written.
-    pub network: &'a NetworkPlan,
-    /// The security group; `None`: there is none.
-    pub rules: Option<&'a SecurityRulePlan>,
+    /// Plan that would put right what differs.
+    pub plan: &'a Plan,
     /// Whether the rules of some Service lead to machines rather than front ends.
     pub leads_to_machines: bool,
     /// The configuration.
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// What somebody else changed.
+/// Returns the documents that differ for Services for which all was right.
 pub fn drift(input: &DriftInput<'_>) -> DriftByService {
     let mut found = DriftByService::new();
     if input.compared.is_empty() {
         return found;
     }
-    let mut add =
-        |kind: DriftedKind, id: &ResourceId, reasons: &[String], services: &mut dyn Iterator<Item = &ServiceIdentity>| {
-            for who in services {
-                let is_new_node =
-                    |nodes_changed: &bool| *nodes_changed && kind.follows_nodes(input.settings, input.leads_to_machines);
-                if input.compared.get(who).is_none_or(is_new_node) {
-                    continue;
-                }
-                let repairs = repairs_of(who, reasons);
-                if !repairs.is_empty() {
-                    found.entry(who.clone()).or_default().push(DriftedDocument { kind, id: id.clone(), repairs });
-                }
+    let public_ips = public_ip_changes(input);
+    for change in input.plan.changes() {
+        let (kind, id, reasons, services): (_, _, _, Vec<&ServiceIdentity>) = match change {
+            PlannedChange::PublicIp(PublicIpChange { id, services, .. })
+            | PlannedChange::Release(PublicIpRelease { id, services, .. }) => {
+                let Some(reasons) = public_ips.get(id) else { continue };
+                (DriftedKind::PublicIp, id, reasons, services.iter().collect())
             }
+            PlannedChange::LoadBalancer(LoadBalancerChange { id, reasons, .. }, causes) => {
+                (DriftedKind::LoadBalancer, id, reasons, causes.iter().collect())
+            }
+            PlannedChange::PrivateLink(PrivateLinkChange { id, reasons, services, .. })
+            | PlannedChange::DeletePrivateLink(PrivateLinkDeletion { id, reasons, services, .. }) => {
+                (DriftedKind::PrivateLinkService, id, reasons, services.iter().collect())
+            }
+            PlannedChange::SecurityGroup(rules) => {
+                let Some(id) = &input.settings.security_group else { continue };
+                let is_of_all = is_of_nobody(rules);
+                let services = if is_of_all { input.compared.keys().collect() } else { rules.causes.iter().collect() };
+                (DriftedKind::SecurityGroup, id, &rules.reasons, services)
+            }
+            _ => continue,
         };
-    let NetworkPlan { public_ips, load_balancers, private_links, .. } = input.network;
-    let planned = public_ips.writes.iter().map(|change| (&change.id, &change.services));
-    let planned = planned.chain(public_ips.releases.iter().map(|release| (&release.id, &release.services)));
-    let changes = public_ip_changes(input);
-    for (id, services) in planned {
-        let reasons = changes.get(id).map_or(&[][..], Vec::as_slice);
-        add(DriftedKind::PublicIp, id, reasons, &mut services.iter());
-    }
-    let causes = load_balancers.causes(input.observed, input.requests);
-    for (LoadBalancerChange { id, reasons, .. }, causes) in load_balancers.changes.iter().zip(&causes) {
-        add(DriftedKind::LoadBalancer, id, reasons, &mut causes.iter());
-    }
-    for change in &private_links.writes {
-        add(DriftedKind::PrivateLinkService, &change.id, &change.reasons, &mut change.services.iter());
-    }
-    for gone in &private_links.deletions {
-        add(DriftedKind::PrivateLinkService, &gone.id, &gone.reasons, &mut gone.services.iter());
-    }
-    if let (Some(rules), Some(id)) = (input.rules, &input.settings.security_group) {
-        match is_of_nobody(rules) {
-            true => add(DriftedKind::SecurityGroup, id, &rules.reasons, &mut input.compared.keys()),
-            false => add(DriftedKind::SecurityGroup, id, &rules.reasons, &mut rules.causes.iter()),
+        let may_follow_nodes = kind.follows_nodes(input.settings, input.leads_to_machines);
+        for who in services {
+            let has_drifted = input.compared.get(who).is_some_and(|nodes_changed| !(*nodes_changed && may_follow_nodes));
+            let repairs = if has_drifted { repairs_of(who, reasons) } else { Vec::new() };
+            if !repairs.is_empty() {
+                found.entry(who.clone()).or_default().push(DriftedDocument { kind, id: id.clone(), repairs });
+            }
         }
     }
     found
@@ -153,7 +146,8 @@ pub fn drift(input: &DriftInput<'_>) -> DriftByService {
 /// What would become of public IPs if only those asked who are compared, and why. A public IP that Services share lists them all, so that who
 /// comes or goes in the same batch changes it for the others, too. It has to differ whether or not it follows who comes.
 fn public_ip_changes(input: &DriftInput<'_>) -> BTreeMap<ResourceId, Vec<String>> {
-    if input.network.public_ips.writes.is_empty() && input.network.public_ips.releases.is_empty() {
+    let planned = &input.plan.network.public_ips;
+    if planned.writes.is_empty() && planned.releases.is_empty() {
         return BTreeMap::new();
     }
     let is_compared = |request: &ServiceRequest| input.compared.contains_key(request.identity());
@@ -225,9 +219,9 @@ mod tests {
         settings: &LoadBalancerSettings,
     ) -> DriftByService {
         let network = plan_network(there, requests, &[], settings);
-        let (rules, leads_to_machines) = (None, false);
-        let (observed, network) = (there, &network);
-        drift(&DriftInput { observed, requests, others: &[], compared, network, rules, leads_to_machines, settings })
+        let causes = network.load_balancers.causes(there, requests);
+        let (observed, plan) = (there, &Plan { network, causes, ..Plan::default() });
+        drift(&DriftInput { observed, requests, others: &[], compared, plan, leads_to_machines: false, settings })
     }
 
     #[test]

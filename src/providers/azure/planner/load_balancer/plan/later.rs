@@ -1,7 +1,8 @@
-//! What is written when load balancers have given back what others of them take: the steps after an interim plan. Pure.
+//! Preview of the writes after an interim plan, when load balancers have given back what others of them take: the plan, repeated on its own
+//! result. Pure.
 //!
-//! In: what there will be when the first step is written. Out: [`LaterStep`]s, and the rest of the plan as it will be then. The stage that
-//! writes plans anew after each step, on what Azure answers; so this tells what is to be expected.
+//! In: what there will be when the first step is written. Out: [`LaterChange`]s, and the rest of the plan as it will be then. The stage that
+//! writes plans again after each step, on Azure's response.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,42 +21,41 @@ use crate::providers::azure::arm::network::ArmLoadBalancer;
 /// As many as there are tries of the stage, less the first.
 const MAX_STEPS: usize = 4;
 
-/// One more write of load balancers.
+/// One more write of a load balancer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LaterStep {
-    /// Load balancers that change, with those for whom they do, and as they are by then.
-    pub(super) changes: Vec<(LoadBalancerChange, BTreeSet<ServiceIdentity>, Option<ArmLoadBalancer>)>,
+pub struct LaterChange {
+    pub(super) change: LoadBalancerChange,
+    /// Services that cause it.
+    pub(super) causes: BTreeSet<ServiceIdentity>,
+    /// Load balancer before the write.
+    pub(super) before: Option<ArmLoadBalancer>,
 }
 
-impl LaterStep {
-    /// The load balancers that change.
-    pub(super) fn load_balancers(&self) -> impl Iterator<Item = &LoadBalancerChange> {
-        self.changes.iter().map(|(change, ..)| change)
-    }
-}
-
-/// The steps after `network`. `written`: what there will be after it; afterwards, what there will be in the end. What `network` says of all
-/// but load balancers becomes what the last step says.
+/// Returns the changes of the steps after `network`. `written`: what there will be after it; afterwards, what there will be in the end. What
+/// `network` says of all but load balancers becomes what the last step says.
 pub(super) fn later_steps(
     network: &mut NetworkPlan,
     written: &mut ObservedNetwork,
     requests: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
     settings: &LoadBalancerSettings,
-) -> Vec<LaterStep> {
-    let (mut steps, mut is_interim) = (Vec::new(), network.load_balancers.is_interim);
-    while is_interim && steps.len() < MAX_STEPS {
+) -> Vec<LaterChange> {
+    let (mut later, mut is_interim) = (Vec::new(), network.load_balancers.is_interim);
+    for _ in 0..MAX_STEPS {
+        if !is_interim {
+            break;
+        }
         let next = plan_network(written, requests, others, settings);
         is_interim = next.load_balancers.is_interim;
         let causes = next.load_balancers.causes(written, requests);
-        let before = |change: &LoadBalancerChange| written.load_balancer(&change.id).cloned();
-        let changes = next.load_balancers.changes.iter().zip(causes);
-        let changes = changes.map(|(change, causes)| (change.clone(), causes, before(change))).collect();
+        later.extend(next.load_balancers.changes.iter().zip(causes).map(|(change, causes)| {
+            let before = written.load_balancer(&change.id).cloned();
+            LaterChange { change: change.clone(), causes, before }
+        }));
         *written = after::after_network(written, &next);
-        steps.push(LaterStep { changes });
         take_over(network, next);
     }
-    steps
+    later
 }
 
 /// What is written after load balancers is what the last plan of them says.

@@ -79,7 +79,7 @@ pub fn plan_network(
 impl NetworkPlan {
     /// Services whose public IPs have to be written first.
     pub fn waiting_for_public_ips(&self) -> BTreeSet<ServiceIdentity> {
-        self.public_ips.writes.iter().flat_map(|change| &change.services).cloned().collect()
+        self.public_ips.writes.iter().flat_map(|change| &change.causes).cloned().collect()
     }
 
     /// Returns where the Services are, if the plan is empty: nothing is written, released or retained for them.

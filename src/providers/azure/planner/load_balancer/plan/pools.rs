@@ -6,6 +6,7 @@
 mod by_address;
 mod by_interface;
 mod changes;
+mod memory;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 pub use self::{
     by_address::AddressPools,
     changes::{PoolChange, PoolChangeKind},
+    memory::{MODEL_WAIT, PausedWrite, PoolMemory, WriteInFlight},
 };
 use super::{
     super::{
@@ -32,7 +34,7 @@ use super::{
             located::MachineAnswer,
             managed_pool::{self, ManagedPool, managed_pools, without_addresses},
             member_addresses::PoolMemberAddresses,
-            member_updates::{self, LeaveReason, PoolMemberUpdate, PoolMemberUpdates},
+            member_updates::{self, LeaveReason, PoolMemberUpdates},
             orphans::OrphanedPoolMembers,
             stand_ins::ReadyEntries,
         },
@@ -88,21 +90,6 @@ impl PoolNeeds {
     }
 }
 
-/// What no document tells: lost with the process.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PoolMemory {
-    /// Members without a Node.
-    pub orphans: OrphanedPoolMembers,
-    /// Entries whose own Nodes can take over from stand-ins.
-    pub ready_entries: ReadyEntries,
-    /// Machines that our last write may have left in a failed state, by key.
-    pub failed_members: BTreeMap<String, PoolMemberUpdate>,
-    /// Scale sets in the same state.
-    pub failed_models: BTreeSet<ResourceId>,
-    /// Machines that were not written although planned, by key, with that plan and the end of the pause.
-    pub skipped: BTreeMap<String, (PoolMembershipPatch, Instant)>,
-}
-
 /// What members of pools are planned on.
 pub struct PoolInput<'a> {
     /// The Nodes that shall be behind load balancers; `None`: the service controller has not listed them yet.
@@ -129,6 +116,12 @@ pub struct PoolInput<'a> {
 pub struct PoolPlan {
     /// Documents to write, in this order; neighbors of one kind are written side by side.
     pub changes: Vec<PoolChange>,
+    /// Changes that wait for a write in flight.
+    pub held: Vec<PoolChange>,
+    /// Changes that failed recently and are paused, with the reason.
+    pub failing: Vec<(PoolChange, ArmError)>,
+    /// Pools without a member.
+    pub empty: BTreeSet<ResourceId>,
     /// Pools that members leave before addresses come: they are read and planned again in between.
     pub rechecked: BTreeSet<ResourceId>,
     /// What has to be read before the plan is complete.
@@ -221,14 +214,14 @@ pub(super) fn plan_pools(
     let new = changes().flat_map(|change| new_pools(observed, change));
     let unfilled: Vec<ResourceId> = new.chain(input.unfilled.iter().cloned()).collect();
     planner.follow_nodes(written, &unfilled);
-    planner.plan
+    planner.finish()
 }
 
 /// Plans for load balancers that stay as they are.
 pub fn plan_members(observed: &ObservedNetwork, input: &PoolInput<'_>, settings: &LoadBalancerSettings) -> PoolPlan {
     let mut planner = PoolPlanner::new(input, settings);
     planner.follow_nodes(observed, input.unfilled);
-    planner.plan
+    planner.finish()
 }
 
 /// Everything leaves the pools of load balancers that are about to be deleted: models first, so that no new instance comes.
@@ -239,7 +232,7 @@ pub fn plan_eviction(
 ) -> PoolPlan {
     let mut planner = PoolPlanner::new(input, settings);
     planner.evict_deleted(load_balancers);
-    planner.plan
+    planner.finish()
 }
 
 /// A plan in the making.
@@ -263,6 +256,9 @@ impl<'a> PoolPlanner<'a> {
         let pools: Vec<ManagedPool> = load_balancers.iter().flat_map(|document| managed_pool::all_of(document)).collect();
         let names = load_balancers.iter().filter_map(|document| document.name.clone()).collect();
         self.evict(&pools, &LeaveReason::LoadBalancersGo(names));
+        // Who is still joining them leaves them afterwards.
+        let in_flight = self.input.memory.in_flight.values().map(|write| write.change.as_ref());
+        self.plan.held.extend(in_flight.filter(|change| pools.iter().any(|pool| change.fills(&pool.id))).cloned());
     }
 
     fn follow_nodes(&mut self, observed: &ObservedNetwork, unfilled: &[ResourceId]) {
@@ -272,6 +268,8 @@ impl<'a> PoolPlanner<'a> {
         if pools.is_empty() {
             return;
         }
+        let empty = pools.iter().filter(|pool| pool.members.is_empty() && !pool.has_addresses());
+        self.plan.empty = empty.map(|pool| pool.id.clone()).collect();
         match self.settings.pool_type {
             BackendPoolType::NodeIp => self.by_address(observed, pools, hosts),
             BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => self.by_interface(&pools, hosts),
@@ -324,18 +322,48 @@ impl<'a> PoolPlanner<'a> {
 
     /// Machines that have to change, and those whose last write failed and that list what they shall by now.
     fn push_members(&mut self, mut updates: PoolMemberUpdates) {
-        let PoolMemory { failed_members, skipped, .. } = self.input.memory;
-        for (key, update) in failed_members {
+        for (key, update) in &self.input.memory.failed_members {
             let is_planned = |change: &PoolChange| change.id.same_as(update.resource.id().as_str());
             if updates.contains_key(key) || !self.plan.changes.iter().any(is_planned) {
                 updates.entry(key.clone()).or_insert_with(|| update.clone()).patch.last_write_failed = true;
             }
         }
-        let is_paused = |key: &str, update: &PoolMemberUpdate| {
-            skipped.get(key).is_some_and(|(patch, until)| *patch == update.patch && *until > self.input.now)
-        };
-        let due = updates.into_iter().filter(|(key, update)| !is_paused(key, update));
-        self.plan.changes.extend(due.map(|(_, update)| PoolChange::of_member(update)));
+        self.plan.changes.extend(updates.into_values().map(PoolChange::of_member));
+    }
+
+    /// Takes out what is paused, and holds back what has to wait for writes in flight.
+    fn finish(mut self) -> PoolPlan {
+        let paused = &self.input.memory.paused;
+        let mut unmigrated = BTreeSet::new();
+        for change in std::mem::take(&mut self.plan.changes) {
+            let Some(change) = change.without(&unmigrated) else { continue };
+            let leaves = |other: &PoolChange| matches!(change.kind, PoolChangeKind::Pool(_)) && other.leaves(&change.id);
+            let paused = paused.get(&change.id).filter(|paused| paused.until > self.input.now);
+            let paused = paused.filter(|paused| paused.kind.is_same(&change.kind));
+            let is_held = self.input.memory.holds_back(&change, self.input.now) || self.plan.held.iter().any(leaves);
+            if let (true, PoolChangeKind::Migration(names)) = (is_held || paused.is_some(), &change.kind) {
+                unmigrated.extend(names.iter().map(|name| change.id.child("backendAddressPools", name)));
+            }
+            match paused {
+                Some(PausedWrite { error: Some(error), .. }) => self.fail(change, error.clone()),
+                // Nobody waits for it.
+                Some(_) if change.is_of_orphan() => {
+                    self.plan.resync_after = self.plan.resync_after.into_iter().chain([POWERED_OFF_RESYNC]).min();
+                }
+                Some(_) => {}
+                None if is_held => self.plan.held.push(change),
+                None => self.plan.changes.push(change),
+            }
+        }
+        self.plan
+    }
+
+    fn fail(&mut self, change: PoolChange, error: ArmError) {
+        self.plan.waiting.insert(match &change.kind {
+            PoolChangeKind::Model(_) => WaitingFor::Models(error.to_string()),
+            _ => WaitingFor::Machine(change.name().to_owned(), error.to_string()),
+        });
+        self.plan.failing.push((change, error));
     }
 
     /// What was read about a Node's machine.

@@ -18,7 +18,6 @@ use super::{
         spec::{ServiceIdentity, ServiceRefusal},
     },
     Plan,
-    later::LaterStep,
     network::NetworkPlan,
     pools::{PoolChange, PoolChangeKind},
     waiting::WaitingFor,
@@ -134,8 +133,10 @@ fn sentence<'a>(
     }
 }
 
-fn later_changes(step: &LaterStep) -> impl Iterator<Item = PlannedChange<'_>> {
-    step.changes.iter().map(|(change, causes, before)| PlannedChange::LaterLoadBalancer(change, causes, before.as_ref()))
+/// Returns at most the first `limit` bytes of a sentence.
+pub fn shorten(sentence: &str, limit: usize) -> String {
+    let end = (0..=limit.min(sentence.len())).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
+    if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
 }
 
 impl Plan {
@@ -153,6 +154,8 @@ impl Plan {
             |subnet: &&SubnetPolicyChange| first.iter().any(|change| change.policies_of.as_ref() == Some(&subnet.id));
         let (first_subnets, subnets): (Vec<_>, Vec<_>) = subnets.iter().partition(opens_first);
         let balancers = load_balancers.changes.iter().zip(self.causes.iter().chain(iter::repeat(&NOBODY)));
+        let later = self.later.iter();
+        let later = later.map(|one| PlannedChange::LaterLoadBalancer(&one.change, &one.causes, one.before.as_ref()));
         let group = self.rules.iter().map(|rules| &rules.plan).filter(|rules| rules.document.is_some());
         let written = public_ips.writes.iter().map(PlannedChange::PublicIp);
         written
@@ -160,7 +163,7 @@ impl Plan {
             .chain(first_subnets.into_iter().map(PlannedChange::Subnet))
             .chain(first.into_iter().map(PlannedChange::PrivateLink))
             .chain(balancers.map(|(change, causes)| PlannedChange::LoadBalancer(change, causes)))
-            .chain(self.later.iter().flat_map(later_changes))
+            .chain(later)
             .chain(self.pools.changes.iter().map(PlannedChange::Pool))
             .chain(group.map(PlannedChange::SecurityGroup))
             .chain(subnets.into_iter().map(PlannedChange::Subnet))

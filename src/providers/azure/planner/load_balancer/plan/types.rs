@@ -16,7 +16,7 @@ use super::{
         settings::LoadBalancerSettings,
         spec::{ServiceIdentity, ServiceRefusal},
     },
-    later::LaterStep,
+    later::LaterChange,
     network::NetworkPlan,
     pools::{PoolInput, PoolNeeds, PoolPlan},
     waiting::WaitingFor,
@@ -75,7 +75,7 @@ pub struct Plan {
     /// Public IPs, load balancers, and who is refused.
     pub network: NetworkPlan,
     /// Load balancers that are written once more, when all of those before have been.
-    pub later: Vec<LaterStep>,
+    pub later: Vec<LaterChange>,
     /// Members of back-end pools.
     pub pools: PoolPlan,
     /// The security group; `None`: there is none.

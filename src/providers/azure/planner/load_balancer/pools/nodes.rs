@@ -15,7 +15,7 @@ use crate::providers::azure::{
     inventory::MachineQuery,
     node,
     planner::load_balancer::{
-        desired::pool_members::PoolNode, entries::node_label_keys, labels::LabelMap, settings::LoadBalancerSettings,
+        desired::pool_members::PoolNode, entries::node_label_keys, labels::with_keys, settings::LoadBalancerSettings,
     },
 };
 
@@ -52,15 +52,8 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         vm_set: set.map(|set| set.name().to_owned()),
         is_unlocated: false,
         is_ready: node::is_ready(node),
-        labels: placement_labels(node, settings),
+        labels: with_keys(labels, &node_label_keys(&settings.entries)),
     }
-}
-
-/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
-fn placement_labels(node: &Node, settings: &LoadBalancerSettings) -> LabelMap {
-    let keys = node_label_keys(&settings.entries);
-    let own = node.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
-    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Addresses of type `InternalIP`, of each family the first eight.

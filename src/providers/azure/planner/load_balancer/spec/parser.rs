@@ -21,8 +21,7 @@ use crate::providers::azure::{
             ServiceAnnotations, excerpt, excerpts, unknown_annotations,
         },
         entries::service_label_keys,
-        labels::LabelMap,
-        naming,
+        labels, naming,
         settings::LoadBalancerSettings,
     },
 };
@@ -112,7 +111,7 @@ fn assemble(
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
         configurations: configurations(reading, settings),
-        labels: placement_labels(service, settings),
+        labels: labels::with_keys(service.metadata.labels.as_ref(), &service_label_keys(&settings.entries)),
         namespace_labels: None,
         private_link,
         status_addresses: status_addresses(service),
@@ -221,13 +220,6 @@ fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec)
                        remove either";
         reading.refuse(refusal(CONFIGURATIONS.key, message));
     }
-}
-
-/// LabelMap that no entry looks at are left out, so that changing them changes nothing.
-fn placement_labels(service: &Service, settings: &LoadBalancerSettings) -> LabelMap {
-    let keys = service_label_keys(&settings.entries);
-    let own = service.metadata.labels.iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
-    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Addresses in the status of a Service.

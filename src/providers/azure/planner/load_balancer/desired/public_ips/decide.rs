@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{
     super::public_ip_ownership::{self as ownership, PublicIpOwner, SERVICES_TAG_KEYS},
+    causes,
     claims::{PublicIpClaim, PublicIpClaims},
     dns_label::DnsLabelQuestion,
     document::{self, PublicIpEdit},
@@ -38,7 +39,8 @@ pub(super) fn decide<'a>(
         let services: Vec<ServiceIdentity> = claims.granted_services().cloned().collect();
         if !services.is_empty() {
             let reasons = vec!["its address has to stay when the basic load balancer goes".to_owned()];
-            outcome.writes.push(PublicIpChange { id: id.clone(), document, etag: pip.etag.clone(), reasons, services });
+            let (id, etag, causes) = (id.clone(), pip.etag.clone(), services.clone());
+            outcome.writes.push(PublicIpChange { id, document, etag, reasons, services, causes });
         }
         return;
     }
@@ -108,12 +110,14 @@ pub(super) fn decide<'a>(
         outcome.retained.extend(asked.iter().map(|claim| notice(&claim.spec.identity, reason.clone())));
     }
     if let Some((document, reasons)) = written {
+        let causes = causes::of(pip, &document, &asked, &leaving);
         outcome.writes.push(PublicIpChange {
             id: id.clone(),
             document,
             etag: pip.etag.clone(),
             reasons,
             services: identities,
+            causes,
         });
     }
 }

@@ -18,8 +18,10 @@ pub struct PublicIpChange {
     pub etag: Option<String>,
     /// Why.
     pub reasons: Vec<String>,
-    /// The Services that cause it, in order.
+    /// The requested Services that use or leave it, in order.
     pub services: Vec<ServiceIdentity>,
+    /// Services among them that wait for the write and fail with it, in order.
+    pub causes: Vec<ServiceIdentity>,
 }
 
 /// One public IP that can go, or that would if something did not keep it.

@@ -24,6 +24,16 @@ pub enum PoolChangeKind {
     Pool(Box<BackendAddressPool>),
 }
 
+impl PoolChangeKind {
+    /// Whether this has the same result. Documents of pools may have other versions.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pool(document), Self::Pool(other)) => listed(document) == listed(other),
+            _ => self == other,
+        }
+    }
+}
+
 /// One document that changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolChange {
@@ -112,6 +122,44 @@ impl PoolChange {
             PoolChangeKind::Pool(_) => (!pools.contains(&self.id)).then(|| self.kind.clone())?,
         };
         Some(Self { kind, ..self.clone() })
+    }
+
+    /// Returns the Node of a machine, or the id of the document.
+    pub fn name(&self) -> &str {
+        match &self.kind {
+            PoolChangeKind::Member(update) if !update.node.is_empty() => &update.node,
+            _ => self.id.as_str(),
+        }
+    }
+
+    /// Whether this is about a machine that no Node claims.
+    pub(super) fn is_of_orphan(&self) -> bool {
+        matches!(&self.kind, PoolChangeKind::Member(update) if update.leave_reason == LeaveReason::Orphan)
+    }
+
+    fn patch(&self) -> Option<&PoolMembershipPatch> {
+        match &self.kind {
+            PoolChangeKind::Model(patch) => Some(patch),
+            PoolChangeKind::Member(update) => Some(&update.patch),
+            PoolChangeKind::Pool(_) | PoolChangeKind::Migration(_) => None,
+        }
+    }
+
+    /// Whether a pool has members once this is written.
+    pub fn fills(&self, pool: &ResourceId) -> bool {
+        match &self.kind {
+            PoolChangeKind::Member(update) => update.patch.join.contains(pool),
+            PoolChangeKind::Pool(_) => self.id == *pool,
+            PoolChangeKind::Migration(names) => {
+                pool.parent().as_ref() == Some(&self.id) && names.iter().any(|name| name == pool.name())
+            }
+            PoolChangeKind::Model(_) => false,
+        }
+    }
+
+    /// Whether this takes something out of a pool.
+    pub(super) fn leaves(&self, pool: &ResourceId) -> bool {
+        self.patch().is_some_and(|patch| patch.leave.contains(pool))
     }
 
     /// With a reason more, if there is one.

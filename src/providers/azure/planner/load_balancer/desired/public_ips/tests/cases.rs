@@ -92,6 +92,28 @@ fn a_public_ip_that_a_front_end_has_but_the_list_lacks_is_not_made_anew() {
 }
 
 #[test]
+fn a_write_is_caused_by_services_whose_own_part_changes() {
+    let mut world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/b"), &json!({}))]);
+    let (a, b, c) = (service("a"), pinned("b", "20.0.0.1"), pinned("c", "20.0.0.1"));
+    let labeled = with("a", |spec| spec.public_ip.dns_label = Some("web".into()));
+    let mut tagged = b.clone();
+    tagged.public_ip.tags.insert("team".into(), "blue".into());
+    for (case, requests, expected) in [
+        ("a Service is added", vec![ensure(a.clone()), ensure(b.clone()), ensure(c)], "c"),
+        ("a DNS label", vec![ensure(labeled), ensure(b.clone())], "a"),
+        ("tags", vec![ensure(a.clone()), ensure(tagged)], "b"),
+        ("a Service leaves", vec![ensure(a.clone()), remove(&b)], "b"),
+    ] {
+        let writes = world.plan(&requests, &[]).writes;
+        assert_eq!((writes.len(), &writes[0].causes), (1, &vec![who(expected)]), "{case}");
+        assert_eq!(writes[0].services.len(), requests.len(), "{case}");
+    }
+    world.settings.tags.insert("cost".into(), "42".into());
+    let writes = world.plan(&[ensure(a), ensure(b)], &[]).writes;
+    assert_eq!(writes[0].causes, [who("a"), who("b")], "no part of a Service differs");
+}
+
+#[test]
 fn services_are_added_behind_those_that_are_there_and_leave_without_disturbing_them() {
     let shared = name_of("a");
     let mut world = World::of(vec![pip(&shared, "20.0.0.1", &used_by("default/a"), &json!({}))]);

@@ -1,0 +1,53 @@
+//! A load balancer that serves its Service and lacks something else.
+
+use cloud_controller_manager::cloud_provider::{LoadBalancerIngress, LoadBalancerStatus};
+
+use super::*;
+
+/// In the range of the fake cloud, but another address than the one that it gives.
+const ADDRESS: &str = "198.18.0.99";
+
+fn incomplete(error: CloudError) -> CloudError {
+    let entry = LoadBalancerIngress { ip: Some(ADDRESS.to_owned()), ..LoadBalancerIngress::default() };
+    CloudError::Incomplete { status: LoadBalancerStatus { ingress: Some(vec![entry]) }, error: Box::new(error) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_incomplete_load_balancer_is_published_once_and_retried() {
+    let world = World::new();
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &incomplete(CloudError::failed("no link")), 3);
+    let mut life = world.start();
+    world.create("web");
+    pass(1).await;
+    assert_eq!(world.ips("web"), [ADDRESS]);
+    assert_eq!(world.reason("web").as_deref(), Some("Failed"));
+    let message = conditions::current(&world.service("web").unwrap()).unwrap().message.clone();
+    assert_eq!(message, "failed to ensure load balancer: no link");
+    assert_eq!(life.controller.status().unsettled[0].failures, 1);
+    // 5 s, 10 s, 20 s: attempts at 0, 5, 15 and 35 s.
+    pass(33).await;
+    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 3);
+    assert_eq!(world.patches().len(), 2, "finalizer, failure with the address");
+    pass(3).await;
+    // The address was remembered as ours: another one replaces it.
+    world.assert_converged();
+    assert_eq!(world.patches().len(), 3);
+    assert_eq!(life.reasons().iter().filter(|reason| **reason == "SyncLoadBalancerFailed").count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_incomplete_load_balancer_has_the_class_of_its_error() {
+    let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
+    for (error, reason) in [(wait, "Waiting"), (CloudError::invalid("locked"), "Invalid")] {
+        let world = World::new();
+        let error = incomplete(error);
+        world.cloud.fail_next(CallName::EnsureLoadBalancer, &error, 1);
+        let life = world.start();
+        world.create("web");
+        pass(10).await;
+        assert_eq!((world.reason("web").as_deref(), world.ips("web")), (Some(reason), vec![ADDRESS.to_owned()]));
+        pass(60).await;
+        world.assert_converged();
+        life.kill().await;
+    }
+}
